@@ -136,9 +136,6 @@ def _percent(now: float, then: float) -> str:
     return f"{100 * (now / then - 1):+.0f} %" if then and abs(now / then - 1) >= _SAME else _THE_SAME
 
 
-_COMMAND = 200
-
-
 def repeat(
     count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:
@@ -202,7 +199,7 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
         Group(
             Text(),
             Text(f"{len(runs)} RUNS", style="bold"),
-            Text(shortened(printable(runs[0].command), _COMMAND), style="dim"),
+            Text(shortened(printable(runs[0].command), 200), style="dim"),
             Text(),
             painted(repeats(runs, metrics, view.unit)),
             Text(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 from collections.abc import Sequence
+from glob import glob
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from nncftools.render.overlay import Curve
 
 
-GATE_FAILED = 3
 HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
 FORMATS = ("text", "markdown", "json", HYPERFINE, BENCHER, BENCHMARK_ACTION)
 _OF_NEW = (BENCHER, BENCHMARK_ACTION)
@@ -124,7 +124,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         for verdict in verdicts:
             screen.to_stderr(_verdict_text(verdict, each if len(judged) > 1 else None))
     failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
-    return GATE_FAILED if failed else 0
+    return 3 if failed else 0
 
 
 def _groups(
@@ -151,8 +151,6 @@ def _groups(
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
     """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
-    from glob import glob
-
     found = []
     for pattern in patterns:
         path = pathlib.Path(pattern)

@@ -25,8 +25,6 @@ from nncftools.units import nearest
 
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING
-PANELS_ENDING = ".png"
-PAGE_ENDING = ".html"
 LATEST = "latest"
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 _LONGEST_NAME = 60
@@ -116,7 +114,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
 
 
-def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool]) -> Destination:
+def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     """Write session, logs and pictures directly to ``log_dir``, over those of an earlier run.
 
     In a rank of a job the names get the rank. Raises UsageError if that is impossible.
@@ -125,7 +123,7 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
-    logs = _logs(folder, metrics, zeros, rank)
+    logs = _logs(folder, metrics, (True, False), rank)
     for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
         written("--log-dir", path, force=True)
     shown = str(log_dir)
@@ -211,8 +209,8 @@ def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destina
     is_drawn = place.folder is not None if plot is None else plot
     name = session_stem(place.session)
     sidecar = place.session.with_name(name + SIDECARS[0]) if is_drawn or place.folder is not None else None
-    panels = place.session.with_name(name + PANELS_ENDING) if is_drawn else None
-    page = place.session.with_name(name + PAGE_ENDING) if opens or (is_drawn and has_plotly) else None
+    panels = place.session.with_name(name + ".png") if is_drawn else None
+    page = place.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
     for path in (panels, page):
         if path is not None and place.folder is None:
             written(place.option, pathlib.Path(place.shown).with_name(path.name), force=place.force)
@@ -331,15 +329,14 @@ def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
 
 def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
     """Return the sessions and journals in a folder and its folders, the newest first."""
-    return sorted(set(_recordings(log_dir)), key=written_ns, reverse=True)
-
-
-def _recordings(log_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    for pattern in _PATTERNS:
-        for path in log_dir.glob(pattern):
-            is_link = LATEST in path.relative_to(log_dir).parts[:-1]  # to a run that has its own name
-            if not is_link and not path.is_fifo():  # reading a FIFO that another user put there would never end
-                yield path
+    paths = {
+        path
+        for pattern in _PATTERNS
+        for path in log_dir.glob(pattern)
+        if LATEST not in path.relative_to(log_dir).parts[:-1]  # a link to a run that has its own name
+        and not path.is_fifo()  # reading a FIFO that another user put there would never end
+    }
+    return sorted(paths, key=written_ns, reverse=True)
 
 
 def written_ns(path: pathlib.Path) -> int:

@@ -174,8 +174,6 @@ def _fit(terminal: int, like: int) -> None:
 
 
 _STANDARD_ERROR = 2
-_CONSOLE = "linux"
-"""The kernel's own console: its fonts have no Braille."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +305,7 @@ def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
     return Look(
         metrics=view.metrics,
         unit=view.unit,
-        unicode=is_unicode and os.environ.get("TERM") != _CONSOLE,
+        unicode=is_unicode and os.environ.get("TERM") != "linux",  # the kernel's own console has no Braille
         colours=colours_of(Console(force_terminal=True, legacy_windows=False)),
         state=state,
     )

@@ -11,12 +11,6 @@ from nncftools.cli.parameters import OTHER, File, Files, Texts, argument, option
 from nncftools.errors import UsageError
 from nncftools.units import printable
 
-_MENDED = {
-    "row": "; add --int4, --lora-rank or --plot-name",
-    "model": "; name one with --model",
-    "force": "; give --force to replace",
-}
-
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     results: Annotated[Files, argument("[RESULTS]...", "Result files (JSON) of lm-evaluation-harness.")] = None,
@@ -72,7 +66,12 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     if model_dir is not None:
         figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
-    with destination.writing("--output", output), options.reading(max_size), options.mended(**_MENDED):
+    mended = options.mended(
+        row="; add --int4, --lora-rank or --plot-name",
+        model="; name one with --model",
+        force="; give --force to replace",
+    )
+    with destination.writing("--output", output), options.reading(max_size), mended:
         filled = fill(output, setup.strip(), key, figures, force=force)
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""

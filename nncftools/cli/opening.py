@@ -104,26 +104,26 @@ def open_session(
     """
     from nncftools.importers.source import read_session
 
-    file = _file(path, log_dir)
+    if path is None:
+        file = destination.newest(log_dir)
+    elif str(path) == "-":
+        file = _STANDARD_INPUT
+    else:
+        file = destination.recording(path, log_dir)
+        destination.check_there(file, log_dir)
     with options.named("--from"), _progress(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
-    if session.finished is False:
-        _take_aftermath(session)
+    if session.finished is False and session.host.boot_id:
+        from nncftools.limits import aftermath
+        from nncftools.sampler.client import boot_id
+
+        if session.host.boot_id == boot_id():  # the machine still runs: its kernel's log may say more
+            aftermath.take_kernel_log(session)
     found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)
     _add_enclosing(session, sidecars)
     return session
-
-
-def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
-    if path is None:
-        return destination.newest(log_dir)
-    if str(path) == "-":
-        return _STANDARD_INPUT
-    found = destination.recording(path, log_dir)
-    destination.check_there(found, log_dir)
-    return found
 
 
 def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
@@ -137,15 +137,6 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
         name = path if session.rank is None else f"rank {session.rank.number}"
         if found is not None and not is_consequence(found, name, job):
             yield f"{name}: {headline(found)}"
-
-
-def _take_aftermath(session: Session) -> None:
-    """Ask the kernel's log about a recording that broke off, if the machine still runs."""
-    from nncftools.limits import aftermath
-    from nncftools.sampler.client import boot_id
-
-    if session.host.boot_id and session.host.boot_id == boot_id():
-        aftermath.take_kernel_log(session)
 
 
 def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:

@@ -6,7 +6,6 @@ What a shell offers at Tab instead of file names; see completions/.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pathlib
 import sys
@@ -24,8 +23,6 @@ from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
-_MOST_SESSIONS = 10
-
 
 def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
     """Return the memory metrics with their meanings."""
@@ -40,7 +37,7 @@ def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
-    paths = destination.in_order(DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
+    paths = destination.in_order(DEFAULT_LOG_DIR)[:10]
     names = [latest, *(f"{latest}~{number}" for number in range(1, len(paths)))]
     words = [(name, path.parent.name) for name, path in zip(names, paths, strict=False) if name.startswith(incomplete)]
     beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
@@ -75,7 +72,6 @@ DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
-LONGEST_S = 366 * 24 * 3600.0
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
 _LARGEST_BUDGET = 50.0
@@ -104,15 +100,10 @@ RecordedTypes = Annotated[Texts, _types("what was recorded", SHOW)]
 Interval = Annotated[
     float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
 ]
+_UNITS = f"Unit of memory: {', '.join(MemoryUnit)}."
 Unit = Annotated[
     MemoryUnit,
-    option(
-        "--unit -u UNIT",
-        SHOW,
-        f"Unit of memory: {', '.join(MemoryUnit)}.",
-        parser=unit_from,
-        autocompletion=candidates(MemoryUnit),
-    ),
+    option("--unit -u UNIT", SHOW, _UNITS, parser=unit_from, autocompletion=candidates(MemoryUnit)),
 ]
 Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
 FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
@@ -288,10 +279,9 @@ def named(option: str) -> Iterator[None]:
     """Put the option's name before the message of an error; an error in a file keeps the name of the file."""
     try:
         yield
-    except SessionFileError:
-        raise
     except NncfToolsError as error:
-        error.args = (f"option {option}: {error}",)
+        if not isinstance(error, SessionFileError):
+            error.args = (f"option {option}: {error}",)
         raise
 
 
@@ -331,15 +321,6 @@ def memory_types(
 def listed(types: Iterable[str]) -> list[str]:
     """Return the metrics that were asked for: ``-t rss -t uss`` and ``-t RSS,uss`` are the same."""
     return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
-
-
-def checked_seconds(option: str, seconds: float, shortest: float) -> float:
-    """Return ``seconds``. Raises UsageError unless it is a number from ``shortest`` to a year."""
-    if not (math.isfinite(seconds) and shortest <= seconds <= LONGEST_S):
-        raise UsageError(
-            f"option {option}: a number of seconds from {shortest:g} to a year expected, found {seconds:g}"
-        )
-    return seconds
 
 
 def share(option: str, budget: str) -> float:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from nncftools.cli import screen
 from nncftools.errors import UsageError
@@ -88,31 +88,6 @@ class Declared(NamedTuple):
     """``inspect.Parameter.empty`` if a value must be given."""
 
 
-def write(command: Any, declared: Mapping[str, Declared], context: Any, formatter: Any) -> None:
-    """Write the help of a command of Click's; ``declared`` has the parameters that are not typer's own."""
-    examples, _, more = (command.epilog or "").partition("\n\n")
-    parameters = command.get_params(context)
-    sections = getattr(command, "sections", {})
-    arguments = [_usage_of(parameter) for parameter in parameters if not _is_option(parameter)]
-    words = ["[OPTIONS]", *arguments, *(["COMMAND [ARGS]..."] if sections else [])]
-    formatter.write(_usage(context.command_path, " ".join(words), formatter.width))
-    command.format_help_text(context, formatter)
-    _write_text(formatter, examples)
-    longest_name = max((len(name) for commands in sections.values() for name in commands), default=0)
-    for title, commands in sections.items():
-        _section(formatter, title, list(commands.items()), first_column=longest_name)
-    _write_parameters(parameters, declared, formatter)
-    _write_text(formatter, more)
-
-
-def _usage(path: str, words: str, width: int) -> str:
-    """Return the usage lines, coloured when they are filled: some releases of Click count the codes as letters."""
-    heading = "Usage:"
-    begin = f"{heading} {path} "
-    lines = textwrap.fill(words, width, initial_indent=begin, subsequent_indent=" " * len(begin))
-    return f"{screen.bold(heading, screen.OUT)}{lines.removeprefix(heading)}\n"
-
-
 def _usage_of(parameter: Any) -> str:
     metavar = str(parameter.metavar)
     return f"{{{metavar}}}" if parameter.required else metavar if metavar.startswith("[") else f"[{metavar}]"
@@ -171,7 +146,6 @@ def _write_text(formatter: Any, text: str) -> None:
     formatter.write_text(f"{head}{screen.bold(mark, screen.OUT)}{after}" if mark else text)
 
 
-Parameter = TyperOption | TyperArgument
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
 """``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
@@ -180,6 +154,8 @@ class _OurParameters:
     """Takes over the parameters, the help and the errors of a command of Typer's, which is the next base class."""
 
     callback: Callable[..., Any] | None
+    epilog: str | None
+    format_help_text: Callable[[Any, Any], None]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with our conversion."""
@@ -209,7 +185,24 @@ class _OurParameters:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, purpose, examples, the options in their groups, and what else there is to know."""
-        write(self, self._declared, ctx, formatter)
+        examples, _, more = (self.epilog or "").partition("\n\n")
+        parameters = self.get_params(ctx)
+        sections = getattr(self, "sections", {})
+        arguments = [_usage_of(parameter) for parameter in parameters if not _is_option(parameter)]
+        words = ["[OPTIONS]", *arguments, *(["COMMAND [ARGS]..."] if sections else [])]
+        heading = "Usage:"  # coloured when the lines are filled: some releases of Click count the codes as letters
+        begin = f"{heading} {ctx.command_path} "
+        lines = textwrap.fill(
+            " ".join(words), formatter.width, initial_indent=begin, subsequent_indent=" " * len(begin)
+        )
+        formatter.write(f"{screen.bold(heading, screen.OUT)}{lines.removeprefix(heading)}\n")
+        self.format_help_text(ctx, formatter)
+        _write_text(formatter, examples)
+        longest_name = max((len(name) for commands in sections.values() for name in commands), default=0)
+        for title, commands in sections.items():
+            _section(formatter, title, list(commands.items()), first_column=longest_name)
+        _write_parameters(parameters, self._declared, formatter)
+        _write_text(formatter, more)
 
     @property
     def _declared(self) -> Mapping[str, Declared]:
@@ -269,7 +262,7 @@ def _declarations(function: Callable[..., Any]) -> Mapping[str, Declared]:
 
 def _processed(
     own: Declared | None,
-    parameter: Parameter,
+    parameter: Any,
     otherwise: Callable[[typer.Context, Any], Any],
     context: typer.Context,
     value: Any,
@@ -288,10 +281,9 @@ def _processed(
         raise UsageError(f"{_named(parameter)}: {error}") from None
 
 
-def _named(parameter: Parameter) -> str:
+def _named(parameter: Any) -> str:
     """Return how errors name a parameter: by the longest name of an option, or the metavar of an argument."""
-    is_argument = isinstance(parameter, TyperArgument)
-    return f"argument {parameter.metavar}" if is_argument else f"option {max(parameter.opts, key=len)}"
+    return f"option {max(parameter.opts, key=len)}" if _is_option(parameter) else f"argument {parameter.metavar}"
 
 
 def _innermost(kind: Any) -> Any:
@@ -301,10 +293,8 @@ def _innermost(kind: Any) -> Any:
     return kind
 
 
-def _converted(value: Any, kind: Any, smallest: float | None) -> Any:
-    """Return a text as its type; a default is returned as it is. Raises ValueError, which says what is wrong."""
-    if not isinstance(value, str):
-        return value
+def _converted(value: str, kind: Any, smallest: float | None) -> Any:
+    """Return a text as its type. Raises ValueError, which says what is wrong."""
     if issubclass(kind, enum.Enum):
         members = [str(member.value) for member in kind]
         found = [name for name in members if name.casefold() == value.casefold()]

@@ -8,6 +8,7 @@ From the words on the command line to the argument list to execute.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import re
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
 SHELL = "/bin/sh"
 _PYTHON = "python"
 _INTERPRETERS = {".py": _PYTHON, ".sh": "sh"}
-_MUCH_ALIKE = 0.75
 _SHORTEST_INTERVAL_S = 0.001
-_TIME_UNITS = {"ms", "s", "sec", "min"}
+_LONGEST_S = 366 * 24 * 3600.0
 _QUOTED_OR_SPECIAL = re.compile(
     r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
     r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
@@ -96,10 +96,10 @@ def check_executable(argv: Sequence[str]) -> None:
     program = argv[0]
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
-    exists = False
-    if has_folder:
-        with contextlib.suppress(PermissionError):
-            exists = path.exists()
+    try:
+        exists = has_folder and path.exists()
+    except PermissionError:
+        exists = False
     if exists:
         why_not = _why_not(path)
         if why_not:
@@ -117,17 +117,11 @@ def _why_not(path: pathlib.Path) -> str:
     with_it = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
         return f"it is not executable ({with_it if interpreter else 'chmod +x, or name its interpreter first'})"
-    if interpreter == _PYTHON and not _begins_with(path, b"#!"):
-        return f"it has no `#!` line, so a shell would run it; {with_it}"
+    if interpreter == _PYTHON:
+        with contextlib.suppress(OSError), path.open("rb") as file:  # it may be executable without being readable
+            if file.read(2) != b"#!":
+                return f"it has no `#!` line, so a shell would run it; {with_it}"
     return ""
-
-
-def _begins_with(path: pathlib.Path, beginning: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(beginning)) == beginning
-    except OSError:  # it may be executable without being readable
-        return True
 
 
 def _meant(argv: Sequence[str]) -> str:
@@ -135,14 +129,14 @@ def _meant(argv: Sequence[str]) -> str:
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
-    if program.lower() in _TIME_UNITS:
+    if program.lower() in {"ms", "s", "sec", "min"}:
         return f"; write a time as one word: 100{program.lower()}"
     if program == "help":
         return "; `nncf-tools COMMAND --help` shows the help of a command"
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
         interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, {file.name for file in options.on_path(program[:1])}, _MUCH_ALIKE)
+    near = nearest(program, {file.name for file in options.on_path(program[:1])}, alike=0.75)
     return f"; did you mean `{near}`?" if near else ""
 
 
@@ -155,9 +149,9 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
     limit = _limit(request)
     redact = _redaction(request)
-    options.checked_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
+    _check_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
     if request.duration is not None:
-        options.checked_seconds("--duration", request.duration, 0)
+        _check_seconds("--duration", request.duration, 0)
     return Plan(
         columns if limit is None or "rss" in columns else ["rss", *columns],
         pid=request.pid,
@@ -172,6 +166,12 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
         redact=redact,
         slow_share=options.share("--pss-budget", request.pss_budget),
     )
+
+
+def _check_seconds(option: str, seconds: float, shortest: float) -> None:
+    if not (math.isfinite(seconds) and shortest <= seconds <= _LONGEST_S):
+        expected = f"a number of seconds from {shortest:g} to a year expected"
+        raise UsageError(f"option {option}: {expected}, found {seconds:g}")
 
 
 def _limit(request: Request) -> MemoryLimit | None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from nncftools.marks.calls import Call
 
 
-_LONGEST_NAME = 80
-
-
 @with_options(Request, without={"no_auto", "mark_call", "mark_on", "depth"})
 def monitor(request: Request) -> int:
     """Record memory, CPU and disk I/O of a command and all its descendants.
@@ -100,7 +97,6 @@ def _record(request: Request, *, profiles: bool) -> int:
     planning.watch_disks(plan, argv, folder)
     marking = recording.Marking(calls, name_of)
     view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth)
-    display = DisplayOptions(request.live, capture)
     quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
 
@@ -108,7 +104,7 @@ def _record(request: Request, *, profiles: bool) -> int:
             run = recording.Run(
                 starter, plan, request.name, argv, place, marking, looking, looking_share, opens=request.opens
             )
-            return recording.record(run, view, quiet=quiet, display=display)
+            return recording.record(run, view, quiet=quiet, display=DisplayOptions(request.live, capture))
 
         if request.repeat == 1:
             return record(next(iter(places))).status
@@ -159,6 +155,6 @@ def _naming(expressions: Sequence[str]) -> Callable[[str], str | None] | None:
         if match is None:
             return None
         name = match.groupdict().get("name") or match[0] or line
-        return name.strip()[:_LONGEST_NAME] or None
+        return name.strip()[:80] or None
 
     return name_of if patterns else None

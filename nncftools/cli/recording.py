@@ -151,8 +151,11 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
             claim.hand_over()
             with _guarded("the command's output cannot be shown as requested"):
                 shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
-            with _guarded("nncf-tools is incomplete"):
-                _load_what_saving_needs()
+            with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
+                import gzip  # noqa: F401 — used by a session whose name ends in .gz
+
+                from nncftools.limits import aftermath  # noqa: F401
+                from nncftools.marks import collecting  # noqa: F401
             outcome = sampler.wait()
             if helper is not None:
                 helper.close()
@@ -170,14 +173,6 @@ def _helper(log: int | None) -> Iterator[Helper | None]:
 
     with contextlib.closing(Helper(log)) as helper:
         yield helper
-
-
-def _load_what_saving_needs() -> None:
-    """Import it while the command runs: an upgrade of nncf-tools in the meantime must not lose the recording."""
-    import gzip  # noqa: F401 — used by a session whose name ends in .gz
-
-    from nncftools.limits import aftermath  # noqa: F401
-    from nncftools.marks import collecting  # noqa: F401
 
 
 def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:

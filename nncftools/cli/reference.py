@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +31,6 @@ def metrics(
       nncf-tools metrics
       nncf-tools metrics --json
     """
-    import json
-
     from nncftools.sampler import client
 
     options.check_source(source)
@@ -72,8 +71,6 @@ def schema() -> None:
     Example:
       nncf-tools schema > session.schema.json
     """
-    import json
-
     from nncftools.session import session
 
     screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,9 +118,15 @@ def report(  # noqa: PLR0913 — one parameter per option
     and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
     memory monitor and prmon are read, too.
     """
-    format_ = _named_format(format_)
+    format_ = format_.lower()
+    if f".{format_}" in destination.PICTURES:
+        instead = f"draw it with --plot FILE.{format_} or --panels FILE.{format_}"
+        raise UsageError(f"option --format: {format_} is a picture; {instead}")
     if opens:
-        format_, output = _page(format_, output)
+        if format_ not in {render_view.TEXT, render_view.PAGE}:
+            raise UsageError(f"option --open: it opens the page; not with --format {format_}")
+        format_ = render_view.PAGE
+        output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
     with options.named("--format"):
         render = render_view.format_named(format_)
@@ -152,27 +159,13 @@ def report(  # noqa: PLR0913 — one parameter per option
 
         closing.show(output)
     for name, picture in pictures.items():
-        _draw(name, picture, session, view)
+        from nncftools.render import panels as render_panels
+        from nncftools.render import plot as render_plot
+
+        with destination.writing(name, picture):
+            (render_plot if name == "--plot" else render_panels).draw(session, view, picture)
+        screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")
     return 0
-
-
-def _named_format(name: str) -> str:
-    """Return the name of a format in lower case. Raises UsageError for one of a picture, which has its own option."""
-    name = name.lower()
-    if f".{name}" in destination.PICTURES:
-        raise UsageError(
-            f"option --format: {name} is a picture; draw it with --plot FILE.{name} or --panels FILE.{name}"
-        )
-    return name
-
-
-def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]:
-    """Return the format and the place of a page to open. Raises UsageError for another format."""
-    import tempfile
-
-    if format_ not in {render_view.TEXT, render_view.PAGE}:
-        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
-    return render_view.PAGE, output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
@@ -219,11 +212,3 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
         data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
         with replacing(destination.replaceable("--output", output, force=force)) as beside:
             beside.write_bytes(gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
-
-
-def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.render import panels, plot
-
-    with destination.writing(option, picture):
-        (plot if option == "--plot" else panels).draw(session, view, picture)
-    screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")

@@ -20,7 +20,6 @@ PLAIN_WIDTH = 100
 WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
 OUT, ERR = "stdout", "stderr"
-_PREFIX = "nncf-tools:"
 _ALIKE = "nncftools.alike"
 _IN_ASCII = {
     "–": "-",
@@ -88,7 +87,7 @@ def error(text: str, lines: Sequence[str] = ()) -> None:
 
 def message(text: str, kind: str = "") -> None:
     """Print what the user should know, in one line, to standard error; ``kind`` goes before it."""
-    to_stderr(f"{bold(_PREFIX, ERR)} {kind}{printable(' '.join(text.split()))}\n")
+    to_stderr(f"{bold('nncf-tools:', ERR)} {kind}{printable(' '.join(text.split()))}\n")
 
 
 def bold(text: str, stream: str) -> str:

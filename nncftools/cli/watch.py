@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import destination, opening, options, planning, screen
@@ -121,16 +121,13 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     return max(running, key=destination.written_ns, default=None)
 
 
-@contextlib.contextmanager
-def _follow(journal: pathlib.Path) -> Iterator[Follower]:
+def _follow(journal: pathlib.Path) -> Follower:
     from nncftools.live.follower import Follower
 
     try:
-        follower = Follower(journal)
+        return Follower(journal)
     except OSError as error:
         raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
-    with follower:
-        yield follower
 
 
 class _Recording:
