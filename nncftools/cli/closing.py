@@ -1,8 +1,6 @@
-"""The last lines after a recording: what was written, what changed since the last run, and what to type next.
+"""What follows a recording: the last lines, the page in a browser, and the further runs of ``--repeat``.
 
-Records one command several times, as a group for ``nncf-tools compare``.
-
-Shows a page in a browser.
+The last lines say what was written, what changed since the last run, and what to type next.
 """
 
 from __future__ import annotations
@@ -63,7 +61,6 @@ def text(session: Session, place: Destination, view: View, *, profiled: bool) ->
 def _next(
     session: Session, place: Destination, earlier: pathlib.Path | None, *, profiled: bool
 ) -> list[tuple[str, str]]:
-    """Return what to type next, with what it shows."""
     is_usual = place.folder is not None and place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
     newest = destination.in_order(place.folder.parent) if is_usual and place.folder is not None else []
     is_latest = newest[:1] == [place.session]
@@ -93,7 +90,6 @@ def _typed(name: str) -> str:
 
 
 def _earlier(session: Session, place: Destination) -> pathlib.Path | None:
-    """Return the newest other session of the same command beside this one."""
     if place.folder is None or session.attached_to is not None:
         return None
     others = (path for path in destination.in_order(place.folder.parent) if path.parent != place.folder)

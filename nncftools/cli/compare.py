@@ -151,17 +151,17 @@ def _groups(
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
     """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
-    found = []
+    sessions = []
     for pattern in patterns:
         path = pathlib.Path(pattern)
         names = [pattern] if path.exists() else sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute ones, too
         matched = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
         if not matched:
             raise UsageError(f"option {option}: nothing matches {pattern!r}")
-        found += [destination.recording(path, options.DEFAULT_LOG_DIR) for path in matched]
-    if len(found) > _MOST_RUNS:
-        raise UsageError(f"option {option}: {len(found)} runs; at most {_MOST_RUNS} can be compared")
-    return found
+        sessions += [destination.recording(path, options.DEFAULT_LOG_DIR) for path in matched]
+    if len(sessions) > _MOST_RUNS:
+        raise UsageError(f"option {option}: {len(sessions)} runs; at most {_MOST_RUNS} can be compared")
+    return sessions
 
 
 class _Group(NamedTuple):

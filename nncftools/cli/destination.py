@@ -1,6 +1,6 @@
-"""Which files a recording writes, and checks before the command starts that they can be written.
+"""Which files a recording writes, and which recording a path or word means: a file, a folder, ``latest~1``.
 
-Which recording a path or word on the command line means: a file, a folder, ``latest``, ``latest~1``.
+Whether files can be written is checked before the command starts.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
     """Return a session's path with ``suffix`` before its extensions: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
-    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
+    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda match: suffix + match[1], path.name, count=1))
 
 
 def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destination:
@@ -351,7 +351,7 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
     if path.exists():
         return
     with contextlib.suppress(OSError):
-        files = {str(path.with_name(found.name)) for found in path.parent.iterdir()}
+        files = {str(path.with_name(beside.name)) for beside in path.parent.iterdir()}
         words = set() if path.name == str(path) and not log_dir.is_dir() else {*WORDS}
         meant = nearest(str(path), files | words)
         if meant:

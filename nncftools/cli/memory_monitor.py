@@ -65,7 +65,6 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
 
 
 def _summary(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
-    """Return a table of the peaks, also of what rose above the first sample."""
     from tabulate import tabulate
 
     rows = []

@@ -1,7 +1,4 @@
-"""From a path on the command line to a session with its marks.
-
-A progress bar for reading long files, on a terminal.
-"""
+"""From a path on the command line to a session with its marks; a long read shows a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -119,9 +116,9 @@ def open_session(
 
         if session.host.boot_id == boot_id():  # the machine still runs: its kernel's log may say more
             aftermath.take_kernel_log(session)
-    found = find_sidecar(file)
-    if found is not None:
-        _take_beside(session, found, file)
+    beside = find_sidecar(file)
+    if beside is not None:
+        _take_beside(session, beside, file)
     _add_enclosing(session, sidecars)
     return session
 
@@ -133,22 +130,22 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     from nncftools.render.peak_lines import headline
 
     for path, session in ranks.items():
-        found = verdict(session, MemoryUnit.MiB)
+        why = verdict(session, MemoryUnit.MiB)
         name = path if session.rank is None else f"rank {session.rank.number}"
-        if found is not None and not is_consequence(found, name, job):
-            yield f"{name}: {headline(found)}"
+        if why is not None and not is_consequence(why, name, job):
+            yield f"{name}: {headline(why)}"
 
 
-def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
+def _take_beside(session: Session, sidecar: pathlib.Path, file: pathlib.Path) -> None:
     from nncftools.marks import collecting
 
-    if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
+    if sidecar.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with reading.reader(file) as journal:
             redaction = Redaction(Tail(journal, str(file)).plan.redact)
-        with intake.open_file(found) as log:
-            collecting.take_log(session, log, found.name, redaction)
+        with intake.open_file(sidecar) as log:
+            collecting.take_log(session, log, sidecar.name, redaction)
     else:
-        session.marks = collecting.read_sidecar(found, session)
+        session.marks = collecting.read_sidecar(sidecar, session)
 
 
 def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:

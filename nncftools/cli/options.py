@@ -1,6 +1,6 @@
-"""Options that several subcommands share, and checks of their values.
+"""Options that several subcommands share, what a shell offers for them at Tab, and checks of their values.
 
-What a shell offers at Tab instead of file names; see completions/.
+``Request`` holds the options of a recording. How a shell asks is in completions/.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ Some releases lose the help of arguments, order names by chance, convert default
 parser is used: values are converted, and help and errors written, from what the function declares. The methods that are
 replaced are public ones of Click.
 
-The help of a command: examples first, options in named groups, as wide as the terminal, coloured on one.
-
-Rich would draw it, but loading Rich takes 100 ms of CPU.
+The help has examples first and options in named groups; it is as wide as the terminal, and coloured on one. Rich would
+draw it, but loading Rich takes 100 ms of CPU.
 """
 
 from __future__ import annotations
@@ -131,7 +130,6 @@ def _names(parameter: Any) -> str:
 
 
 def _section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
-    """Write a heading and rows of names with their meaning."""
     with formatter.section(screen.bold(title, screen.OUT)):
         formatter.write_dl(
             [(screen.cyan(name, screen.OUT) + " " * (first_column - len(name)), meaning) for name, meaning in rows]
@@ -237,15 +235,15 @@ class Group(_OurParameters, TyperGroup):
         word, *rest = args
         if word == "help" and rest:
             return self.resolve_command(ctx, [rest[0], "--help"])
-        found = self.get_command(ctx, word)
-        if found is None and not ctx.resilient_parsing:
+        command = self.get_command(ctx, word)
+        if command is None and not ctx.resilient_parsing:
             if word in {"help", *ctx.help_option_names}:
                 typer.echo(ctx.get_help())
                 raise typer.Exit
             from nncftools.cli import mistakes
 
             raise mistakes.unknown_command(word, str(ctx.command_path), self.list_commands(ctx), rest)
-        return (word if found else None), found, rest
+        return (word if command else None), command, rest
 
 
 @functools.cache
@@ -287,7 +285,6 @@ def _named(parameter: Any) -> str:
 
 
 def _innermost(kind: Any) -> Any:
-    """Return a type without ``list`` and ``None``."""
     while inner := typing.get_args(kind):
         kind = inner[0]
     return kind
@@ -297,10 +294,10 @@ def _converted(value: str, kind: Any, smallest: float | None) -> Any:
     """Return a text as its type. Raises ValueError, which says what is wrong."""
     if issubclass(kind, enum.Enum):
         members = [str(member.value) for member in kind]
-        found = [name for name in members if name.casefold() == value.casefold()]
-        if not found:
+        meant = [name for name in members if name.casefold() == value.casefold()]
+        if not meant:
             raise ValueError(not_one_of(value, members))
-        value = found[0]
+        value = meant[0]
     try:
         converted = kind(value)
     except ValueError:

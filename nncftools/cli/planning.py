@@ -1,8 +1,6 @@
-"""From options to the sampler's plan; shared by the commands that record.
+"""From the options of a recording to the argument list to execute, and to the sampler's plan.
 
-From the words on the command line to the argument list to execute.
-
-``--max-memory`` and ``--on-limit``: a limit on the command's memory; ``--require``: what it needs to start.
+All that can be wrong is said before the command starts, also that it needs more than there is (``--require``).
 """
 
 from __future__ import annotations
@@ -83,9 +81,9 @@ def shell_only(line: str) -> str:
     unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
     not count, except escapes in double quotes that ``shlex`` does not undo.
     """
-    for found in _QUOTED_OR_SPECIAL.finditer(line.strip()):
-        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(found["double"] or "")]
-        for special in (found["special"], found["other"], *inside):
+    for match in _QUOTED_OR_SPECIAL.finditer(line.strip()):
+        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(match["double"] or "")]
+        for special in (match["special"], match["other"], *inside):
             if special:
                 return str(special)
     return ""
@@ -105,12 +103,11 @@ def check_executable(argv: Sequence[str]) -> None:
         if why_not:
             raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
     elif has_folder or shutil.which(program) is None:
-        place = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}{_meant(argv)}")
+        missing = "no such file" if has_folder else "no program of that name on PATH"
+        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {missing}{_meant(argv)}")
 
 
 def _why_not(path: pathlib.Path) -> str:
-    """Return why a file cannot be run; empty if it can."""
     if path.is_dir():
         return "it is a folder"
     interpreter = _INTERPRETERS.get(path.suffix, "")
@@ -215,10 +212,10 @@ def looking(request: Request, *, default: bool) -> Looking | None:
     from nncftools.snapshots import client
 
     source = request.source
-    found = client.looking(with_hook=default) if source == "proc" else client.Looking(None, f"not with {source}")
-    if request.stacks and found.py_spy is None:
-        raise UsageError(f"option --stacks: {found.missing}")
-    return found if source == "proc" and sys.platform == "linux" else None
+    access = client.looking(with_hook=default) if source == "proc" else client.Looking(None, f"not with {source}")
+    if request.stacks and access.py_spy is None:
+        raise UsageError(f"option --stacks: {access.missing}")
+    return access if source == "proc" and sys.platform == "linux" else None
 
 
 def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:

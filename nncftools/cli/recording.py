@@ -1,9 +1,7 @@
-"""One recording, from its start to its files; ``monitor`` imports this after it has checked its options.
+"""One recording, from its start to its files; loaded after all options have been checked.
 
 After the command has started, we exit with its exit status, even if the recording fails. So every step after its end is
 guarded, files are read through open descriptors, and modules for saving are imported while the command runs.
-
-The standard input of a command that runs several times.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import Claim, claim_files
+from nncftools.cli.claim import RecordingFiles, claim_files
 from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
@@ -110,7 +108,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
         claim.close()
 
 
-def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+def _run(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
         outcome = _record_command(run, header, claim, view, display)
@@ -129,7 +127,7 @@ def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOpt
     return outcome
 
 
-def _record_command(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
     with (
         OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown,
@@ -175,7 +173,7 @@ def _helper(log: int | None) -> Iterator[Helper | None]:
         yield helper
 
 
-def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
+def _make_and_save(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
     """Make and write the session; on failure print why, and where the journal is.
 
     Return the session, and whether it is at the requested path.
@@ -190,14 +188,14 @@ def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> 
         return session, False
 
 
-def _journal_location(claim: Claim) -> str:
+def _journal_location(claim: RecordingFiles) -> str:
     try:
         return f"the journal is {claim.surviving_journal()}"
     except OSError as error:
         return f"the journal could not be kept either: {error}"
 
 
-def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
+def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import aftermath
 
     known = Known(header, outcome.start, outcome.end)
@@ -237,14 +235,14 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
-def _save(session: Session, place: Destination, claim: Claim) -> bool:
+def _save(session: Session, place: Destination, claim: RecordingFiles) -> bool:
     """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
     The journal is removed only after the session is at the requested path. Raises OSError.
     """
     try:
-        with claim.place() as found:
-            session.save(found.session)
+        with claim.place() as files:
+            session.save(files.session)
     except OSError as error:
         import tempfile
 
@@ -258,7 +256,7 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
     return True
 
 
-def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet: bool) -> None:
+def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, *, quiet: bool) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
     place = run.place
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))

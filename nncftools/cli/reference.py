@@ -1,7 +1,4 @@
-"""``nncf-tools metrics``: which metrics can be recorded, with source and cost.
-
-``nncf-tools schema``: the JSON Schema of a session file.
-"""
+"""``nncf-tools metrics`` lists what can be recorded; ``nncf-tools schema`` prints the JSON Schema of a session file."""
 
 from __future__ import annotations
 
@@ -58,9 +55,9 @@ def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
     table.add_column("Metric", no_wrap=True)
     table.add_column("Unit")
     table.add_column("Meaning, source, cost per sample", overflow="fold")
-    for of in facts:
-        origin = f"not here: {of['missing']}" if of["missing"] else f"{of['source']}, {of['cost']}"
-        table.add_row(of["name"], of["unit"] or "–", f"{of['meaning']}\n[dim]{origin}[/dim]")
+    for metric in facts:
+        origin = f"not here: {metric['missing']}" if metric["missing"] else f"{metric['source']}, {metric['cost']}"
+        table.add_row(metric["name"], metric["unit"] or "–", f"{metric['meaning']}\n[dim]{origin}[/dim]")
     return table
 
 

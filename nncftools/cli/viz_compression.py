@@ -130,7 +130,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         extra=extra,
         bounds=bounds,
         also=[
-            figure for one in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == one.replace("-", " ")
+            figure for name in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == name.replace("-", " ")
         ],
         max_error=_percent(max_error) if max_error else None,
     )
@@ -191,8 +191,8 @@ def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
             continue
         row = choice.best.row
         name = row.mode + (f" ({row.plot_name})" if row.plot_name else "")
-        found = f"{name}: {_figures(choice.best, bounds)}"
-        lines.append(f"{comparison.name}: the smallest with {bounds} is {found}{left_out}")
+        best = f"{name}: {_figures(choice.best, bounds)}"
+        lines.append(f"{comparison.name}: the smallest with {bounds} is {best}{left_out}")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -203,9 +203,9 @@ def _figures(result: Result, bounds: Bounds) -> str:
     from nncftools.compression.results import figure_text, measured
 
     bounded = [
-        f"{figure.name} {figure_text(figure, found.high)}"
+        f"{figure.name} {figure_text(figure, value.high)}"
         for figure in bounds.figures
-        if figure in FIGURES and (found := measured(result.row, figure))
+        if figure in FIGURES and (value := measured(result.row, figure))
     ]
     usual = [f"error {error_text(result.error)}", f"{result.row.size:g} Gb", f"{rate_text(result.rate)} smaller"]
     return ", ".join([*usual, *bounded])

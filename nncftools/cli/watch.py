@@ -1,7 +1,4 @@
-"""``nncf-tools watch``: follows a recording that runs elsewhere, or a running process.
-
-``nncf-tools replay``: shows a recorded run in the live view.
-"""
+"""``nncf-tools watch`` follows a recording or a process that runs; ``nncf-tools replay`` shows a recorded run again."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import destination, opening, options, planning, screen
-from nncftools.cli.display import look_of
+from nncftools.cli.display import view_settings
 from nncftools.cli.options import Request
 from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
@@ -157,7 +154,7 @@ def _draw(source: _Recording | _Faster, view: View, state: str, *, is_here: bool
     from nncftools.live import figures, viewer
     from nncftools.live.shared_terminal import can_draw
 
-    look = look_of(view, sys.stdout.encoding, state)
+    look = view_settings(view, sys.stdout.encoding, state)
     here = figures.Machine(is_here=is_here)
     if can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
@@ -177,22 +174,22 @@ def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     deadline = time.monotonic() + _SAVING_S
     patience = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        found = _session_of(journal)
-        if not journal.exists() and found is not None:
-            return found
+        session = _session_of(journal)
+        if not journal.exists() and session is not None:
+            return session
         if time.monotonic() > patience and journal.exists():
             return journal
         time.sleep(0.05)
     return journal
 
 
-def _finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
-    """Return the session in ``found``; if that is a journal, the recorder may be replacing it right now."""
+def _finished(path: pathlib.Path, journal: pathlib.Path) -> Session:
+    """Return the session in ``path``; if that is a journal, the recorder may be replacing it right now."""
     with contextlib.suppress(NncfToolsError):
-        session = opening.open_session(found, options.DEFAULT_LOG_DIR)
-        if found.exists():
+        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+        if path.exists():
             return session
-    return opening.open_session(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
+    return opening.open_session(_session_of(journal) or path, options.DEFAULT_LOG_DIR)
 
 
 def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, before: str = "") -> None:
@@ -205,7 +202,6 @@ def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, befo
 
 
 def _watch_process(request: Request) -> None:
-    """Record a process into a temporary folder and show it."""
     _, columns = planning.columns(request)
     from nncftools.sampler import client
     from nncftools.sampler.starter import Starter
