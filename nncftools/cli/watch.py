@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import destination, opening, options, planning, screen
-from nncftools.cli.display import view_settings
 from nncftools.cli.options import Request
 from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
@@ -151,6 +150,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
 
 def _draw(source: _Recording | _Faster, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
     """Show a source on the terminal, without one print its last state; return whether it has ended."""
+    from nncftools.cli.display import view_settings
     from nncftools.live import figures, viewer
     from nncftools.live.shared_terminal import can_draw
 
