@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -37,7 +39,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },
 }
-"""The subcommands with what they do, by section of the help. Their modules have a function ``register``."""
+"""The subcommands with what they do, by section of the help. Each is a function of its module."""
 _FILE_OF = {
     "monitor": "record",
     "profile": "record",
@@ -48,6 +50,10 @@ _FILE_OF = {
     "sweep": "sweep.command",
 }
 """The module of a subcommand, where it has another name."""
+_RUN_A_COMMAND = {"monitor", "profile", "fit"}
+"""Options after the first word of the command belong to the command."""
+_EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
+"""Where the examples begin in a docstring: the help has them in another place than the purpose."""
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
@@ -66,12 +72,19 @@ class _Commands(Group):
 
 
 def command_named(name: str) -> Any:
-    """Return a subcommand as a command of Click."""
+    """Return a subcommand as a command of Click: the docstring of its function is its help."""
+    attribute = name.replace("-", "_")
+    function = getattr(importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, attribute)}"), attribute)
+    purpose, *rest = _EXAMPLES.split(inspect.cleandoc(function.__doc__ or ""), maxsplit=1)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, name.replace('-', '_'))}").register(alone)
-    alone.registered_commands = [command for command in alone.registered_commands if command.name == name]
-    for command in alone.registered_commands:
-        command.cls, command.short_help = Command, COMMANDS[name]
+    alone.command(
+        name,
+        cls=Command,
+        help=purpose,
+        short_help=COMMANDS[name],
+        epilog="".join(rest),
+        context_settings={"allow_interspersed_args": name not in _RUN_A_COMMAND},
+    )(function)
     return typer.main.get_command(alone)
 
 

@@ -12,13 +12,13 @@ from nncftools.cli.destination import Destination, check_owner, session_stem
 from nncftools.errors import UsageError
 from nncftools.files import above_standard
 from nncftools.journal import reading
-from nncftools.marks.calls import SIDECARS
+from nncftools.journal.reading import SIDECARS
 
 _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def claim_files(place: Destination, *, snapshots: bool) -> Claim:
+def claim_files(place: Destination, *, snapshots: bool) -> RecordingFiles:
     """Create the journal, the marks log and, on request, the log of the helper, for this run alone.
 
     Raises UsageError.
@@ -32,7 +32,7 @@ def claim_files(place: Destination, *, snapshots: bool) -> Claim:
                 for ending in SIDECARS:
                     place.session.with_name(session_stem(place.session) + ending).unlink(missing_ok=True)
                 place.snapshots.unlink(missing_ok=True)
-            return Claim(place, journal, snapshots=snapshots)
+            return RecordingFiles(place, journal, snapshots=snapshots)
         except OSError:
             reading.remove(place.journal, journal)
             os.close(journal)
@@ -42,7 +42,7 @@ def claim_files(place: Destination, *, snapshots: bool) -> Claim:
         raise UsageError(f"option {place.option}: cannot write {str(place.journal)!r}: {reason}") from error
 
 
-class Claim:
+class RecordingFiles:
     """The files of a running recording, by descriptor: they stay ours even if their paths are moved or removed."""
 
     def __init__(self, place: Destination, journal: int, *, snapshots: bool) -> None:
@@ -89,9 +89,9 @@ class Claim:
         parent.mkdir(parents=True, exist_ok=True)
         folder = above_standard(os.open(parent, _FOLDER))
         try:
-            name, found = _named(folder, parent), os.fstat(folder)
-            is_new = not os.path.samestat(found, os.fstat(self._folder))
-            if is_new and (name.resolve() != self._real or found.st_uid not in {os.geteuid(), 0}):
+            name, status = _named(folder, parent), os.fstat(folder)
+            is_new = not os.path.samestat(status, os.fstat(self._folder))
+            if is_new and (name.resolve() != self._real or status.st_uid not in {os.geteuid(), 0}):
                 raise OSError(f"{parent} is another folder now")
             yield self._place.within(name)
         finally:

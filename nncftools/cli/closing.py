@@ -1,8 +1,6 @@
-"""The last lines after a recording: what was written, what changed since the last run, and what to type next.
+"""What follows a recording: the last lines, the page in a browser, and the further runs of ``--repeat``.
 
-Records one command several times, as a group for ``nncf-tools compare``.
-
-Shows a page in a browser.
+The last lines say what was written, what changed since the last run, and what to type next.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from nncftools.cli.destination import Destination
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import View, label
-from nncftools.session.session import Session
+from nncftools.session.session import Session, load
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ _MOST_LOOKED_AT = 50
 _LARGEST = 64 << 20
 """Reading a larger session would take longer than its line is worth."""
 _SAME = 0.005
+_THE_SAME = "the same"
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
 _LONG_ENOUGH_S = 0.5
@@ -43,13 +42,15 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 def text(session: Session, place: Destination, view: View, *, profiled: bool) -> str:
     """Return the lines, ready to print; ``profiled``: `profile` made the session, and is not named again."""
     earlier = _earlier(session, place)
+    shown = pathlib.Path(place.shown)
+    folder = shown.parent if place.folder is None else shown
     lines = [f"\nWritten to {printable(place.shown)}"]
-    of_views = (("page", place.page), ("picture", place.panels))
-    lines += [f"  {name:<8} {printable(_shown(path, place))}" for name, path in of_views if path and path.exists()]
+    views = (("page", place.page), ("picture", place.panels))
+    lines += [f"  {name:<8} {printable(str(folder / path.name))}" for name, path in views if path and path.exists()]
     if earlier is not None:
         with contextlib.suppress(NncfToolsError):  # it was damaged since
             lines += _change(session, earlier, view)
-    steps = list(_next(session, place, earlier, profiled=profiled))
+    steps = _next(session, place, earlier, profiled=profiled)
     width = max(len(typed) for typed, _ in steps)
     for number, (typed, meaning) in enumerate(steps):
         heading = "\nNext" if number == 0 else "    "
@@ -57,27 +58,25 @@ def text(session: Session, place: Destination, view: View, *, profiled: bool) ->
     return "\n".join(lines) + "\n"
 
 
-def _shown(path: pathlib.Path, place: Destination) -> str:
-    """Return a file beside the session as the user would type it."""
-    if place.folder is not None:
-        return f"{place.shown}/{path.name}"
-    return str(pathlib.Path(place.shown).with_name(path.name))
-
-
 def _next(
     session: Session, place: Destination, earlier: pathlib.Path | None, *, profiled: bool
 ) -> list[tuple[str, str]]:
-    """Return what to type next, with what it shows."""
-    name = _name(place)
-    word = "" if name == destination.WORDS[0] else f" {_typed(name)}"
+    is_usual = place.folder is not None and place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
+    newest = destination.in_order(place.folder.parent) if is_usual and place.folder is not None else []
+    is_latest = newest[:1] == [place.session]
+    name = destination.LATEST if is_latest else place.shown
+    word = "" if name == destination.LATEST else f" {_typed(name)}"
     steps = []
     if session.snapshots is not None and session.snapshots.stacks:
         steps.append((f"nncf-tools report{word} --peak", "which code holds the memory"))
     elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
-        steps.append((f"nncf-tools profile {_brief(session)}", "which operation and which code cost it"))
+        command = printable(shlex.join(session.command))
+        command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
+        steps.append((f"nncf-tools profile {command}", "which operation and which code cost it"))
     if earlier is not None:
-        both = f"{_typed(_before(earlier, place))} {_typed(name)}"
-        steps.append((f"nncf-tools compare {both}", "what changed since the last run"))
+        folder = place.shown.rpartition("/")[0]
+        before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"
+        steps.append((f"nncf-tools compare {_typed(before)} {_typed(name)}", "what changed since the last run"))
     if find_spec("plotly") is None:
         steps.append(("pip install 'nncf-tools[html]'", "then there is an interactive page, too"))
     else:
@@ -90,35 +89,7 @@ def _typed(name: str) -> str:
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else shlex.quote(name)
 
 
-def _name(place: Destination) -> str:
-    """Return the shortest name of the session for other commands."""
-    if place.folder is None:
-        return place.shown
-    return destination.WORDS[0] if _is_usual(place) else place.shown
-
-
-def _is_usual(place: Destination) -> bool:
-    """Return whether a word such as ``latest`` means this session: no other recording is newer."""
-    if place.folder is None or not place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
-        return False
-    return destination.in_order(place.folder.parent)[:1] == [place.session]
-
-
-def _before(earlier: pathlib.Path, place: Destination) -> str:
-    """Return the shortest name of an earlier session in the same log folder."""
-    assert place.folder is not None
-    if _is_usual(place):
-        return f"{destination.WORDS[0]}~{destination.in_order(place.folder.parent).index(earlier)}"
-    return f"{place.shown.rpartition('/')[0]}/{earlier.parent.name}"
-
-
-def _brief(session: Session) -> str:
-    words = printable(shlex.join(session.command))
-    return words if len(words) <= _SHORT_COMMAND else "COMMAND"
-
-
 def _earlier(session: Session, place: Destination) -> pathlib.Path | None:
-    """Return the newest other session of the same command beside this one."""
     if place.folder is None or session.attached_to is not None:
         return None
     others = (path for path in destination.in_order(place.folder.parent) if path.parent != place.folder)
@@ -143,37 +114,22 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
     """Return in one line how peak and duration differ from an earlier run; nothing if it ended otherwise."""
-    from nncftools.session import session as session_session
-
-    before = session_session.load(earlier)
+    before = load(earlier)
     if before.exit != session.exit:
         return []
     metric = view.metrics[0]
-    now_peak, then_peak = (peaks.get(metric) for peaks in (session.peaks, before.peaks))
-    now = None if now_peak is None else now_peak.low
-    then = None if then_peak is None else then_peak.low
-    if not now or not then:
+    now_peak, then_peak = session.peaks.get(metric), before.peaks.get(metric)
+    if now_peak is None or then_peak is None or not now_peak.low or not then_peak.low:
         return []
-    against = "as in" if _is_same(now, then) else "against"
+    now, then = now_peak.low, then_peak.low
+    against = "as in" if _percent(now, then) == _THE_SAME else "against"
     peak = f"{label(metric)} peak {_percent(now, then)} {against} the last run ({view.unit.label(then)})"
     lasted = f", duration {_percent(session.duration_s, before.duration_s)} ({seconds_text(before.duration_s)})"
     return [f"{screen.bold(peak, screen.ERR)}{lasted if before.duration_s >= _LONG_ENOUGH_S else ''}"]
 
 
 def _percent(now: float, then: float) -> str:
-    return "the same" if _is_same(now, then) else f"{100 * (now / then - 1):+.0f} %"
-
-
-def _is_same(now: float, then: float) -> bool:
-    return not then or abs(now / then - 1) < _SAME
-
-
-_COMMAND = 200
-
-
-def suffixes(count: int) -> list[str]:
-    """Return the suffixes for the file names of the runs; a single run gets none."""
-    return [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
+    return f"{100 * (now / then - 1):+.0f} %" if then and abs(now / then - 1) >= _SAME else _THE_SAME
 
 
 def repeat(
@@ -183,20 +139,26 @@ def repeat(
 
     Print one line for each run, the report of one that failed, and at the end one table of all runs.
     """
+    from nncftools.analysis.comparison import measured
+
     runs: list[Run] = []
     written: list[str] = []
     recorded = None
     done = 0
     for done, place in enumerate(places, start=1):
         recorded = record(place)
-        session = None if quiet or _is_later_rank(recorded.session) else recorded.session
-        if session is not None:
+        session = recorded.session
+        if session is not None and not quiet and (session.rank is None or session.rank.number == 0):
             written.append(place.shown)
             screen.to_stderr(f"Run {done} of {count}: {_line(session, view)}\n")
-            _take(session, place, runs)
+            with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
+                runs.append(measured(session, place.shown))
+            if recorded.status and not recorded.interrupted:
+                from nncftools.render import text
+
+                screen.to_stderr("\n")
+                screen.to_stderr(text.report(session, view))
         if recorded.status or recorded.interrupted:
-            if session is not None and not recorded.interrupted:
-                _report(session, view)
             break
     assert recorded is not None
     if written:
@@ -207,37 +169,12 @@ def repeat(
     return recorded.status
 
 
-def _is_later_rank(session: Session | None) -> bool:
-    """Return whether it is not the rank that prints: ranks share a terminal."""
-    return session is not None and session.rank is not None and session.rank.number > 0
-
-
 def _line(session: Session, view: View) -> str:
-    from nncftools.render.view import label
-    from nncftools.units import seconds_text
-
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     peak = session.peaks.get(metric)
     ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
-    held = view.unit.label(None if peak is None else peak.low)
-    return f"{label(metric)} peak {held}, {seconds_text(session.duration_s)}{ending}"
-
-
-def _take(session: Session, place: Destination, runs: list[Run]) -> None:
-    """Keep the figures of a run; one without samples has none."""
-    from nncftools.analysis.comparison import measured
-
-    try:
-        runs.append(measured(session, place.shown))
-    except NncfToolsError:
-        return
-
-
-def _report(session: Session, view: View) -> None:
-    from nncftools.render import text
-
-    screen.to_stderr("\n")
-    screen.to_stderr(text.report(session, view))
+    size = view.unit.label(None if peak is None else peak.low)
+    return f"{label(metric)} peak {size}, {seconds_text(session.duration_s)}{ending}"
 
 
 def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
@@ -252,25 +189,21 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
         screen.to_stderr(f"Written to {files}\n")
         return
     metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
+    beginning, _, end = written[0].rpartition("-1.")  # without --output, each run has a folder
+    base = shlex.quote(f"{beginning}-*.{end}") if beginning else "'OLD-*'"
     screen.to_stderr(
         Group(
             Text(),
             Text(f"{len(runs)} RUNS", style="bold"),
-            Text(shortened(printable(runs[0].command), _COMMAND), style="dim"),
+            Text(shortened(printable(runs[0].command), 200), style="dim"),
             Text(),
             painted(repeats(runs, metrics, view.unit)),
             Text(),
             Text(f"Written to {files}"),
             Text(),
-            Text(f"Next  nncf-tools compare --base {_group(written)} --new 'NEW-*'  when another group is recorded"),
+            Text(f"Next  nncf-tools compare --base {base} --new 'NEW-*'  when another group is recorded"),
         )
     )
-
-
-def _group(written: Sequence[str]) -> str:
-    """Return the quoted pattern of files that ``--output`` named; another one where each run has a folder."""
-    beginning, _, end = written[0].rpartition("-1.")
-    return shlex.quote(f"{beginning}-*.{end}") if beginning else "'OLD-*'"
 
 
 def show(page: pathlib.Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from glob import glob
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
-from nncftools.cli import options, parameters
+from nncftools.cli import destination, opening, options, screen
+from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import replacing
+from nncftools.journal.reading import SIDECARS
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
@@ -21,29 +23,7 @@ if TYPE_CHECKING:
     from nncftools.render.benchmarks import Timing
     from nncftools.render.overlay import Curve
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools compare latest~1 latest
-  nncf-tools compare before.json after.json
-  nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
-  nncf-tools compare before.json after.json --format markdown -o table.md
-  nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
-  nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
-  nncf-tools compare --base 'old-*.json' --new 'new-*.json'
-  nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
-  nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
-\b
-A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
-GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
-without one the figure of NEW. Metrics: peak_ and the name of a memory metric
-(peak_rss), duration, cpu, model_size, read_bytes, write_bytes, read_chars,
-write_chars.
-
-\b
-The exit status is 3 if a gate fails."""
-
-GATE_FAILED = 3
 HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
 FORMATS = ("text", "markdown", "json", HYPERFINE, BENCHER, BENCHMARK_ACTION)
 _OF_NEW = (BENCHER, BENCHMARK_ACTION)
@@ -53,111 +33,62 @@ _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
 
 
-def _formats(incomplete: str) -> list[str]:
-    return options.beginning(incomplete, FORMATS)
-
-
-Sessions = Annotated[
-    list[pathlib.Path] | None,
-    typer.Argument(
-        metavar="BASE NEW [NEW]",
-        autocompletion=options.session_candidates,
-        readable=False,
-        show_default=False,
-        help="Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
-    ),
-]
-Base = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--base",
-        metavar="PATTERN",
-        help="A group of repeated runs, such as 'old-*.json'; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-New = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--new",
-        metavar="PATTERN",
-        help="The group to compare with --base; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="|".join(FORMATS),
-        autocompletion=_formats,
-        help="Output format.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-Output = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write to this file instead of standard output.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Picture = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--plot",
-        "-p",
-        metavar="FILE",
-        help="Also draw memory over time of all runs: .png, .svg or .pdf.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Details = Annotated[
-    bool,
-    typer.Option(
-        "--details",
-        help="As text, show all figures and operations; Markdown folds them.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-FailIf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="GATE",
-        help="Exit with status 3 if GATE is true; repeatable.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="compare", epilog=EXAMPLES)(compare)
-
-
 def compare(  # noqa: PLR0913 — one parameter per option
-    sessions: Sessions = None,
+    sessions: Annotated[
+        Files,
+        argument(
+            "BASE NEW [NEW]",
+            "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    base: Base = None,
-    new: New = None,
-    format_: Format = FORMATS[0],
-    output: Output = None,
-    plot: Picture = None,
-    fail_if: FailIf = None,
+    base: Annotated[
+        Texts, option("--base PATTERN", READ, "A group of repeated runs, such as 'old-*.json'; repeatable.")
+    ] = None,
+    new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
+    format_: Annotated[
+        str,
+        option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=options.candidates(FORMATS)),
+    ] = FORMATS[0],
+    output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
+    plot: Annotated[
+        File, option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf.")
+    ] = None,
+    fail_if: Annotated[Texts, option("--fail-if GATE", SHOW, "Exit with status 3 if GATE is true; repeatable.")] = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
-    details: Details = False,
+    details: Annotated[
+        bool, option("--details", SHOW, "As text, show all figures and operations; Markdown folds them.")
+    ] = False,
     max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
-    """Compare what runs cost: peaks, time, CPU, I/O, each operation."""
+    """Compare what runs cost: peaks, time, CPU, I/O, each operation.
+
+    \b
+    Examples:
+      nncf-tools compare latest~1 latest
+      nncf-tools compare before.json after.json
+      nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
+      nncf-tools compare before.json after.json --format markdown -o table.md
+      nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
+      nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
+      nncf-tools compare --base 'old-*.json' --new 'new-*.json'
+      nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
+      nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
+
+    \b
+    A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
+    GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
+    without one the figure of NEW. Metrics: peak_ and the name of a memory metric
+    (peak_rss), duration, cpu, model_size, read_bytes, write_bytes, read_chars,
+    write_chars.
+
+    \b
+    The exit status is 3 if a gate fails.
+    """
     from nncftools.analysis import comparison, gates
-    from nncftools.cli import destination, screen
 
     format_ = format_.lower()
     if format_ not in FORMATS:
@@ -172,24 +103,28 @@ def compare(  # noqa: PLR0913 — one parameter per option
     if plot is not None and len(groups) > _MOST_CURVES:
         raise UsageError(f"option --plot: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     with options.reading(max_size):
-        runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
+        loaded = [_loaded(group, depth, with_curves=plot is not None) for group in groups]
+    runs = [group.runs for group in loaded]
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.named("--fail-if"), options.mended(depth=": give --depth"):
-        judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
-    if format_ == HYPERFINE:
-        content: RenderableType = _hyperfine(runs, timings)
-    elif format_ in _OF_NEW:
-        content = _history(runs[1:] or runs, format_)
+        judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
+    if format_ == HYPERFINE or format_ in _OF_NEW:
+        content: RenderableType = _benchmarks(loaded, format_)
     else:
         content = _rendered(judged, format_, unit, has_details=details)
-    _put(content, output)
+    if output is None:
+        screen.to_stdout(content)
+    else:
+        with destination.writing("--output", output), replacing(output) as beside:
+            beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
+        screen.to_stderr(f"Written to {printable(str(output))}\n")
     if plot is not None:
-        _draw(runs, curves, unit, plot)
-    for one, verdicts in judged:
+        _draw(loaded, unit, plot)
+    for each, verdicts in judged:
         for verdict in verdicts:
-            screen.to_stderr(_verdict_text(verdict, one if len(judged) > 1 else None))
+            screen.to_stderr(_verdict_text(verdict, each if len(judged) > 1 else None))
     failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
-    return GATE_FAILED if failed else 0
+    return 3 if failed else 0
 
 
 def _groups(
@@ -200,7 +135,7 @@ def _groups(
         if len(sessions) < least:
             expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
             raise UsageError(f"arguments BASE NEW: {expected}")
-        groups = [[_session_file(path)] for path in sessions]
+        groups = [[destination.recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     else:
         if sessions:
             words = f"{str(sessions[0])!r} found together with --base or --new"
@@ -208,97 +143,58 @@ def _groups(
         if new is None or (base is None and least > 1):
             raise UsageError("options --base and --new: both expected")
         groups = [*([] if base is None else [_matched("--base", base)]), _matched("--new", new)]
-    _check_once(groups)
+    twice = destination.given_twice(path for group in groups for path in group)
+    if twice is not None:
+        raise UsageError(f"{str(twice)!r} is given twice; name different runs")
     return groups
-
-
-def _session_file(path: pathlib.Path) -> pathlib.Path:
-    from nncftools.cli import destination
-
-    return destination.recording(path, options.DEFAULT_LOG_DIR)
 
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
     """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
-    from glob import glob
-
-    from nncftools.marks.calls import SIDECARS
-
-    found = []
+    sessions = []
     for pattern in patterns:
         path = pathlib.Path(pattern)
         names = [pattern] if path.exists() else sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute ones, too
         matched = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
         if not matched:
             raise UsageError(f"option {option}: nothing matches {pattern!r}")
-        found += [_session_file(path) for path in matched]
-    if len(found) > _MOST_RUNS:
-        raise UsageError(f"option {option}: {len(found)} runs; at most {_MOST_RUNS} can be compared")
-    return found
+        sessions += [destination.recording(path, options.DEFAULT_LOG_DIR) for path in matched]
+    if len(sessions) > _MOST_RUNS:
+        raise UsageError(f"option {option}: {len(sessions)} runs; at most {_MOST_RUNS} can be compared")
+    return sessions
 
 
-def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
-    from nncftools.cli import destination
+class _Group(NamedTuple):
+    """What the comparison needs of the sessions of a group."""
 
-    twice = destination.given_twice(path for group in groups for path in group)
-    if twice is not None:
-        raise UsageError(f"{str(twice)!r} is given twice; name different runs")
+    runs: list[Run]
+    curves: list[Curve]
+    timings: list[Timing]
 
 
-def _loaded(
-    groups: Sequence[Sequence[pathlib.Path]], depth: int, *, with_curves: bool
-) -> tuple[list[list[Run]], list[list[Curve]], list[list[Timing]]]:
-    """Return what the comparison needs of each session. Only one session is loaded at a time, to bound the memory."""
+def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool) -> _Group:
+    """Load a group, one session at a time, to bound the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
-    from nncftools.cli import opening
     from nncftools.render.benchmarks import timing
 
-    runs: list[list[Run]] = []
-    curves: list[list[Curve]] = []
-    timings: list[list[Timing]] = []
-    ranks: list[set[tuple[str, int]]] = []
-    for group in groups:
-        ranks.append(set())
-        runs.append([])
-        curves.append([])
-        timings.append([])
-        for path in group:
-            session = opening.open_session(path, options.DEFAULT_LOG_DIR)
-            if session.rank is not None:
-                ranks[-1].add((session.rank.job, session.rank.number))
-            runs[-1].append(measured(session, str(path), depth))
-            timings[-1].append(timing(session))
-            if with_curves:
-                from nncftools.render.overlay import curve
+    group = _Group([], [], [])
+    ranks: set[tuple[str, int]] = set()
+    for path in paths:
+        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+        if session.rank is not None:
+            ranks.add((session.rank.job, session.rank.number))
+        group.runs.append(measured(session, str(path), depth))
+        group.timings.append(timing(session))
+        if with_curves:
+            from nncftools.render.overlay import curve
 
-                curves[-1].append(curve(session))
-        _check_no_job(group, ranks[-1])
-    return runs, curves, timings
-
-
-def _check_no_job(group: Sequence[pathlib.Path], ranks: Collection[object]) -> None:
-    """Raise UsageError if a group holds ranks of a job instead of repeated runs."""
+            group.curves.append(curve(session))
     if len(ranks) > 1:
         raise UsageError(
-            f"{group[0]} and others of its group are ranks, not repeated runs: merge the ranks of each job first, "
+            f"{paths[0]} and others of its group are ranks, not repeated runs: merge the ranks of each job first, "
             f"with `nncf-tools report RANKS --format session -o job.json`"
         )
-
-
-def _put(content: RenderableType, output: pathlib.Path | None) -> None:
-    from nncftools.cli import destination, screen
-
-    if output is None:
-        screen.to_stdout(content)
-        return
-    from nncftools.files import replacing
-
-    try:
-        with replacing(output) as beside:
-            beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise destination.cannot_write("--output", output, error) from error
-    screen.to_stderr(f"Written to {printable(str(output))}\n")
+    return group
 
 
 def _rendered(
@@ -310,68 +206,55 @@ def _rendered(
         from nncftools.render import summary_json
 
         return f"{msgspec.json.format(msgspec.json.encode(summary_json.document(judged)), indent=2).decode()}\n"
-    if format_ == "markdown":
-        from nncftools.render import comparison_outputs
+    from nncftools.render import comparison_outputs
 
-        return "\n".join(comparison_outputs.as_markdown(of, unit, verdicts) for of, verdicts in judged)
+    if format_ == "markdown":
+        return "\n".join(comparison_outputs.as_markdown(each, unit, verdicts) for each, verdicts in judged)
     from rich.console import Group
     from rich.text import Text
 
-    from nncftools.render import comparison_outputs
-
-    each = [comparison_outputs.as_text(of, unit, verdicts, has_details=has_details) for of, verdicts in judged]
-    pieces = [piece for of in each for piece in ("", of)][1:]
+    texts = [comparison_outputs.as_text(each, unit, verdicts, has_details=has_details) for each, verdicts in judged]
+    pieces = [piece for text in texts for piece in ("", text)][1:]
     return Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
 
 
-def _names(runs: Sequence[Sequence[Run]]) -> list[str]:
+def _benchmarks(groups: Sequence[_Group], format_: str) -> str:
+    """Return each group as one command with its runs, or the figures of NEW for a service that keeps them."""
+    from nncftools.render import benchmarks
+
+    if format_ == HYPERFINE:
+        named = zip(_names(groups), groups, strict=True)
+        return benchmarks.document([benchmarks.result(name, group.timings) for name, group in named])
+    new = groups[1:] or groups
+    document = benchmarks.bencher_document if format_ == BENCHER else benchmarks.benchmark_action_document
+    return document({name: group.runs for name, group in zip(_names(new), new, strict=True)})
+
+
+def _names(groups: Sequence[_Group]) -> list[str]:
     """Return a name for each group: the command, or the files unless each group ran another command."""
     from nncftools.render.comparison import runs_text
 
-    commands = [{run.command for run in group} for group in runs]
-    distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
-    return [group[0].command if distinct else runs_text(group) for group in runs]
+    commands = [{run.command for run in group.runs} for group in groups]
+    distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(groups)
+    return [group.runs[0].command if distinct else runs_text(group.runs) for group in groups]
 
 
-def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
-    """Return each group as one command with its runs."""
-    from nncftools.render import benchmarks
-
-    return benchmarks.document(
-        [benchmarks.result(name, group) for name, group in zip(_names(runs), timings, strict=True)]
-    )
-
-
-def _history(runs: Sequence[Sequence[Run]], format_: str) -> str:
-    """Return the figures of each group for a service that keeps them."""
-    from nncftools.render import benchmarks
-
-    document = benchmarks.bencher_document if format_ == BENCHER else benchmarks.benchmark_action_document
-    return document(dict(zip(_names(runs), runs, strict=True)))
-
-
-def _draw(
-    runs: Sequence[Sequence[Run]], curves: Sequence[Sequence[Curve]], unit: MemoryUnit, picture: pathlib.Path
-) -> None:
-    from nncftools.cli import destination, screen
+def _draw(groups: Sequence[_Group], unit: MemoryUnit, picture: pathlib.Path) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 
-    metric = overlay.common_metric(curves)
+    metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
         raise NncfToolsError("option --plot: the runs have no memory metric in common to draw")
-    names = [runs_text(group) for group in runs]
-    try:
-        overlay.draw(list(zip(names, curves, strict=True)), metric, unit, picture)
-    except OSError as error:
-        raise destination.cannot_write("--plot", picture, error) from error
+    with destination.writing("--plot", picture):
+        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, picture)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 
-def _verdict_text(verdict: Verdict, of: Comparison | None) -> RenderableType:
-    """Return the result of a gate in one line, red on a terminal if it failed; ``of`` adds the name of the run."""
+def _verdict_text(verdict: Verdict, compared: Comparison | None) -> RenderableType:
+    """Return the result of a gate in one line, red on a terminal if it failed; ``compared`` adds a name."""
     result = "passed" if verdict.passed else "failed"
-    run = "" if of is None else f"{of.new[0].title}: "
+    run = "" if compared is None else f"{compared.new[0].title}: "
     line = f"nncf-tools: gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}"
     if verdict.passed or not sys.stderr.isatty():
         return f"{line}\n"

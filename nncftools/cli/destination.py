@@ -1,11 +1,12 @@
-"""Which files a recording writes, and checks before the command starts that they can be written.
+"""Which files a recording writes, and which recording a path or word means: a file, a folder, ``latest~1``.
 
-Which recording a path or word on the command line means: a file, a folder, ``latest``, ``latest~1``.
+Whether files can be written is checked before the command starts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -17,15 +18,13 @@ from importlib.util import find_spec
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
 from nncftools.journal import reading
-from nncftools.marks.calls import MARKS_ENDING, SIDECARS
+from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.samples import stem
 from nncftools.session import launcher
 from nncftools.units import nearest
 
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING
-PANELS_ENDING = ".png"
-PAGE_ENDING = ".html"
 LATEST = "latest"
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 _LONGEST_NAME = 60
@@ -106,7 +105,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         check_owner(log_dir)
-        made = next(_made(log_dir, wanted))
+        made = _made(log_dir, wanted)
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
@@ -115,7 +114,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
 
 
-def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool]) -> Destination:
+def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     """Write session, logs and pictures directly to ``log_dir``, over those of an earlier run.
 
     In a rank of a job the names get the rank. Raises UsageError if that is impossible.
@@ -124,7 +123,7 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
-    logs = _logs(folder, metrics, zeros, rank)
+    logs = _logs(folder, metrics, (True, False), rank)
     for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
         written("--log-dir", path, force=True)
     shown = str(log_dir)
@@ -141,17 +140,14 @@ def _logs(
     ]
 
 
-def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
-    """Yield the first of ``name``, ``name-2``, … that could be made."""
-    number = 1
-    while True:
+def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
+    """Make and return the first of ``name``, ``name-2``, … that is not there."""
+    for number in itertools.count(1):
         folder = log_dir / (name if number == 1 else f"{name}-{number}")
-        try:
+        with contextlib.suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            yield folder
+            break
+    return folder
 
 
 def check_owner(log_dir: pathlib.Path) -> None:
@@ -198,7 +194,7 @@ def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
     """Return a session's path with ``suffix`` before its extensions: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
-    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
+    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda match: suffix + match[1], path.name, count=1))
 
 
 def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destination:
@@ -213,8 +209,8 @@ def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destina
     is_drawn = place.folder is not None if plot is None else plot
     name = session_stem(place.session)
     sidecar = place.session.with_name(name + SIDECARS[0]) if is_drawn or place.folder is not None else None
-    panels = place.session.with_name(name + PANELS_ENDING) if is_drawn else None
-    page = place.session.with_name(name + PAGE_ENDING) if opens or (is_drawn and has_plotly) else None
+    panels = place.session.with_name(name + ".png") if is_drawn else None
+    page = place.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
     for path in (panels, page):
         if path is not None and place.folder is None:
             written(place.option, pathlib.Path(place.shown).with_name(path.name), force=place.force)
@@ -231,22 +227,18 @@ def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
 
     Through a symbolic link, another user could choose which file is written hours later.
     """
-    try:
-        is_link = path.is_symlink()
-    except OSError as error:
-        raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
-    if is_link:
-        raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-    return replaceable(option, path, force=force)
+    return replaceable(option, path, force=force, may_be_link=False)
 
 
-def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bool = True) -> pathlib.Path:
     """Return the file that a write to ``path`` would create or replace; links are followed.
 
     Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
     """
     try:
         if path.is_symlink():
+            if not may_be_link:
+                raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
             path = path.resolve()
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:
@@ -272,12 +264,19 @@ def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsEr
 
 
 @contextlib.contextmanager
-def opened(option: str, path: pathlib.Path) -> Iterator[int]:
-    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+def writing(option: str, path: pathlib.Path) -> Iterator[None]:
+    """Raise ``cannot_write`` in place of an OSError."""
     try:
-        descriptor = open_ours(path)
+        yield
     except OSError as error:
         raise cannot_write(option, path, error) from error
+
+
+@contextlib.contextmanager
+def opened(option: str, path: pathlib.Path) -> Iterator[int]:
+    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+    with writing(option, path):
+        descriptor = open_ours(path)
     try:
         yield descriptor
     finally:
@@ -318,27 +317,26 @@ def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
 
     Raises NncfToolsError if there is none.
     """
-    found = in_order(log_dir)
-    if not found:
-        message = f"no session under {str(log_dir)!r}; record one with `nncf-tools profile COMMAND`, or name a file"
-        raise NncfToolsError(message)
-    if before >= len(found):
-        count = "1 recording" if len(found) == 1 else f"{len(found):,} recordings"
+    recordings = in_order(log_dir)
+    if not recordings:
+        what_next = "record one with `nncf-tools profile COMMAND`, or name a file"
+        raise NncfToolsError(f"no session under {str(log_dir)!r}; {what_next}")
+    if before >= len(recordings):
+        count = "1 recording" if len(recordings) == 1 else f"{len(recordings):,} recordings"
         raise NncfToolsError(f"there is no {LATEST}~{before}: {str(log_dir)!r} holds {count}")
-    return found[before]
+    return recordings[before]
 
 
 def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
     """Return the sessions and journals in a folder and its folders, the newest first."""
-    return sorted(set(_recordings(log_dir)), key=written_ns, reverse=True)
-
-
-def _recordings(log_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    for pattern in _PATTERNS:
-        for path in log_dir.glob(pattern):
-            is_link = LATEST in path.relative_to(log_dir).parts[:-1]  # to a run that has its own name
-            if not is_link and not path.is_fifo():  # reading a FIFO that another user put there would never end
-                yield path
+    paths = {
+        path
+        for pattern in _PATTERNS
+        for path in log_dir.glob(pattern)
+        if LATEST not in path.relative_to(log_dir).parts[:-1]  # a link to a run that has its own name
+        and not path.is_fifo()  # reading a FIFO that another user put there would never end
+    }
+    return sorted(paths, key=written_ns, reverse=True)
 
 
 def written_ns(path: pathlib.Path) -> int:
@@ -353,7 +351,7 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
     if path.exists():
         return
     with contextlib.suppress(OSError):
-        files = {str(path.with_name(found.name)) for found in path.parent.iterdir()}
+        files = {str(path.with_name(beside.name)) for beside in path.parent.iterdir()}
         words = set() if path.name == str(path) and not log_dir.is_dir() else {*WORDS}
         meant = nearest(str(path), files | words)
         if meant:

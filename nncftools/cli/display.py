@@ -1,9 +1,7 @@
-"""Where the command's output goes, and what the screen shows, during a recording.
+"""Where the command's output goes during a recording, and what the screen shows.
 
-Passes the command's output on to ours, and each line to a callback.
-
-If our output is a terminal, the command gets a raw terminal of its own, which passes bytes unchanged. Input,
-controlling terminal and process group are not affected.
+A relay passes the output on to ours, and each line to a callback. If ours is a terminal, the command gets a raw
+terminal of its own, which passes bytes unchanged. Input, controlling terminal and process group are not affected.
 """
 
 from __future__ import annotations
@@ -174,8 +172,6 @@ def _fit(terminal: int, like: int) -> None:
 
 
 _STANDARD_ERROR = 2
-_CONSOLE = "linux"
-"""The kernel's own console: its fonts have no Braille."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +229,7 @@ class OutputDisplay:
 
                 live_view = LiveView(
                     _STANDARD_ERROR,
-                    look_of(self._view, sys.stderr.encoding),
+                    view_settings(self._view, sys.stderr.encoding),
                     alone=self._captured >= 0,
                     resized=self._resize,
                 )
@@ -296,21 +292,18 @@ class OutputDisplay:
             self._relay.resize()
 
 
-def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
+def view_settings(view: View, encoding: str | None, state: str = "recording") -> Look:
     """Return a look that uses only characters of this encoding, and colours that the terminal has."""
     from rich.console import Console
 
     from nncftools.live.figures import Look
     from nncftools.render.canvas import colours_of
 
+    is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return Look(
         metrics=view.metrics,
         unit=view.unit,
-        unicode=_is_unicode(encoding) and os.environ.get("TERM") != _CONSOLE,
+        unicode=is_unicode and os.environ.get("TERM") != "linux",  # the kernel's own console has no Braille
         colours=colours_of(Console(force_terminal=True, legacy_windows=False)),
         state=state,
     )
-
-
-def _is_unicode(encoding: str | None) -> bool:
-    return (encoding or "ascii").lower().replace("-", "").startswith("utf")

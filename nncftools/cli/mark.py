@@ -7,30 +7,25 @@ import os
 import stat
 from typing import Annotated
 
-import typer
-
+from nncftools.cli.parameters import argument
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import VARIABLE, flags
 
-EXAMPLES = """\b
-Example, in a script that `nncf-tools profile ./compress.sh` runs:
-  nncf-tools mark Export
-  optimum-cli export openvino --model DIR OUT
-  nncf-tools mark 'Weight Compression'
-  python compress.py OUT
 
-\b
-Outside a recording it does nothing. From any other language, append a line to
-the file that NNCF_TOOLS_MARKS names (docs/marks.md)."""
+def mark(name: Annotated[str, argument("NAME", "The operation's name in the report.")]) -> None:
+    """Start an operation in the current recording; the next mark ends it.
 
+    \b
+    Example, in a script that `nncf-tools profile ./compress.sh` runs:
+      nncf-tools mark Export
+      optimum-cli export openvino --model DIR OUT
+      nncf-tools mark 'Weight Compression'
+      python compress.py OUT
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="mark", epilog=EXAMPLES)(mark)
-
-
-def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="The operation's name in the report.")]) -> None:
-    """Start an operation in the current recording; the next mark ends it."""
+    \b
+    Outside a recording it does nothing. From any other language, append a line to
+    the file that NNCF_TOOLS_MARKS names (docs/marks.md).
+    """
     if not name.strip():
         raise UsageError("argument NAME: at least one character expected")
     log = os.environ.get(VARIABLE)

@@ -24,19 +24,6 @@ _EXAMPLES = """examples:
 
 def main(words: Sequence[str]) -> int:
     """Record the command that the words name, write its logs, print the peaks; return the command's exit status."""
-    parser = _parser()
-    parsed, unknown = parser.parse_known_args(words)
-    if unknown:
-        parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
-    screen.prepare()
-    try:
-        return _record(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
-    except NncfToolsError as error:
-        screen.to_stderr(f"{_PROGRAM}: error: {printable(str(error))}\n")
-        return error.exit_code
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         description="Record the memory of a shell command and of its descendants: RSS, and the system's.",
@@ -50,18 +37,27 @@ def _parser() -> argparse.ArgumentParser:
         help="the folder of the logs, the pictures and the session (default: %(default)s)",
     )
     parser.add_argument("executable", nargs="+", help="the command, for the shell; quote it if it has options")
-    return parser
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
+    screen.prepare()
+    try:
+        return _record(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
+    except NncfToolsError as error:
+        screen.to_stderr(f"{_PROGRAM}: error: {printable(str(error))}\n")
+        return error.exit_code
 
 
 def _record(log_dir: pathlib.Path, line: str) -> int:
     from nncftools.sampler.client import Starter
 
     argv = [planning.SHELL, "-c", line]
-    metrics, others = planning.columns(None, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
-    place = destination.in_folder(log_dir, metrics, (True, False))
+    request = options.Request()
+    metrics, columns = planning.columns(request)
+    place = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)
     with Starter() as starter:
-        run = recording.Run(starter, planning.plan([*metrics, *others], interval=0.1), "", argv, place)
+        run = recording.Run(starter, planning.plan(columns, request), "", argv, place)
         recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:
         screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))
@@ -69,7 +65,6 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
 
 
 def _summary(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
-    """Return a table of the peaks, also of what rose above the first sample."""
     from tabulate import tabulate
 
     rows = []

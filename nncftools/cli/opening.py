@@ -1,7 +1,4 @@
-"""From a path on the command line to a session with its marks.
-
-A progress bar for reading long files, on a terminal.
-"""
+"""From a path on the command line to a session with its marks; a long read shows a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,45 +8,51 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
-from nncftools.marks.calls import MARKS_ENDING, SIDECARS, find_sidecar
+from nncftools.journal import reading
+from nncftools.journal.reading import MARKS_ENDING, SIDECARS, Tail, find_sidecar
+from nncftools.redaction import Redaction
 from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _AFTER_S = 2.0
 """A shorter read shows no bar."""
 
 
 @contextlib.contextmanager
-def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+def _progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """Yield a callback for the bytes read so far and the total (None if unknown); without a terminal, yield None."""
     if not sys.stderr.isatty():
         yield None
         return
     begun_s = time.monotonic()
     with contextlib.ExitStack() as stack:
-        bar: Callable[[int, int | None], None] | None = None
+        bar: Progress | None = None
 
         def show(done: int, total: int | None) -> None:
             nonlocal bar
             if bar is None and time.monotonic() - begun_s > _AFTER_S:
-                bar = _bar(stack, name)
+                bar = stack.enter_context(_bar())
+                bar.add_task(f"Reading {name}", total=None)
             if bar is not None:
-                bar(done, total)
+                bar.update(bar.task_ids[0], completed=done, total=total)
 
         yield show
 
 
-def _bar(stack: contextlib.ExitStack, name: str) -> Callable[[int, int | None], None]:
+def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    shown = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
-    task = shown.add_task(f"Reading {name}", total=None)
-    return lambda done, total: shown.update(task, completed=done, total=total)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -87,10 +90,7 @@ def open_sessions(
 
 
 def open_session(
-    path: pathlib.Path | None,
-    log_dir: pathlib.Path,
-    sidecars: Sequence[pathlib.Path] = (),
-    forced: str | None = None,
+    path: pathlib.Path | None, log_dir: pathlib.Path, sidecars: Sequence[pathlib.Path] = (), forced: str | None = None
 ) -> Session:
     """Return the session in a file, in standard input (``-``), or in another tool's log.
 
@@ -101,26 +101,26 @@ def open_session(
     """
     from nncftools.importers.source import read_session
 
-    file = _file(path, log_dir)
-    with options.named("--from"), reading(file.name) as on_progress:
+    if path is None:
+        file = destination.newest(log_dir)
+    elif str(path) == "-":
+        file = _STANDARD_INPUT
+    else:
+        file = destination.recording(path, log_dir)
+        destination.check_there(file, log_dir)
+    with options.named("--from"), _progress(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
-    if session.finished is False:
-        _take_aftermath(session)
-    found = find_sidecar(file)
-    if found is not None:
-        _take_beside(session, found, file)
+    if session.finished is False and session.host.boot_id:
+        from nncftools.limits import aftermath
+        from nncftools.sampler.client import boot_id
+
+        if session.host.boot_id == boot_id():  # the machine still runs: its kernel's log may say more
+            aftermath.take_kernel_log(session)
+    beside = find_sidecar(file)
+    if beside is not None:
+        _take_beside(session, beside, file)
     _add_enclosing(session, sidecars)
     return session
-
-
-def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
-    if path is None:
-        return destination.newest(log_dir)
-    if str(path) == "-":
-        return _STANDARD_INPUT
-    found = destination.recording(path, log_dir)
-    destination.check_there(found, log_dir)
-    return found
 
 
 def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
@@ -128,37 +128,24 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     from nncftools.limits.judges import verdict
     from nncftools.limits.verdict import is_consequence
     from nncftools.render.peak_lines import headline
-    from nncftools.units import MemoryUnit
 
     for path, session in ranks.items():
-        found = verdict(session, MemoryUnit.MiB)
+        why = verdict(session, MemoryUnit.MiB)
         name = path if session.rank is None else f"rank {session.rank.number}"
-        if found is not None and not is_consequence(found, name, job):
-            yield f"{name}: {headline(found)}"
+        if why is not None and not is_consequence(why, name, job):
+            yield f"{name}: {headline(why)}"
 
 
-def _take_aftermath(session: Session) -> None:
-    """Ask the kernel's log about a recording that broke off, if the machine still runs."""
-    from nncftools.limits import aftermath
-    from nncftools.sampler.client import boot_id
-
-    if session.host.boot_id and session.host.boot_id == boot_id():
-        aftermath.take_kernel_log(session)
-
-
-def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
-    from nncftools.journal import reading
-    from nncftools.journal.reading import Tail
+def _take_beside(session: Session, sidecar: pathlib.Path, file: pathlib.Path) -> None:
     from nncftools.marks import collecting
-    from nncftools.redaction import Redaction
 
-    if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
+    if sidecar.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with reading.reader(file) as journal:
             redaction = Redaction(Tail(journal, str(file)).plan.redact)
-        with intake.open_file(found) as log:
-            collecting.take_log(session, log, found.name, redaction)
+        with intake.open_file(sidecar) as log:
+            collecting.take_log(session, log, sidecar.name, redaction)
     else:
-        session.marks = collecting.read_sidecar(found, session)
+        session.marks = collecting.read_sidecar(sidecar, session)
 
 
 def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:

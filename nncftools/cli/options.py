@@ -1,29 +1,27 @@
-"""Options that several subcommands share, and checks of their values.
+"""Options that several subcommands share, what a shell offers for them at Tab, and checks of their values.
 
-What a shell offers at Tab instead of file names; see completions/.
+``Request`` holds the options of a recording. How a shell asks is in completions/.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pathlib
-import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from nncftools import intake
 from nncftools.cli import destination
-from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE
+from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
-
-_MOST_SESSIONS = 10
 
 
 def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
@@ -34,60 +32,39 @@ def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
     return [(begun + name, meaning) for name, meaning in offered.items() if name.startswith(last.lower())]
 
 
-def unit_candidates(incomplete: str) -> list[str]:
-    """Return the units of memory."""
-    return beginning(incomplete, MemoryUnit)
-
-
-def format_candidates(incomplete: str) -> list[str]:
-    """Return the formats of a report."""
-    from nncftools.render.view import FORMATS
-
-    return beginning(incomplete, FORMATS)
-
-
-def importer_candidates(incomplete: str) -> list[str]:
-    """Return the tools whose logs are read."""
-    from nncftools.importers import IMPORTERS
-
-    return beginning(incomplete, IMPORTERS)
-
-
 def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
-    from nncftools.cli import destination
-
-    latest = destination.WORDS[0]
+    latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
-    found = destination.in_order(destination.DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
-    names = [latest, *(f"{latest}~{number}" for number in range(1, len(found)))]
-    words = [(name, path.parent.name) for name, path in zip(names, found, strict=False) if name.startswith(incomplete)]
+    paths = destination.in_order(DEFAULT_LOG_DIR)[:10]
+    names = [latest, *(f"{latest}~{number}" for number in range(1, len(paths)))]
+    words = [(name, path.parent.name) for name, path in zip(names, paths, strict=False) if name.startswith(incomplete)]
     beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
     return [*words, *beside] if words else []
 
 
-def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that begin with what was typed, in any case."""
-    return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
+def candidates(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what offers, at Tab, those of the names that begin with what was typed, in any case."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+    return offered
 
 
 def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
     """Return programs on PATH for the first word of a command; for later words and paths the shell offers files."""
     if context.params.get("words") or not incomplete or os.sep in incomplete:
         return []
-    return sorted(set(_executables(incomplete)))
+    return sorted({file.name for file in on_path(incomplete) if os.access(file, os.X_OK) and file.is_file()})
 
 
-def _executables(beginning: str) -> Iterator[str]:
+def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in the folders of PATH and has a name that begins so; a folder may be missing or unreadable."""
     for folder in os.get_exec_path():
-        with (
-            contextlib.suppress(OSError),
-            os.scandir(folder or os.curdir) as files,
-        ):  # the folder may be missing or unreadable
-            for file in files:
-                if file.name.startswith(beginning) and os.access(file, os.X_OK) and file.is_file():
-                    yield file.name
+        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
+            yield from (file for file in files if file.name.startswith(beginning))
 
 
 SOURCES = ("proc", "psutil")
@@ -95,12 +72,8 @@ DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
-SHORTEST_INTERVAL_S = 0.001
-LONGEST_S = 366 * 24 * 3600.0
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
-DEFAULT_MAX_SAMPLES = 1_000_000
-DEFAULT_PSS_BUDGET = "1%"
-DEFAULT_STACKS_BUDGET = "1%"
+ACTIONS = ("warn", "kill")
 _LARGEST_BUDGET = 50.0
 _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
@@ -112,182 +85,193 @@ _OTHER_NAMES = {
 
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
     """Return the argument for a command and its arguments; ``meaning`` says what it keeps."""
-    return typer.Argument(
-        metavar="COMMAND [ARGUMENT]",
-        show_default=False,
-        autocompletion=program_candidates,
-        help=f"The command and its arguments; {meaning}",
-    )
+    text = f"The command and its arguments; {meaning}"
+    return argument("COMMAND [ARGUMENT]", text, autocompletion=program_candidates)
 
 
-Words = Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")]
+def _types(default: str, group: str) -> Any:  # noqa: ANN401 — as typer has it
+    text = f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}."
+    return option("--type -t METRIC[,METRIC]", group, text, autocompletion=memory_type_candidates)
+
+
+Types = Annotated[Texts, _types(", ".join(DEFAULT_TYPES), RECORD)]
+ProfileTypes = Annotated[Texts, _types(", ".join(PROFILE_TYPES), RECORD)]
+RecordedTypes = Annotated[Texts, _types("what was recorded", SHOW)]
 Interval = Annotated[
-    float,
-    typer.Option(
-        "--interval",
-        "-i",
-        metavar="TIME",
-        parser=seconds_from,
-        help="Time between samples: 0.05, 50ms.",
-        rich_help_panel=RECORD,
-    ),
+    float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
 ]
-Output = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
-        rich_help_panel=WRITE,
-    ),
-]
-LogDir = Annotated[
-    pathlib.Path,
-    typer.Option(
-        "--log-dir",
-        metavar="DIR",
-        help="Make a new folder in DIR with session, operations, picture and page.",
-        rich_help_panel=WRITE,
-    ),
-]
-Plot = Annotated[
-    bool | None,
-    typer.Option(
-        "--plot/--no-plot",
-        help="Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
-        rich_help_panel=WRITE,
-    ),
-]
-Open = Annotated[
-    bool, typer.Option("--open", help="Write the page, and open it in a browser at the end.", rich_help_panel=SHOW)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.", rich_help_panel=SHOW)]
-Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.", rich_help_panel=WRITE)]
-NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.", rich_help_panel=RECORD)]
-WaitAll = Annotated[
-    bool, typer.Option("--wait-all", help="Record until the last descendant has ended.", rich_help_panel=RECORD)
-]
-PerProcess = Annotated[
-    bool, typer.Option("--per-process", help="Keep each process's RSS over time.", rich_help_panel=RECORD)
-]
-MaxSamples = Annotated[
-    int,
-    typer.Option(
-        "--max-samples",
-        min=100,
-        metavar="N",
-        help="Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
-        rich_help_panel=RECORD,
-    ),
-]
-Depth = Annotated[
-    int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.", rich_help_panel=SHOW)
-]
-Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.", rich_help_panel=RUN)]
-
-Live = Annotated[
-    bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.", rich_help_panel=SHOW)
-]
-Capture = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--capture",
-        metavar="FILE",
-        help="With --live: write the command's output to this file instead.",
-        rich_help_panel=WRITE,
-    ),
-]
-
-
-def _types(default: str, panel: str) -> Any:  # noqa: ANN401 — as typer has it
-    return typer.Option(
-        "--type",
-        "-t",
-        metavar="METRIC[,METRIC]",
-        autocompletion=memory_type_candidates,
-        help=f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
-        rich_help_panel=panel,
-    )
-
-
-Types = Annotated[list[str] | None, _types(", ".join(DEFAULT_TYPES), RECORD)]
-ProfileTypes = Annotated[list[str] | None, _types(", ".join(PROFILE_TYPES), RECORD)]
-RecordedTypes = Annotated[list[str] | None, _types("what was recorded", SHOW)]
-
-PssBudget = Annotated[
-    str,
-    typer.Option(
-        "--pss-budget",
-        metavar="PERCENT",
-        help="The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
-        rich_help_panel=RECORD,
-    ),
-]
-Stacks = Annotated[
-    bool | None,
-    typer.Option(
-        "--stacks/--no-stacks",
-        help="See which code and which files hold the memory: by py-spy, from outside. Default: "
-        "`profile` does where it can, `monitor` does not.",
-        rich_help_panel=RECORD,
-    ),
-]
-StacksBudget = Annotated[
-    str,
-    typer.Option(
-        "--stacks-budget",
-        metavar="PERCENT",
-        help="The share of one core that taking stacks may use; half a CPU second in any case.",
-        rich_help_panel=RECORD,
-    ),
-]
+_UNITS = f"Unit of memory: {', '.join(MemoryUnit)}."
 Unit = Annotated[
     MemoryUnit,
-    typer.Option(
-        "--unit",
-        "-u",
-        metavar="UNIT",
-        parser=unit_from,
-        autocompletion=unit_candidates,
-        help=f"Unit of memory: {', '.join(MemoryUnit)}.",
-        rich_help_panel=SHOW,
-    ),
+    option("--unit -u UNIT", SHOW, _UNITS, parser=unit_from, autocompletion=candidates(MemoryUnit)),
 ]
-FromZero = Annotated[
-    bool, typer.Option("--from-zero", help="Show memory relative to the first sample.", rich_help_panel=SHOW)
+Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
+FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
+Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
+Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
+Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
+Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
+Source = Annotated[
+    str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
 ]
 MaxSize = Annotated[
     int | None,
-    typer.Option(
-        "--max-size",
-        metavar="SIZE",
-        parser=bytes_from,
-        rich_help_panel=READ,
-        help=f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
+    option(
+        "--max-size SIZE",
+        READ,
+        "Read files up to this size, unpacked, and as many more operations and processes. Default: "
         f"{intake.Limits().size >> 30}GiB.",
+        parser=bytes_from,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=WRITE)]
-Redact = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--redact",
-        metavar="REGEX",
-        help="Besides likely secrets, hide matches of REGEX in command lines.",
-        rich_help_panel=WRITE,
-    ),
-]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines unchanged.", rich_help_panel=WRITE)]
-Source = Annotated[
-    str,
-    typer.Option(
-        "--source",
-        metavar="|".join(SOURCES),
-        help="Where figures come from: /proc (Linux) or psutil (macOS).",
-        rich_help_panel=RECORD,
-    ),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to record, how, and where to: the options of `monitor`; other commands set some of them."""
+
+    words: Annotated[Texts, command_words("it keeps terminal, folder and environment.")] = None
+    no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
+    mark_call: Annotated[
+        Texts,
+        option(
+            "--mark-call MODULE:FUNCTION[=NAME]",
+            RECORD,
+            "Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
+            "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        ),
+    ] = None
+    mark_on: Annotated[
+        Texts,
+        option(
+            "--mark-on REGEX",
+            RECORD,
+            "A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
+        ),
+    ] = None
+    depth: Depth = 1
+    types: Types = None
+    interval: Interval = 0.1
+    unit: Unit = MemoryUnit.MiB
+    output: Annotated[
+        File,
+        option(
+            "--output -o FILE",
+            WRITE,
+            "Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
+        ),
+    ] = None
+    log_dir: Annotated[
+        pathlib.Path,
+        option("--log-dir DIR", WRITE, "Make a new folder in DIR with session, operations, picture and page."),
+    ] = DEFAULT_LOG_DIR
+    from_zero: FromZero = False
+    plot: Annotated[
+        bool | None,
+        option(
+            "--plot/--no-plot",
+            WRITE,
+            "Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
+        ),
+    ] = None
+    opens: Open = False
+    quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
+    live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
+    capture: Annotated[
+        File, option("--capture FILE", WRITE, "With --live: write the command's output to this file instead.")
+    ] = None
+    name: Name = ""
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None
+    duration: Annotated[
+        float | None,
+        option(
+            "--duration TIME",
+            RECORD,
+            "Stop recording after this time: 30, 30s, 2min; the command keeps running.",
+            parser=seconds_from,
+        ),
+    ] = None
+    max_memory: Annotated[
+        int | None,
+        option(
+            "--max-memory SIZE",
+            RUN,
+            "Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
+            parser=bytes_from,
+        ),
+    ] = None
+    on_limit: Annotated[
+        str,
+        option(
+            f"--on-limit {'|'.join(ACTIONS)}",
+            RUN,
+            "If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
+        ),
+    ] = ACTIONS[0]
+    require: Annotated[
+        str | None,
+        option(
+            "--require SIZE|SESSION",
+            RUN,
+            "Start only if so much memory is available; with an earlier session of the command, if memory and disk "
+            "suffice for what it needed then.",
+        ),
+    ] = None
+    repeat: Annotated[
+        int, option("--repeat N", RUN, "Run the command N times and write N sessions (-1, -2, …) to compare.", min=1)
+    ] = 1
+    no_children: Annotated[bool, option("--no-children", RECORD, "Leave out descendants.")] = False
+    wait_all: Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")] = False
+    per_process: Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")] = False
+    pss_budget: Annotated[
+        str,
+        option(
+            "--pss-budget PERCENT",
+            RECORD,
+            "The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
+        ),
+    ] = "1%"
+    stacks: Annotated[
+        bool | None,
+        option(
+            "--stacks/--no-stacks",
+            RECORD,
+            "See which code and which files hold the memory: by py-spy, from outside. Default: "
+            "`profile` does where it can, `monitor` does not.",
+        ),
+    ] = None
+    stacks_budget: Annotated[
+        str,
+        option(
+            "--stacks-budget PERCENT",
+            RECORD,
+            "The share of one core that taking stacks may use; half a CPU second in any case.",
+        ),
+    ] = "1%"
+    max_samples: Annotated[
+        int,
+        option(
+            "--max-samples N",
+            RECORD,
+            "Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
+            min=100,
+        ),
+    ] = MAX_SAMPLES
+    shell: Shell = False
+    force: Force = False
+    redact: Annotated[
+        Texts, option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines.")
+    ] = None
+    no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")] = False
+    source: Source = DEFAULT_SOURCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest(Request):
+    """The options of `profile`."""
+
+    types: ProfileTypes = None
+    interval: Interval = 0.05
 
 
 @contextlib.contextmanager
@@ -295,10 +279,9 @@ def named(option: str) -> Iterator[None]:
     """Put the option's name before the message of an error; an error in a file keeps the name of the file."""
     try:
         yield
-    except SessionFileError:
-        raise
     except NncfToolsError as error:
-        error.args = (f"option {option}: {error}",)
+        if not isinstance(error, SessionFileError):
+            error.args = (f"option {option}: {error}",)
         raise
 
 
@@ -340,15 +323,6 @@ def listed(types: Iterable[str]) -> list[str]:
     return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
 
 
-def checked_seconds(option: str, seconds: float, shortest: float) -> float:
-    """Return ``seconds``. Raises UsageError unless it is a number from ``shortest`` to a year."""
-    if not (math.isfinite(seconds) and shortest <= seconds <= LONGEST_S):
-        raise UsageError(
-            f"option {option}: a number of seconds from {shortest:g} to a year expected, found {seconds:g}"
-        )
-    return seconds
-
-
 def share(option: str, budget: str) -> float:
     """Return the share of the time that a percentage means. Raises UsageError, which names ``option``."""
     with contextlib.suppress(ValueError):
@@ -359,28 +333,7 @@ def share(option: str, budget: str) -> float:
     raise UsageError(f"option {option}: {expected}, found {budget!r}")
 
 
-def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:
-    """Return the patterns to hide in addition to likely secrets, or None to hide nothing. Raises UsageError."""
-    for pattern in patterns or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
-    if is_off and patterns:
-        raise UsageError("option --redact: either --redact or --no-redact, not both")
-    return None if is_off else list(patterns or ())
-
-
 def check_source(source: str) -> None:
     """Raise UsageError for an unknown source."""
     if source not in SOURCES:
         raise UsageError(f"option --source: {not_one_of(source, SOURCES)}")
-
-
-def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) -> pathlib.Path | None:
-    """Return the file for the command's output. Raises UsageError if it cannot be written, or without a live view."""
-    if capture is None:
-        return None
-    if not live:
-        raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
-    return destination.written("--capture", capture, force=force)

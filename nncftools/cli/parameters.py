@@ -5,23 +5,24 @@ Some releases lose the help of arguments, order names by chance, convert default
 parser is used: values are converted, and help and errors written, from what the function declares. The methods that are
 replaced are public ones of Click.
 
-The help of a command: examples first, options in named groups, as wide as the terminal, coloured on one.
-
-Rich would draw it, but loading Rich takes 100 ms of CPU.
+The help has examples first and options in named groups; it is as wide as the terminal, and coloured on one. Rich would
+draw it, but loading Rich takes 100 ms of CPU.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
+import pathlib
 import textwrap
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from nncftools.cli import screen
 from nncftools.errors import UsageError
@@ -37,6 +38,45 @@ _ORDER = (READ, RECORD, RUN, WRITE, SHOW, OTHER)
 _WIDEST_NAME = 30
 
 
+File = pathlib.Path | None
+Files = list[pathlib.Path] | None
+Texts = list[str] | None
+"""The types of options that may be missing, by what they hold."""
+
+
+def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
+    """Return the option of these names, of which the last may be what stands for its value: ``--output -o FILE``."""
+    words = names.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    return typer.Option(*words, metavar=metavar, help=meaning, rich_help_panel=group, **settings)
+
+
+def argument(metavar: str, meaning: str, **settings: Any) -> Any:
+    """Return the argument that the help calls ``metavar``."""
+    return typer.Argument(metavar=metavar, help=meaning, **settings)
+
+
+def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
+    """Return a decorator: it gives a function of one object of the dataclass ``kind`` an option for each field."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(kind)
+        if field.name not in without
+    ]
+
+    def decorated(function: Callable[[Any], int]) -> Callable[..., int]:
+        def command(**values: Any) -> int:
+            return function(kind(**values))
+
+        command.__doc__ = function.__doc__
+        vars(command)["__signature__"] = inspect.Signature(parameters)
+        return command
+
+    return decorated
+
+
 class Declared(NamedTuple):
     """A parameter as the function declares it."""
 
@@ -47,34 +87,7 @@ class Declared(NamedTuple):
     """``inspect.Parameter.empty`` if a value must be given."""
 
 
-def write(command: Any, declared: Mapping[str, Declared], context: Any, formatter: Any) -> None:
-    """Write the help of a command of Click's; ``declared`` has the parameters that are not typer's own."""
-    examples, more = _examples(command.epilog)
-    parameters = command.get_params(context)
-    sections = getattr(command, "sections", {})
-    words = ["[OPTIONS]", *filter(None, map(_usage_of, parameters)), *(["COMMAND [ARGS]..."] if sections else [])]
-    formatter.write(_usage(context.command_path, " ".join(words), formatter.width))
-    command.format_help_text(context, formatter)
-    _write_text(formatter, examples)
-    longest_name = max((len(name) for commands in sections.values() for name in commands), default=0)
-    for title, commands in sections.items():
-        _section(formatter, title, list(commands.items()), first_column=longest_name)
-    _write_parameters(parameters, declared, formatter)
-    _write_text(formatter, more)
-
-
-def _usage(path: str, words: str, width: int) -> str:
-    """Return the usage lines, coloured when they are filled: some releases of Click count the codes as letters."""
-    heading = "Usage:"
-    begin = f"{heading} {path} "
-    lines = textwrap.fill(words, width, initial_indent=begin, subsequent_indent=" " * len(begin))
-    return f"{screen.bold(heading, screen.OUT)}{lines.removeprefix(heading)}\n"
-
-
 def _usage_of(parameter: Any) -> str:
-    """Return an argument for the usage line; empty for an option."""
-    if _is_option(parameter):
-        return ""
     metavar = str(parameter.metavar)
     return f"{{{metavar}}}" if parameter.required else metavar if metavar.startswith("[") else f"[{metavar}]"
 
@@ -99,19 +112,15 @@ def _write_parameters(parameters: Iterable[Any], declared: Mapping[str, Declared
 
 def _row(parameter: Any, own: Declared) -> tuple[str, str]:
     """Return the names of a parameter with what stands for its value, and its meaning with what it may be."""
-    facts = [] if _default(own) is None else [f"default: {_default(own)}"]
+    facts = []
+    if own.kind is not bool and own.default not in (None, "", inspect.Parameter.empty):
+        values = own.default if isinstance(own.default, list) else [own.default]
+        typed = ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)
+        facts.append(f"default: {typed}")
     facts += [] if own.option.min is None else [f"x>={own.option.min}"]
     facts += ["required"] if parameter.required else []
     name = " ".join(filter(None, (_names(parameter), own.option.metavar)))
     return name, f"{own.option.help}  [{'; '.join(facts)}]" if facts else own.option.help
-
-
-def _default(own: Declared) -> str | None:
-    """Return a default as it would be typed; None if the help does not show it."""
-    if own.kind is bool or own.default in (None, "", inspect.Parameter.empty) or not own.option.show_default:
-        return None
-    values = own.default if isinstance(own.default, list) else [own.default]
-    return ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)
 
 
 def _names(parameter: Any) -> str:
@@ -121,20 +130,10 @@ def _names(parameter: Any) -> str:
 
 
 def _section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
-    """Write a heading and rows of names with their meaning."""
     with formatter.section(screen.bold(title, screen.OUT)):
-        padded = [(f"{name:<{first_column}}", meaning) for name, meaning in rows]
-        formatter.write_dl([(_coloured(name), meaning) for name, meaning in padded])
-
-
-def _coloured(name: str) -> str:
-    return screen.cyan(name.rstrip(), screen.OUT) + " " * (len(name) - len(name.rstrip()))
-
-
-def _examples(epilog: str | None) -> tuple[str, str]:
-    """Return the first paragraph of an epilog, which has the examples, and the rest."""
-    first, _, rest = inspect.cleandoc(epilog or "").partition("\n\n")
-    return (first, rest) if "Example" in first[:20] else ("", inspect.cleandoc(epilog or ""))
+        formatter.write_dl(
+            [(screen.cyan(name, screen.OUT) + " " * (first_column - len(name)), meaning) for name, meaning in rows]
+        )
 
 
 def _write_text(formatter: Any, text: str) -> None:
@@ -145,7 +144,6 @@ def _write_text(formatter: Any, text: str) -> None:
     formatter.write_text(f"{head}{screen.bold(mark, screen.OUT)}{after}" if mark else text)
 
 
-Parameter = TyperOption | TyperArgument
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
 """``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
@@ -154,10 +152,20 @@ class _OurParameters:
     """Takes over the parameters, the help and the errors of a command of Typer's, which is the next base class."""
 
     callback: Callable[..., Any] | None
+    epilog: str | None
+    format_help_text: Callable[[Any, Any], None]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with our conversion."""
-        return _taken_over(super().get_params(ctx), self._declared)  # type: ignore[misc] # of the next base class
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the next base class
+        for parameter in parameters:
+            ours = vars(parameter)
+            if "process_value" not in ours:
+                own = self._declared.get(parameter.name)  # typer adds options of its own
+                ours["process_value"] = functools.partial(_processed, own, parameter, parameter.process_value)
+                if own is not None:  # Click 8.0 gives defaults to the function that parses what was typed
+                    ours["type_cast_value"] = lambda _, value: value
+        return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what was typed into the context, and return the words that are left. Raises UsageError."""
@@ -175,7 +183,24 @@ class _OurParameters:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, purpose, examples, the options in their groups, and what else there is to know."""
-        write(self, self._declared, ctx, formatter)
+        examples, _, more = (self.epilog or "").partition("\n\n")
+        parameters = self.get_params(ctx)
+        sections = getattr(self, "sections", {})
+        arguments = [_usage_of(parameter) for parameter in parameters if not _is_option(parameter)]
+        words = ["[OPTIONS]", *arguments, *(["COMMAND [ARGS]..."] if sections else [])]
+        heading = "Usage:"  # coloured when the lines are filled: some releases of Click count the codes as letters
+        begin = f"{heading} {ctx.command_path} "
+        lines = textwrap.fill(
+            " ".join(words), formatter.width, initial_indent=begin, subsequent_indent=" " * len(begin)
+        )
+        formatter.write(f"{screen.bold(heading, screen.OUT)}{lines.removeprefix(heading)}\n")
+        self.format_help_text(ctx, formatter)
+        _write_text(formatter, examples)
+        longest_name = max((len(name) for commands in sections.values() for name in commands), default=0)
+        for title, commands in sections.items():
+            _section(formatter, title, list(commands.items()), first_column=longest_name)
+        _write_parameters(parameters, self._declared, formatter)
+        _write_text(formatter, more)
 
     @property
     def _declared(self) -> Mapping[str, Declared]:
@@ -210,15 +235,15 @@ class Group(_OurParameters, TyperGroup):
         word, *rest = args
         if word == "help" and rest:
             return self.resolve_command(ctx, [rest[0], "--help"])
-        found = self.get_command(ctx, word)
-        if found is None and not ctx.resilient_parsing:
+        command = self.get_command(ctx, word)
+        if command is None and not ctx.resilient_parsing:
             if word in {"help", *ctx.help_option_names}:
                 typer.echo(ctx.get_help())
                 raise typer.Exit
             from nncftools.cli import mistakes
 
             raise mistakes.unknown_command(word, str(ctx.command_path), self.list_commands(ctx), rest)
-        return (word if found else None), found, rest
+        return (word if command else None), command, rest
 
 
 @functools.cache
@@ -233,25 +258,9 @@ def _declarations(function: Callable[..., Any]) -> Mapping[str, Declared]:
     return declared
 
 
-def _taken_over(parameters: list[Any], declared: Mapping[str, Declared]) -> list[Any]:
-    for parameter in parameters:
-        if "process_value" in vars(parameter):
-            continue
-        own = declared.get(parameter.name)  # typer adds options of its own
-        vars(parameter)["process_value"] = functools.partial(_processed, own, parameter, parameter.process_value)
-        if own is not None:
-            vars(parameter)["type_cast_value"] = _unchanged
-    return parameters
-
-
-def _unchanged(_: typer.Context, value: Any) -> Any:
-    """Return a value as it is: Click 8.0 gives defaults to the function that parses what was typed."""
-    return value
-
-
 def _processed(
     own: Declared | None,
-    parameter: Parameter,
+    parameter: Any,
     otherwise: Callable[[typer.Context, Any], Any],
     context: typer.Context,
     value: Any,
@@ -270,29 +279,25 @@ def _processed(
         raise UsageError(f"{_named(parameter)}: {error}") from None
 
 
-def _named(parameter: Parameter) -> str:
+def _named(parameter: Any) -> str:
     """Return how errors name a parameter: by the longest name of an option, or the metavar of an argument."""
-    is_argument = isinstance(parameter, TyperArgument)
-    return f"argument {parameter.metavar}" if is_argument else f"option {max(parameter.opts, key=len)}"
+    return f"option {max(parameter.opts, key=len)}" if _is_option(parameter) else f"argument {parameter.metavar}"
 
 
 def _innermost(kind: Any) -> Any:
-    """Return a type without ``list`` and ``None``."""
     while inner := typing.get_args(kind):
         kind = inner[0]
     return kind
 
 
-def _converted(value: Any, kind: Any, smallest: float | None) -> Any:
-    """Return a text as its type; a default is returned as it is. Raises ValueError, which says what is wrong."""
-    if not isinstance(value, str):
-        return value
+def _converted(value: str, kind: Any, smallest: float | None) -> Any:
+    """Return a text as its type. Raises ValueError, which says what is wrong."""
     if issubclass(kind, enum.Enum):
         members = [str(member.value) for member in kind]
-        found = [name for name in members if name.casefold() == value.casefold()]
-        if not found:
+        meant = [name for name in members if name.casefold() == value.casefold()]
+        if not meant:
             raise ValueError(not_one_of(value, members))
-        value = found[0]
+        value = meant[0]
     try:
         converted = kind(value)
     except ValueError:

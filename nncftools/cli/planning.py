@@ -1,13 +1,12 @@
-"""From options to the sampler's plan; shared by the commands that record.
+"""From the options of a recording to the argument list to execute, and to the sampler's plan.
 
-From the words on the command line to the argument list to execute.
-
-``--max-memory`` and ``--on-limit``: a limit on the command's memory; ``--require``: what it needs to start.
+All that can be wrong is said before the command starts, also that it needs more than there is (``--require``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import re
@@ -15,11 +14,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from nncftools.cli import options, parameters, screen
+from nncftools.cli import options, screen
+from nncftools.cli.options import Request
 from nncftools.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
@@ -40,8 +38,9 @@ if TYPE_CHECKING:
 
 SHELL = "/bin/sh"
 _PYTHON = "python"
-_MUCH_ALIKE = 0.75
-_TIME_UNITS = {"ms", "s", "sec", "min"}
+_INTERPRETERS = {".py": _PYTHON, ".sh": "sh"}
+_SHORTEST_INTERVAL_S = 0.001
+_LONGEST_S = 366 * 24 * 3600.0
 _QUOTED_OR_SPECIAL = re.compile(
     r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
     r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
@@ -82,9 +81,9 @@ def shell_only(line: str) -> str:
     unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
     not count, except escapes in double quotes that ``shlex`` does not undo.
     """
-    for found in _QUOTED_OR_SPECIAL.finditer(line.strip()):
-        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(found["double"] or "")]
-        for special in (found["special"], found["other"], *inside):
+    for match in _QUOTED_OR_SPECIAL.finditer(line.strip()):
+        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(match["double"] or "")]
+        for special in (match["special"], match["other"], *inside):
             if special:
                 return str(special)
     return ""
@@ -95,46 +94,31 @@ def check_executable(argv: Sequence[str]) -> None:
     program = argv[0]
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
-    if has_folder and _exists(path):
+    try:
+        exists = has_folder and path.exists()
+    except PermissionError:
+        exists = False
+    if exists:
         why_not = _why_not(path)
         if why_not:
             raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
     elif has_folder or shutil.which(program) is None:
-        place = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}{_meant(argv)}")
-
-
-def _exists(path: pathlib.Path) -> bool:
-    """Return whether there is such a file, as far as we may know."""
-    try:
-        return path.exists()
-    except PermissionError:
-        return False
+        missing = "no such file" if has_folder else "no program of that name on PATH"
+        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {missing}{_meant(argv)}")
 
 
 def _why_not(path: pathlib.Path) -> str:
-    """Return why a file cannot be run; empty if it can."""
     if path.is_dir():
         return "it is a folder"
-    interpreter = _interpreter(path)
+    interpreter = _INTERPRETERS.get(path.suffix, "")
     with_it = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
         return f"it is not executable ({with_it if interpreter else 'chmod +x, or name its interpreter first'})"
-    if interpreter == _PYTHON and not _begins_with(path, b"#!"):
-        return f"it has no `#!` line, so a shell would run it; {with_it}"
+    if interpreter == _PYTHON:
+        with contextlib.suppress(OSError), path.open("rb") as file:  # it may be executable without being readable
+            if file.read(2) != b"#!":
+                return f"it has no `#!` line, so a shell would run it; {with_it}"
     return ""
-
-
-def _begins_with(path: pathlib.Path, beginning: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(beginning)) == beginning
-    except OSError:  # it may be executable without being readable
-        return True
-
-
-def _interpreter(path: pathlib.Path) -> str:
-    return {".py": _PYTHON, ".sh": "sh"}.get(path.suffix, "")
 
 
 def _meant(argv: Sequence[str]) -> str:
@@ -142,65 +126,71 @@ def _meant(argv: Sequence[str]) -> str:
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
-    if program.lower() in _TIME_UNITS:
+    if program.lower() in {"ms", "s", "sec", "min"}:
         return f"; write a time as one word: 100{program.lower()}"
     if program == "help":
         return "; `nncf-tools COMMAND --help` shows the help of a command"
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
-        interpreter = _interpreter(pathlib.Path(program))
+        interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, _programs(program[:1]), _MUCH_ALIKE)
+    near = nearest(program, {file.name for file in options.on_path(program[:1])}, alike=0.75)
     return f"; did you mean `{near}`?" if near else ""
-
-
-def _programs(beginning: str) -> set[str]:
-    found: set[str] = set()
-    for folder in os.get_exec_path():
-        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
-            found.update(file.name for file in files if file.name.startswith(beginning))
-    return found
 
 
 def _redacted(text: str) -> str:
     """Hide secrets in a mistyped command: `HF_TOKEN=... program` works only in a shell."""
-    from nncftools.redaction import Redaction
-
     return Redaction().text(text)
 
 
-def plan(  # noqa: PLR0913 — one parameter per option
-    columns: Sequence[str],
-    *,
-    interval: float,
-    pid: int | None = None,
-    duration: float | None = None,
-    children: bool = True,
-    wait_all: bool = False,
-    per_process: bool = False,
-    max_samples: int = options.DEFAULT_MAX_SAMPLES,
-    source: str = options.DEFAULT_SOURCE,
-    limit: MemoryLimit | None = None,
-    redact: Sequence[str] | None = (),
-    pss_budget: str = options.DEFAULT_PSS_BUDGET,
-) -> Plan:
+def plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
-    options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
-    if duration is not None:
-        options.checked_seconds("--duration", duration, 0)
+    limit = _limit(request)
+    redact = _redaction(request)
+    _check_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
+    if request.duration is not None:
+        _check_seconds("--duration", request.duration, 0)
     return Plan(
         columns if limit is None or "rss" in columns else ["rss", *columns],
-        pid=pid,
-        interval_s=interval,
-        duration_s=duration,
-        children=children,
-        wait_all=wait_all,
-        per_process=per_process,
-        max_samples=max_samples,
-        source=source,
+        pid=request.pid,
+        interval_s=request.interval,
+        duration_s=request.duration,
+        children=not request.no_children,
+        wait_all=request.wait_all,
+        per_process=request.per_process,
+        max_samples=request.max_samples,
+        source=request.source,
         limit=limit,
         redact=redact,
-        slow_share=options.share("--pss-budget", pss_budget),
+        slow_share=options.share("--pss-budget", request.pss_budget),
     )
+
+
+def _check_seconds(option: str, seconds: float, shortest: float) -> None:
+    if not (math.isfinite(seconds) and shortest <= seconds <= _LONGEST_S):
+        expected = f"a number of seconds from {shortest:g} to a year expected"
+        raise UsageError(f"option {option}: {expected}, found {seconds:g}")
+
+
+def _limit(request: Request) -> MemoryLimit | None:
+    if request.on_limit not in options.ACTIONS:
+        raise UsageError(f"option --on-limit: {not_one_of(request.on_limit, options.ACTIONS)}")
+    if request.max_memory is not None:
+        return {"rss": request.max_memory, "action": request.on_limit}
+    if request.on_limit != options.ACTIONS[0]:
+        raise UsageError("option --on-limit: only with --max-memory")
+    return None
+
+
+def _redaction(request: Request) -> list[str] | None:
+    """Return the patterns to hide in addition to likely secrets, or None to hide nothing."""
+    for pattern in request.redact or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
+    if request.no_redact and request.redact:
+        raise UsageError("option --redact: either --redact or --no-redact, not both")
+    return None if request.no_redact else request.redact or []
 
 
 def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
@@ -212,105 +202,62 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
         plan.columns += filter(is_room, METRICS)
 
 
-def looking(*, stacks: bool | None, default: bool, source: str) -> StackAccess | None:
+def looking(request: Request, *, default: bool) -> StackAccess | None:
     """Return how stacks and mappings are taken, None to take none.
 
     Raises UsageError if stacks are asked for and cannot be taken here.
     """
-    if stacks is False or not (stacks or default):
+    if not (default if request.stacks is None else request.stacks):
         return None
     from nncftools.snapshots import client
 
-    found = (
+    source = request.source
+    access = (
         client.stack_access(with_hook=default) if source == "proc" else client.StackAccess(None, f"not with {source}")
     )
-    if stacks and found.py_spy is None:
-        raise UsageError(f"option --stacks: {found.missing}")
-    return found if source == "proc" and sys.platform == "linux" else None
+    if request.stacks and access.py_spy is None:
+        raise UsageError(f"option --stacks: {access.missing}")
+    return access if source == "proc" and sys.platform == "linux" else None
 
 
-def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the memory metrics to record, and the other metrics that are always recorded.
+def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
+    """Return the memory metrics to show, and all that is recorded: these and what is always recorded.
 
     Raises NncfToolsError if this machine cannot record them.
     """
     refuse_to_record()
     from nncftools.sampler import client
 
-    options.check_source(source)
-    client.check(source)
-    offers = client.offers(source)
-    for name in options.listed(types or ()):
+    options.check_source(request.source)
+    client.check(request.source)
+    offers = client.offers(request.source)
+    for name in options.listed(request.types or ()):
         if is_memory(name) and (name not in offers or offers[name].missing):
-            reason = offers[name].missing if name in offers else f"not from --source {source}"
+            reason = offers[name].missing if name in offers else f"not from --source {request.source}"
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
     memory = [name for name in MEMORY if name in here]
-    shown = options.memory_types(types, memory, default)
-    return shown, [name for name in recorded_with(shown) if name in here]
+    shown = options.memory_types(request.types, memory, default)
+    return shown, [*shown, *(name for name in recorded_with(shown) if name in here)]
 
 
-def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
-    """Return the argument list to execute; an empty one attaches to ``pid``. Raises NncfToolsError."""
-    if pid is None:
-        argv = arguments(words, shell=shell)
+def target(request: Request) -> list[str]:
+    """Return the argument list to execute; an empty one attaches to a process. Raises NncfToolsError."""
+    if request.pid is None:
+        argv = arguments(request.words or [], shell=request.shell)
         if not argv:
             raise UsageError("argument COMMAND: missing; give a command to run, such as `python script.py`")
         check_executable(argv)
         return argv
-    if words:
+    if request.words:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
-        os.kill(pid, 0)
+        os.kill(request.pid, 0)
     except (ProcessLookupError, OverflowError):
-        raise NncfToolsError(f"option --pid: there is no process {pid}") from None
+        raise NncfToolsError(f"option --pid: there is no process {request.pid}") from None
     except PermissionError:
         pass
     return []
-
-
-ACTIONS = ("warn", "kill")
-
-MaxMemory = Annotated[
-    int | None,
-    typer.Option(
-        "--max-memory",
-        metavar="SIZE",
-        parser=bytes_from,
-        help="Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-OnLimit = Annotated[
-    str,
-    typer.Option(
-        "--on-limit",
-        metavar="|".join(ACTIONS),
-        help="If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-Require = Annotated[
-    str | None,
-    typer.Option(
-        "--require",
-        metavar="SIZE|SESSION",
-        help="Start only if so much memory is available; with an earlier session of the command, if memory and disk "
-        "suffice for what it needed then.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-
-
-def limit(max_memory: int | None, action: str) -> MemoryLimit | None:
-    """Return the limit that the two options set, or None. Raises UsageError."""
-    if action not in ACTIONS:
-        raise UsageError(f"option --on-limit: {not_one_of(action, ACTIONS)}")
-    if max_memory is None:
-        if action != ACTIONS[0]:
-            raise UsageError("option --on-limit: only with --max-memory")
-        return None
-    return {"rss": max_memory, "action": action}
 
 
 def check_required(
@@ -325,11 +272,10 @@ def check_required(
     if not argv:
         raise UsageError("option --require: not with --pid")
     from nncftools.limits import needs
-    from nncftools.limits.needs import available
 
     needed = _required(text, Redaction(redact).words(list(argv)))
     rooms = needs.rooms(needed.disks, argv, output)
-    missing = needs.shortage(needed.memory, rooms, available("/proc", os.getpid()))
+    missing = needs.shortage(needed.memory, rooms, needs.available("/proc", os.getpid()))
     if missing:
         raise UsageError(f"option --require: {missing}")
 
@@ -343,15 +289,15 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
             expected = "a size such as 12GiB, or the file of a session, expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
-    from nncftools.session import session as session_session
+    from nncftools.session.session import load
 
-    session = session_session.load(text)
-    found = needs.of_session(session)
-    if found is None:
+    session = load(text)
+    needed = needs.of_session(session)
+    if needed is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
     if session.command != words:
         screen.message(f"option --require: {text!r} is of another command")
-    if found.is_bound:
-        more = f"the run in {text!r} was cut short: it needs more than {brief_size(found.memory)}"
+    if needed.is_bound:
+        more = f"the run in {text!r} was cut short: it needs more than {brief_size(needed.memory)}"
         screen.message(f"option --require: {more}")
-    return found
+    return needed

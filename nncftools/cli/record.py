@@ -1,21 +1,17 @@
-"""``nncf-tools monitor``: record a command, or a running process.
-
-``nncf-tools profile``: records a command and what each of its operations costs.
-"""
+"""``nncf-tools monitor`` records a command, ``nncf-tools profile`` also what each of its operations costs."""
 
 from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import typer
-
-from nncftools.cli import options, parameters, planning
+from nncftools.cli import destination, options, planning
+from nncftools.cli.options import ProfileRequest, Request
+from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
-from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from nncftools.cli.destination import Destination
@@ -23,300 +19,142 @@ if TYPE_CHECKING:
     from nncftools.marks.calls import Call
 
 
-MONITOR_EXAMPLES = """\b
-Examples:
-  nncf-tools monitor python quantize.py --subset 300
-  nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
-  nncf-tools monitor --open python quantize.py
-  nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
-  nncf-tools monitor --shell 'python a.py | tee log.txt'
-  nncf-tools monitor --pid 4711 --duration 60
-  nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
-  nncf-tools monitor --require 12GiB python export.py
-  nncf-tools monitor --repeat 5 --output old.json python export.py
-  mpirun -n 4 nncf-tools monitor --output run.json python train.py
+@with_options(Request, without={"no_auto", "mark_call", "mark_on", "depth"})
+def monitor(request: Request) -> int:
+    """Record memory, CPU and disk I/O of a command and all its descendants.
 
-\b
-The exit status is the command's, even if the recording fails: 128 + N if
-signal N killed it, 127 if it was not found, 126 if it could not be executed.
-Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
-`nncf-tools report run-rank*.json` merges them."""
+    \b
+    Examples:
+      nncf-tools monitor python quantize.py --subset 300
+      nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
+      nncf-tools monitor --open python quantize.py
+      nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
+      nncf-tools monitor --shell 'python a.py | tee log.txt'
+      nncf-tools monitor --pid 4711 --duration 60
+      nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
+      nncf-tools monitor --require 12GiB python export.py
+      nncf-tools monitor --repeat 5 --output old.json python export.py
+      mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
-Pid = Annotated[
-    int | None,
-    typer.Option(
-        "--pid", min=1, metavar="PID", help="Attach to a running process instead.", rich_help_panel=parameters.RECORD
-    ),
-]
-Duration = Annotated[
-    float | None,
-    typer.Option(
-        "--duration",
-        metavar="TIME",
-        parser=seconds_from,
-        help="Stop recording after this time: 30, 30s, 2min; the command keeps running.",
-        rich_help_panel=parameters.RECORD,
-    ),
-]
-
-Repeat = Annotated[
-    int,
-    typer.Option(
-        "--repeat",
-        min=1,
-        metavar="N",
-        help="Run the command N times and write N sessions (-1, -2, …) to compare.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
+    \b
+    The exit status is the command's, even if the recording fails: 128 + N if
+    signal N killed it, 127 if it was not found, 126 if it could not be executed.
+    Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
+    `nncf-tools report run-rank*.json` merges them.
+    """
+    return _record(request, profiles=False)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommands; options after the first word of the command belong to the command."""
-    app.command(
-        name="monitor",
-        epilog=MONITOR_EXAMPLES,
-        context_settings={"allow_interspersed_args": False},
-    )(monitor)
-    app.command(
-        name="profile",
-        epilog=EXAMPLES,
-        context_settings={"allow_interspersed_args": False},
-    )(profile)
+@with_options(ProfileRequest, without={"from_zero", "pid", "duration", "repeat"})
+def profile(request: ProfileRequest) -> int:
+    """Record a command and what its operations cost: report, session, picture, page.
+
+    \b
+    Examples:
+      nncf-tools profile python quantize.py
+      nncf-tools profile --open python quantize.py
+      nncf-tools profile -- optimum-cli export openvino --model DIR OUT
+      nncf-tools profile --mark-call __main__:prepare python run.py
+      nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+      nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
+      nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
+
+    \b
+    Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
+    are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
+    `with nncftools.operation(NAME):` in Python. The exit status is the command's.
+    """
+    return _record(request, profiles=True)
 
 
-def monitor(  # noqa: PLR0913 — one parameter per option
-    words: options.Words = None,
-    *,
-    types: options.Types = None,
-    interval: options.Interval = 0.1,
-    unit: options.Unit = MemoryUnit.MiB,
-    output: options.Output = None,
-    log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
-    from_zero: options.FromZero = False,
-    plot: options.Plot = None,
-    opens: options.Open = False,
-    quiet: options.Quiet = False,
-    live: options.Live = False,
-    capture: options.Capture = None,
-    name: options.Name = "",
-    pid: Pid = None,
-    duration: Duration = None,
-    max_memory: planning.MaxMemory = None,
-    on_limit: planning.OnLimit = planning.ACTIONS[0],
-    require: planning.Require = None,
-    repeat: Repeat = 1,
-    no_children: options.NoChildren = False,
-    wait_all: options.WaitAll = False,
-    per_process: options.PerProcess = False,
-    pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
-    stacks: options.Stacks = None,
-    stacks_budget: options.StacksBudget = options.DEFAULT_STACKS_BUDGET,
-    max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
-    shell: options.Shell = False,
-    force: options.Force = False,
-    redact: options.Redact = None,
-    no_redact: options.NoRedact = False,
-    source: options.Source = options.DEFAULT_SOURCE,
-) -> int:
-    """Record memory, CPU and disk I/O of a command and all its descendants."""
-    metrics, others = planning.columns(types, source, options.DEFAULT_TYPES)
-    argv = planning.target(words or [], pid, shell=shell)
-    capture = options.checked_capture(capture, live=live and pid is None, force=force)
-    if repeat > 1 and (pid is not None or capture is not None):
-        raise UsageError(f"option --repeat: not with {'--capture' if pid is None else '--pid'}")
-    if repeat > 1 and opens:
-        raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
-    plan = planning.plan(
-        [*metrics, *others],
-        pid=pid,
-        interval=interval,
-        duration=duration,
-        children=not no_children,
-        wait_all=wait_all,
-        per_process=per_process,
-        max_samples=max_samples,
-        source=source,
-        limit=planning.limit(max_memory, on_limit),
-        redact=options.redaction(redact, is_off=no_redact),
-        pss_budget=pss_budget,
-    )
-    looking = planning.looking(stacks=stacks, default=False, source=source)
-    looking_share = options.share("--stacks-budget", stacks_budget)
-    folder = log_dir if output is None else output.parent
-    planning.check_required(require, argv, folder, plan.redact)
-    from nncftools.cli import closing, destination, recording
+def _record(request: Request, *, profiles: bool) -> int:
+    metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
+    calls = _calls(request) if profiles else None
+    name_of = _naming(request.mark_on or [])
+    argv = planning.target(request)
+    capture = _capture(request)
+    plan = planning.plan(columns, request)
+    looking = planning.looking(request, default=profiles)
+    looking_share = options.share("--stacks-budget", request.stacks_budget)
+    folder = request.log_dir if request.output is None else request.output.parent
+    planning.check_required(request.require, argv, folder, plan.redact)
+    from nncftools.cli import recording
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.client import Starter
 
-    suffixes = closing.suffixes(repeat)
-    places: Iterable[Destination]
-    if output is not None:
-        files = [destination.numbered(output, suffix) for suffix in suffixes]
-        of_files = [destination.at_file(file, force=force) for file in files]
-        places = [destination.with_views(place, plot=plot, opens=opens) for place in of_files]
-    else:
-        run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        folders = (destination.new_folder(log_dir, f"{run_name}{suffix}", metrics) for suffix in suffixes)
-        places = (destination.with_views(place, plot=plot, opens=opens) for place in folders)
-    planning.watch_disks(plan, argv, folder)
-    view = View(metrics=metrics, unit=unit, from_zero=from_zero)
-    display = DisplayOptions(live, capture)
+    def destination_of(suffix: str) -> Destination:
+        if request.output is not None:
+            place = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
+        else:
+            name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
+            place = destination.new_folder(request.log_dir, f"{name}{suffix}", metrics[:1] if profiles else metrics)
+        return destination.with_views(place, plot=request.plot, opens=request.opens)
 
-    unmarked = recording.Marking()
+    suffixes = [""] if request.repeat == 1 else [f"-{number}" for number in range(1, request.repeat + 1)]
+    places: Iterable[Destination] = map(destination_of, suffixes)
+    if request.output is not None:
+        places = list(places)  # all files are checked before the first run; a folder is made when its run begins
+    planning.watch_disks(plan, argv, folder)
+    marking = recording.Marking(calls, name_of)
+    view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth)
+    quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
 
         def record(place: Destination) -> Recorded:
-            run = recording.Run(starter, plan, name, argv, place, unmarked, looking, looking_share, opens=opens)
-            return recording.record(run, view, quiet=quiet or repeat > 1, display=display)
+            run = recording.Run(
+                starter, plan, request.name, argv, place, marking, looking, looking_share, opens=request.opens
+            )
+            return recording.record(run, view, quiet=quiet, display=DisplayOptions(request.live, capture))
 
-        if repeat == 1:
+        if request.repeat == 1:
             return record(next(iter(places))).status
-        return closing.repeat(repeat, places, record, view, quiet=quiet)
+        from nncftools.cli import closing
+
+        return closing.repeat(request.repeat, places, record, view, quiet=request.quiet)
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools profile python quantize.py
-  nncf-tools profile --open python quantize.py
-  nncf-tools profile -- optimum-cli export openvino --model DIR OUT
-  nncf-tools profile --mark-call __main__:prepare python run.py
-  nncf-tools profile --mark-call my_package.training:fit=Training python run.py
-  nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
-  nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
-
-\b
-Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
-are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
-`with nncftools.operation(NAME):` in Python. The exit status is the command's."""
-
-_LONGEST_NAME = 80
-
-NoAuto = Annotated[
-    bool, typer.Option("--no-auto", help="Mark no calls automatically.", rich_help_panel=parameters.RECORD)
-]
-MarkCall = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mark-call",
-        metavar="MODULE:FUNCTION[=NAME]",
-        help="Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
-        "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
-        rich_help_panel=parameters.RECORD,
-    ),
-]
-MarkOn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mark-on",
-        metavar="REGEX",
-        help="A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
-        rich_help_panel=parameters.RECORD,
-    ),
-]
-
-
-def profile(  # noqa: PLR0913 — one parameter per option
-    words: options.Words = None,
-    *,
-    no_auto: NoAuto = False,
-    mark_call: MarkCall = None,
-    mark_on: MarkOn = None,
-    depth: options.Depth = 1,
-    types: options.ProfileTypes = None,
-    interval: options.Interval = 0.05,
-    unit: options.Unit = MemoryUnit.MiB,
-    output: options.Output = None,
-    log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
-    plot: options.Plot = None,
-    opens: options.Open = False,
-    quiet: options.Quiet = False,
-    live: options.Live = False,
-    capture: options.Capture = None,
-    name: options.Name = "",
-    no_children: options.NoChildren = False,
-    wait_all: options.WaitAll = False,
-    per_process: options.PerProcess = False,
-    max_memory: planning.MaxMemory = None,
-    on_limit: planning.OnLimit = planning.ACTIONS[0],
-    require: planning.Require = None,
-    pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
-    stacks: options.Stacks = None,
-    stacks_budget: options.StacksBudget = options.DEFAULT_STACKS_BUDGET,
-    max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
-    shell: options.Shell = False,
-    force: options.Force = False,
-    redact: options.Redact = None,
-    no_redact: options.NoRedact = False,
-    source: options.Source = options.DEFAULT_SOURCE,
-) -> int:
-    """Record a command and what its operations cost: report, session, picture, page."""
-    metrics, others = planning.columns(types, source, options.PROFILE_TYPES)
-    calls = _calls(mark_call or [], no_auto=no_auto)
-    patterns = [_pattern(text) for text in mark_on or []]
-    argv = planning.target(words or [], None, shell=shell)
-    capture = options.checked_capture(capture, live=live, force=force)
-    plan = planning.plan(
-        [*metrics, *others],
-        interval=interval,
-        children=not no_children,
-        wait_all=wait_all,
-        per_process=per_process,
-        max_samples=max_samples,
-        source=source,
-        limit=planning.limit(max_memory, on_limit),
-        redact=options.redaction(redact, is_off=no_redact),
-        pss_budget=pss_budget,
-    )
-    looking = planning.looking(stacks=stacks, default=True, source=source)
-    looking_share = options.share("--stacks-budget", stacks_budget)
-    folder = log_dir if output is None else output.parent
-    planning.check_required(require, argv, folder, plan.redact)
-    from nncftools.cli import destination, recording
-    from nncftools.cli.display import DisplayOptions
-    from nncftools.sampler.client import Starter
-
-    if output is not None:
-        place = destination.at_file(output, force=force)
-    else:
-        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, metrics[:1])
-    place = destination.with_views(place, plot=plot, opens=opens)
-    planning.watch_disks(plan, argv, folder)
-    marking = recording.Marking(calls, _naming(patterns) if patterns else None)
-    view = View(metrics=metrics, unit=unit, depth=depth)
-    display = DisplayOptions(live, capture)
-    with Starter() as starter:
-        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share, opens=opens)
-        return recording.record(run, view, quiet=quiet, display=display).status
-
-
-def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:
+def _calls(request: Request) -> list[Call] | None:
     """Return the calls to mark in addition to the catalogue, or None to mark no calls at all. Raises UsageError."""
-    if no_auto:
-        if asked:
+    if request.no_auto:
+        if request.mark_call:
             raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")
         return None
     from nncftools.marks import calls
 
     try:
-        return [*calls.from_pyproject(pathlib.Path.cwd()), *calls.parse(asked)]
+        return [*calls.from_pyproject(pathlib.Path.cwd()), *calls.parse(request.mark_call or [])]
     except (OSError, ValueError) as error:
         raise UsageError(f"option --mark-call: {error}") from error
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"option --mark-on: {text!r} is not a regular expression: {error}") from error
+def _capture(request: Request) -> pathlib.Path | None:
+    """Return the file for the command's output. Raises UsageError for options that do not go together."""
+    capture = request.capture
+    if capture is not None:
+        if not request.live or request.pid is not None:
+            raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
+        capture = destination.written("--capture", capture, force=request.force)
+    if request.repeat > 1 and (request.pid is not None or capture is not None):
+        raise UsageError(f"option --repeat: not with {'--capture' if request.pid is None else '--pid'}")
+    if request.repeat > 1 and request.opens:
+        raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
+    return capture
 
 
-def _naming(patterns: list[re.Pattern[str]]) -> Callable[[str], str | None]:
+def _naming(expressions: Sequence[str]) -> Callable[[str], str | None] | None:
+    """Return what names the operation that a line of output starts; None without expressions. Raises UsageError."""
+    patterns: list[re.Pattern[str]] = []
+    for expression in expressions:
+        try:
+            patterns.append(re.compile(expression))
+        except re.error as error:
+            raise UsageError(f"option --mark-on: {expression!r} is not a regular expression: {error}") from error
+
     def name_of(line: str) -> str | None:
-        found = next((found for pattern in patterns if (found := pattern.search(line))), None)
-        if found is None:
+        match = next((match for pattern in patterns if (match := pattern.search(line))), None)
+        if match is None:
             return None
-        name = found.groupdict().get("name") or found[0] or line
-        return name.strip()[:_LONGEST_NAME] or None
+        name = match.groupdict().get("name") or match[0] or line
+        return name.strip()[:80] or None
 
-    return name_of
+    return name_of if patterns else None

@@ -1,9 +1,7 @@
-"""One recording, from its start to its files; ``monitor`` imports this after it has checked its options.
+"""One recording, from its start to its files; loaded after all options have been checked.
 
 After the command has started, we exit with its exit status, even if the recording fails. So every step after its end is
 guarded, files are read through open descriptors, and modules for saving are imported while the command runs.
-
-The standard input of a command that runs several times.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import Claim, claim_files
+from nncftools.cli.claim import RecordingFiles, claim_files
 from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
@@ -29,13 +27,15 @@ from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
+from nncftools.session.model import Exit, Snapshots
+from nncftools.session.recording import Known, session_from
 from nncftools.session.session import Session
-from nncftools.snapshots.client import Helper, StackAccess
 from nncftools.units import printable
 
 if TYPE_CHECKING:
     from nncftools.cli.destination import Destination, Log
     from nncftools.marks.calls import Call
+    from nncftools.snapshots.client import Helper, StackAccess
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class Marking:
     """The user's calls to mark in addition to the catalogue; None to mark no calls at all."""
     on: Callable[[str], str | None] | None = None
     """Returns the name of the operation that a line of output starts, or None."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is marked in addition."""
-        return self.automatic is not None or self.on is not None
 
 
 @dataclass(frozen=True)
@@ -75,10 +70,6 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command gets unless the user has set them."""
 
-    def header(self) -> Header:
-        """Return the journal's header."""
-        return client.header(self.name, self.argv, launcher.of(os.environ), self.plan)
-
 
 class Recorded(NamedTuple):
     """The result of a run."""
@@ -98,7 +89,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
     """
     claim = claim_files(run.place, snapshots=run.looking is not None)
     try:
-        header = run.header()
+        header = client.header(run.name, run.argv, launcher.of(os.environ), run.plan)
         outcome = _run(run, header, claim, view, display)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
         session, is_there = _make_and_save(run, header, claim, outcome)
@@ -116,28 +107,30 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
         claim.close()
 
 
-def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+def _run(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
         outcome = _record_command(run, header, claim, view, display)
         if outcome.pid is None and run.argv:
-            raise _not_started(outcome)
+            reason = None if outcome.end is None else outcome.end.get("error")
+            not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
+            not_started.exit_code = outcome.exit_code or not_started.exit_code
+            raise not_started
     except OSError as error:
         claim.abandon()
-        reason = error.strerror or error
-        message = f"option {run.place.option}: cannot write {str(run.place.journal)!r}: {reason}"
-        raise UsageError(message) from error
+        what = f"cannot write {str(run.place.journal)!r}: {error.strerror or error}"
+        raise UsageError(f"option {run.place.option}: {what}") from error
     except NncfToolsError:
         claim.abandon()
         raise
     return outcome
 
 
-def _record_command(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
     with (
         OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown,
-        contextlib.closing(Helper(claim.snapshots)) as helper,
+        _helper(claim.snapshots) as helper,
     ):
         sampler = client.Sampler(
             run.starter,
@@ -150,39 +143,36 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
         )
         with sampler:
             sampler.start(header, claim.locked)
-            if run.looking is not None:
+            if helper is not None and run.looking is not None:
                 helper.follow(sampler.pid, run.plan, run.looking, run.looking_share)
             claim.hand_over()
             with _guarded("the command's output cannot be shown as requested"):
                 shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
-            with _guarded("nncf-tools is incomplete"):
-                _load_what_saving_needs()
+            with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
+                import gzip  # noqa: F401 — used by a session whose name ends in .gz
+
+                from nncftools.limits import aftermath  # noqa: F401
+                from nncftools.marks import collecting  # noqa: F401
             outcome = sampler.wait()
-            helper.close()
+            if helper is not None:
+                helper.close()
             claim.hold()
             return outcome
 
 
-def _not_started(outcome: Outcome) -> NncfToolsError:
-    """Return the reason why the command was not started, with our exit status."""
-    reason = None if outcome.end is None else outcome.end.get("error")
-    error = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
-    error.exit_code = outcome.exit_code or error.exit_code
-    return error
+@contextlib.contextmanager
+def _helper(log: int | None) -> Iterator[Helper | None]:
+    """Yield the process that takes stacks and mappings; None without a log of it."""
+    if log is None:
+        yield None
+        return
+    from nncftools.snapshots.client import Helper
+
+    with contextlib.closing(Helper(log)) as helper:
+        yield helper
 
 
-def _load_what_saving_needs() -> None:
-    """Import it while the command runs: an upgrade of nncf-tools in the meantime must not lose the recording."""
-    import gzip  # noqa: F401 — used by a session whose name ends in .gz
-
-    from nncftools.limits import aftermath  # noqa: F401
-    from nncftools.marks import collecting  # noqa: F401
-    from nncftools.session import (
-        session,  # noqa: F401
-    )
-
-
-def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
+def _make_and_save(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
     """Make and write the session; on failure print why, and where the journal is.
 
     Return the session, and whether it is at the requested path.
@@ -197,52 +187,41 @@ def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> 
         return session, False
 
 
-def _journal_location(claim: Claim) -> str:
+def _journal_location(claim: RecordingFiles) -> str:
     try:
         return f"the journal is {claim.surviving_journal()}"
     except OSError as error:
         return f"the journal could not be kept either: {error}"
 
 
-def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
+def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import aftermath
-    from nncftools.session import model, recording
-    from nncftools.session.model import Snapshots
-    from nncftools.session.session import Session
 
-    session = Session.of(
-        recording.session_from(
-            claim.journal,
-            str(run.place.journal),
-            recording.Known(header, outcome.start, outcome.end),
-            snapshots=claim.read_snapshots(),
-        )
-    )
+    known = Known(header, outcome.start, outcome.end)
+    journal = str(run.place.journal)
+    session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
     if outcome.lost is not None:
         aftermath.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
-        session.exit = None if outcome.status is None else model.Exit(**outcome.status)
+        session.exit = None if outcome.status is None else Exit(**outcome.status)
     if run.looking is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the kernel's log could not be read"):
         aftermath.take_kernel_log(session)
-    with _guarded("the marks could not be read"):
-        automatic = run.marking.automatic is not None
-        redaction = Redaction(run.plan.redact)
-        with claim.open_marks() as log:
-            _take_marks(session, log, run.place.marks.name, redaction, automatic=automatic)
+    with _guarded("the marks could not be read"), claim.open_marks() as log:
+        _take_marks(session, log, run)
     return session
 
 
-def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
+def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     from nncftools.marks.collecting import reason, take_log, take_sizes
 
-    found = take_log(session, log, name, redaction)
+    taken = take_log(session, log, run.place.marks.name, Redaction(run.plan.redact))
     take_sizes(session.marks)
-    if session.marks or not automatic:
+    if session.marks or run.marking.automatic is None:
         return
-    why = reason(session.processes, found.programs, found.outside)
+    why = reason(session.processes, taken.programs, taken.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
 
@@ -255,14 +234,14 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
-def _save(session: Session, place: Destination, claim: Claim) -> bool:
+def _save(session: Session, place: Destination, claim: RecordingFiles) -> bool:
     """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
     The journal is removed only after the session is at the requested path. Raises OSError.
     """
     try:
-        with claim.place() as found:
-            session.save(found.session)
+        with claim.place() as files:
+            session.save(files.session)
     except OSError as error:
         import tempfile
 
@@ -276,29 +255,30 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
     return True
 
 
-def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet: bool) -> None:
+def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, *, quiet: bool) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
     place = run.place
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
-    rank_number = _later_rank(session)
-    if not quiet and rank_number is None:
+    is_first = session.rank is None or session.rank.number == 0  # ranks share a terminal
+    if not quiet and is_first:
         with _guarded("the summary cannot be shown"):
             from nncftools.render import text
 
             screen.to_stderr(text.report(session, view))
     if claim is None:
         return
-    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as found:
-        _write_beside(session, found, view)
+    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as files:
+        _write_beside(session, files, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            if rank_number is None:
+            if is_first:
                 from nncftools.cli import closing
 
-                screen.to_stderr(closing.text(session, place, view, profiled=run.marking.is_on))
+                profiled = run.marking != Marking()
+                screen.to_stderr(closing.text(session, place, view, profiled=profiled))
             else:
-                screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
-    if run.opens and place.page is not None and rank_number is None:
+                screen.to_stderr(f"{_rank_line(session, view)}: {printable(place.shown)}\n")
+    if run.opens and place.page is not None and is_first:
         with _guarded("the page could not be opened"):
             from nncftools.cli import closing
 
@@ -314,29 +294,24 @@ def _guarded(failure: str) -> Iterator[None]:
         screen.error(f"{failure}: {error}")
 
 
-def _later_rank(session: Session) -> int | None:
-    """Return the rank if it is above 0. Ranks share a terminal, so only rank 0 prints its summary."""
-    return session.rank.number if session.rank is not None and session.rank.number > 0 else None
-
-
-def _rank_line(rank: int, session: Session, view: View) -> str:
-
+def _rank_line(session: Session, view: View) -> str:
     metric = view.metrics[0]
     peak = session.peaks.get(metric)
-    held = view.unit.label(None if peak is None else peak.low)
+    size = view.unit.label(None if peak is None else peak.low)
     ending = "" if session.exit is None else f", {session.exit.text}"
-    return f"Rank {rank}: {label(metric)} peak {held}{ending}"
+    assert session.rank is not None
+    return f"Rank {session.rank.number}: {label(metric)} peak {size}{ending}"
 
 
-def _environment(run: Run, helper: Helper) -> dict[str, str]:
+def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
     log, marking = run.place.marks, run.marking
     wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
     if marking.automatic is None:
         return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    needs_ptrace = run.looking is not None and run.looking.needs_ptrace
-    return {**wanted, **calls.environment(log, marking.automatic, helper.pid if needs_ptrace else None)}
+    tracer = helper.pid if helper is not None and run.looking is not None and run.looking.needs_ptrace else None
+    return {**wanted, **calls.environment(log, marking.automatic, tracer)}
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

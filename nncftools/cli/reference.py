@@ -1,16 +1,13 @@
-"""``nncf-tools metrics``: which metrics can be recorded, with source and cost.
-
-``nncf-tools schema``: the JSON Schema of a session file.
-"""
+"""``nncf-tools metrics`` lists what can be recorded; ``nncf-tools schema`` prints the JSON Schema of a session file."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options, screen
+from nncftools.cli.parameters import OTHER, option
 from nncftools.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -19,26 +16,18 @@ if TYPE_CHECKING:
     from nncftools.sampler.client import Offer
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools metrics
-  nncf-tools metrics --json"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommands."""
-    app.command(name="metrics", epilog=EXAMPLES)(metrics)
-    app.command(name="schema")(schema)
-
-
 def metrics(
     *,
     source: options.Source = options.DEFAULT_SOURCE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
-    """List every metric: meaning, unit, source, cost per sample, and whether it is available here."""
-    import json
+    """List every metric: meaning, unit, source, cost per sample, and whether it is available here.
 
+    \b
+    Examples:
+      nncf-tools metrics
+      nncf-tools metrics --json
+    """
     from nncftools.sampler import client
 
     options.check_source(source)
@@ -66,9 +55,9 @@ def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
     table.add_column("Metric", no_wrap=True)
     table.add_column("Unit")
     table.add_column("Meaning, source, cost per sample", overflow="fold")
-    for of in facts:
-        origin = f"not here: {of['missing']}" if of["missing"] else f"{of['source']}, {of['cost']}"
-        table.add_row(of["name"], of["unit"] or "–", f"{of['meaning']}\n[dim]{origin}[/dim]")
+    for metric in facts:
+        origin = f"not here: {metric['missing']}" if metric["missing"] else f"{metric['source']}, {metric['cost']}"
+        table.add_row(metric["name"], metric["unit"] or "–", f"{metric['meaning']}\n[dim]{origin}[/dim]")
     return table
 
 
@@ -79,9 +68,6 @@ def schema() -> None:
     Example:
       nncf-tools schema > session.schema.json
     """
-    import json
-
-    from nncftools.cli import screen
     from nncftools.session import session
 
     screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -20,7 +20,6 @@ PLAIN_WIDTH = 100
 WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
 OUT, ERR = "stdout", "stderr"
-_PREFIX = "nncf-tools:"
 _ALIKE = "nncftools.alike"
 _IN_ASCII = {
     "–": "-",
@@ -81,18 +80,14 @@ def to_stderr(content: RenderableType) -> None:
 def error(text: str, lines: Sequence[str] = ()) -> None:
     """Print an error to standard error: in one line, or as ``lines`` if there are any."""
     first, *more = lines or (text,)
-    _to_user(f"{_styled('error:', _RED, ERR)} ", first)
+    message(first, f"{_styled('error:', _RED, ERR)} ")
     for line in more:
         to_stderr(f"{printable(line)}\n")
 
 
-def message(text: str) -> None:
-    """Print what the user should know, in one line, to standard error."""
-    _to_user("", text)
-
-
-def _to_user(kind: str, text: str) -> None:
-    to_stderr(f"{bold(_PREFIX, ERR)} {kind}{printable(' '.join(text.split()))}\n")
+def message(text: str, kind: str = "") -> None:
+    """Print what the user should know, in one line, to standard error; ``kind`` goes before it."""
+    to_stderr(f"{bold('nncf-tools:', ERR)} {kind}{printable(' '.join(text.split()))}\n")
 
 
 def bold(text: str, stream: str) -> str:

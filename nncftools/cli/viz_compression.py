@@ -6,26 +6,15 @@ import math
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.backports import StrEnum
-from nncftools.cli import options, parameters
+from nncftools.cli import options, screen
+from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, Texts, option
 from nncftools.errors import UsageError
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
     from nncftools.compression.results import Bounds, Result
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools viz-compression -i data.csv -o out
-  nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
-  nncf-tools viz-compression -i data.csv --recommend 'error<=5%, peak<=8GiB'
-  nncf-tools viz-compression -i data.csv --also peak --also latency
-  nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
-  nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
-  nncf-tools viz-compression -i data.csv --terminal
-  nncf-tools viz-compression -i data.csv --json --extra"""
 
 
 class Format(StrEnum):
@@ -47,75 +36,23 @@ class Also(StrEnum):
     FIRST_TOKEN = "first-token"  # noqa: S105 — of a text
 
 
-Inputs = Annotated[
-    list[pathlib.Path],
-    typer.Option(
-        "--input-file",
-        "--input_file",
-        "-i",
-        metavar="FILE",
-        show_default=False,
-        help="Results, as CSV; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Folder = Annotated[
-    str,
-    typer.Option(
-        "--output-dir",
-        "--output_dir",
-        "-o",
-        metavar="DIR",
-        show_default=False,
-        help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Formats = Annotated[
-    list[Format],
-    typer.Option(
-        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=parameters.WRITE
-    ),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        metavar="COLUMN:DIRECTION",
-        show_default=False,
-        help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
-        "'--metric standard' adds the standard four.",
-        rich_help_panel=parameters.READ,
-    ),
-]
+Formats = Annotated[list[Format], option("--format -f FORMAT", WRITE, "png, svg, pdf, html; repeatable.")]
 Recommend = Annotated[
     str,
-    typer.Option(
-        "--recommend",
-        metavar="BOUNDS",
-        help="Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
+    option(
+        "--recommend BOUNDS",
+        SHOW,
+        "Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
         "size, peak, inference peak, time, latency, first token.",
-        rich_help_panel=parameters.SHOW,
     ),
 ]
 Panels = Annotated[
     list[Also] | None,
-    typer.Option(
-        "--also",
-        metavar="FIGURE",
-        show_default=False,
-        help="Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
+    option(
+        "--also FIGURE",
+        SHOW,
+        "Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
         "repeatable.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-MaxError = Annotated[
-    str,
-    typer.Option(
-        "--max-error",
-        metavar="PERCENT",
-        help="Leave rows with a larger error out of the picture.",
-        rich_help_panel=parameters.SHOW,
     ),
 ]
 
@@ -123,33 +60,57 @@ MaxError = Annotated[
 _FEWEST_LINES, _LINES = 16, 30
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="viz-compression", epilog=EXAMPLES)(viz_compression)
-
-
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
-    inputs: Inputs,
-    folder: Folder = "",
+    inputs: Annotated[
+        list[pathlib.Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")
+    ],
+    folder: Annotated[
+        str,
+        option(
+            "--output-dir --output_dir -o DIR",
+            WRITE,
+            "Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
+        ),
+    ] = "",
     formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
-    metrics: Metrics = None,
+    metrics: Annotated[
+        Texts,
+        option(
+            "--metric COLUMN:DIRECTION",
+            READ,
+            "Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
+            "'--metric standard' adds the standard four.",
+        ),
+    ] = None,
     recommend: Recommend = "",
     also: Panels = None,
-    max_error: MaxError = "",
-    extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
+    max_error: Annotated[
+        str, option("--max-error PERCENT", SHOW, "Leave rows with a larger error out of the picture.")
+    ] = "",
+    extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
+    lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
     max_size: options.MaxSize = None,
-    terminal: Annotated[bool, typer.Option("--terminal", help="Print the picture in characters, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
+    terminal: Annotated[bool, option("--terminal", OTHER, "Print the picture in characters, too.")] = False,
+    as_json: Annotated[bool, option("--json", OTHER, "Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
 
     The CSV file holds one row per compressed model: its name, mode, %int4,
     %int8, lora rank, plot name, size, and the results of its evaluation. The
     other rows are compared with the fp32 row.
+
+    \b
+    Examples:
+      nncf-tools viz-compression -i data.csv -o out
+      nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
+      nncf-tools viz-compression -i data.csv --recommend 'error<=5%, peak<=8GiB'
+      nncf-tools viz-compression -i data.csv --also peak --also latency
+      nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
+      nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
+      nncf-tools viz-compression -i data.csv --terminal
+      nncf-tools viz-compression -i data.csv --json --extra
     """
-    from nncftools.cli import screen
     from nncftools.compression.outputs import Request, make, rows
     from nncftools.compression.reading import FIGURES, chosen_metrics
     from nncftools.compression.results import bounds_of
@@ -169,7 +130,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         extra=extra,
         bounds=bounds,
         also=[
-            figure for one in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == one.replace("-", " ")
+            figure for name in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == name.replace("-", " ")
         ],
         max_error=_percent(max_error) if max_error else None,
     )
@@ -184,7 +145,11 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
             _draw(outcome, request.max_error)
         if bounds is not None:
             screen.to_stdout(_recommendation(outcome, bounds))
-    _close(outcome)
+    for note in outcome.notes:
+        screen.message(f"note: {note}")
+    if outcome.left_out:
+        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
+    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
     return 0
 
 
@@ -193,7 +158,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     import shutil
     import sys
 
-    from nncftools.cli import screen
     from nncftools.compression.outputs import chart
 
     columns, lines = shutil.get_terminal_size((screen.PLAIN_WIDTH, _LINES))
@@ -201,18 +165,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
         screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
-
-
-def _close(outcome: Outcome) -> None:
-    """Print the notes on table and picture, and the paths of the files."""
-    from nncftools.cli import screen
-    from nncftools.units import printable
-
-    for note in outcome.notes:
-        screen.message(f"note: {note}")
-    if outcome.left_out:
-        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
-    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
 
 
 def _percent(text: str) -> float:
@@ -229,7 +181,6 @@ def _percent(text: str) -> float:
 def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
     """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
     from nncftools.compression.results import chosen, left_out_text
-    from nncftools.units import printable
 
     lines = []
     for comparison in outcome.comparisons:
@@ -240,8 +191,8 @@ def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
             continue
         row = choice.best.row
         name = row.mode + (f" ({row.plot_name})" if row.plot_name else "")
-        found = f"{name}: {_figures(choice.best, bounds)}"
-        lines.append(f"{comparison.name}: the smallest with {bounds} is {found}{left_out}")
+        best = f"{name}: {_figures(choice.best, bounds)}"
+        lines.append(f"{comparison.name}: the smallest with {bounds} is {best}{left_out}")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -252,9 +203,9 @@ def _figures(result: Result, bounds: Bounds) -> str:
     from nncftools.compression.results import figure_text, measured
 
     bounded = [
-        f"{figure.name} {figure_text(figure, found.high)}"
+        f"{figure.name} {figure_text(figure, value.high)}"
         for figure in bounds.figures
-        if figure in FIGURES and (found := measured(result.row, figure))
+        if figure in FIGURES and (value := measured(result.row, figure))
     ]
     usual = [f"error {error_text(result.error)}", f"{result.row.size:g} Gb", f"{rate_text(result.rate)} smaller"]
     return ", ".join([*usual, *bounded])

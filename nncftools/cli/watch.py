@@ -1,7 +1,4 @@
-"""``nncf-tools watch``: follows a recording that runs elsewhere, or a running process.
-
-``nncf-tools replay``: shows a recorded run in the live view.
-"""
+"""``nncf-tools watch`` follows a recording or a process that runs; ``nncf-tools replay`` shows a recorded run again."""
 
 from __future__ import annotations
 
@@ -9,15 +6,20 @@ import contextlib
 import os
 import pathlib
 import platform
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from nncftools.cli import options, parameters
+from nncftools.cli import destination, opening, options, planning, screen
+from nncftools.cli.options import Request
+from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal import reading
+from nncftools.journal.reading import is_recording
+from nncftools.metrics import memory_of
+from nncftools.render.view import View
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
@@ -25,105 +27,80 @@ if TYPE_CHECKING:
     from nncftools.live.follower import Follower, Replay
 
 
-WATCH_EXAMPLES = """\b
-Examples:
-  nncf-tools watch
-  nncf-tools watch memory_logs/2026-11-21_09-30-00_python
-  nncf-tools watch run.journal.jsonl
-  nncf-tools watch --pid 4711
-
-\b
-Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-s sort them, / filter them. Neither watching nor quitting affects the recording."""
-
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
 
-Path = Annotated[
-    pathlib.Path | None,
-    typer.Argument(
-        metavar="SESSION",
-        autocompletion=options.session_candidates,
-        show_default=False,
-        help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
-    ),
-]
-Pid = Annotated[
-    int | None,
-    typer.Option(
-        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=parameters.RECORD
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommands."""
-    app.command(name="watch", epilog=WATCH_EXAMPLES)(watch)
-    app.command(name="replay", epilog=EXAMPLES)(replay)
-
 
 def watch(
-    path: Path = None,
+    path: Annotated[
+        File,
+        argument(
+            "SESSION",
+            "A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    pid: Pid = None,
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Watch a running process instead.", min=1)] = None,
     types: options.Types = None,
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
-    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary."""
-    from nncftools.live.viewer import Ended
+    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary.
 
+    \b
+    Examples:
+      nncf-tools watch
+      nncf-tools watch memory_logs/2026-11-21_09-30-00_python
+      nncf-tools watch run.journal.jsonl
+      nncf-tools watch --pid 4711
+
+    \b
+    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+    s sort them, / filter them. Neither watching nor quitting affects the recording.
+    """
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
+    if pid is None:
+        return _until_stopped(lambda: _watch_recording(path, types, unit))
+    return _until_stopped(lambda: _watch_process(Request(pid=pid, types=types, interval=interval, unit=unit)))
+
+
+def _until_stopped(watch: Callable[[], object]) -> int:
+    """Return 0 after ``watch``, or the exit status for what ended it: the user or a signal."""
+    from nncftools.live.viewer import Ended
+
     try:
-        if pid is not None:
-            return _watch_process(pid, types, interval, unit)
-        return _watch_recording(path, types, unit)
+        watch()
     except Ended as ended:
         return ended.status
     except KeyboardInterrupt:
         return 130
-
-
-def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
-    from nncftools.cli import opening, screen
-    from nncftools.journal.reading import is_recording
-
-    path = None if path is None else _meant(path)
-    journal = _journal(path)
-    if journal is None or not is_recording(journal):
-        if path is None:
-            message = (
-                f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
-            )
-            raise NncfToolsError(message)
-        found = (
-            opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _open_finished(journal, journal)
-        )
-        _summary(found, types, unit, "This recording has ended.")
-        return 0
-    with _follow(journal) as follower:
-        if not _show(follower, types, unit):
-            screen.to_stdout("The recording continues.\n")
-            return 0
-        if follower.error is not None:
-            raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summary(_open_finished(_wait_for_session(journal), journal), types, unit, "")
     return 0
 
 
-def _meant(path: pathlib.Path) -> pathlib.Path:
-    """Return the recording that a word such as ``latest`` means; any other path is returned as it is."""
-    from nncftools.cli import destination
-
-    return path if path.is_dir() else destination.recording(path, options.DEFAULT_LOG_DIR)
+def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
+    if path is not None and not path.is_dir():
+        path = destination.recording(path, options.DEFAULT_LOG_DIR)
+    journal = _journal(path)
+    if journal is None or not is_recording(journal):
+        if path is None:
+            where = repr(str(options.DEFAULT_LOG_DIR))
+            raise NncfToolsError(f"no recording runs under {where}; `nncf-tools report` shows the last one")
+        ended = opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _finished(journal, journal)
+        _summarize(ended, types, unit, "This recording has ended.\n\n")
+        return
+    with _follow(journal) as follower:
+        if not _show(follower, types, unit):
+            screen.to_stdout("The recording continues.\n")
+            return
+        if follower.error is not None:
+            raise NncfToolsError(f"nothing was recorded: {follower.error}")
+    _summarize(_finished(_wait_for_session(journal), journal), types, unit)
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
-    from nncftools.cli import destination
-    from nncftools.journal.reading import is_recording
-
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path
@@ -140,16 +117,13 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     return max(running, key=destination.written_ns, default=None)
 
 
-@contextlib.contextmanager
-def _follow(journal: pathlib.Path) -> Iterator[Follower]:
+def _follow(journal: pathlib.Path) -> Follower:
     from nncftools.live.follower import Follower
 
     try:
-        follower = Follower(journal)
+        return Follower(journal)
     except OSError as error:
         raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
-    with follower:
-        yield follower
 
 
 class _Recording:
@@ -168,29 +142,28 @@ class _Recording:
 
 def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
     """Show a recording; return whether it has ended."""
-    import sys
-
-    from nncftools.cli import screen
-    from nncftools.cli.display import look_of
-    from nncftools.live import figures, viewer
-    from nncftools.live.shared_terminal import can_draw
-    from nncftools.render.view import View
-
     follower.read()
     metrics = options.memory_types(types, follower.run.columns, ()) if types else []
-    look = look_of(View(metrics, unit), sys.stdout.encoding, "recording")
-    here = figures.Machine(is_here=follower.run.host.name == platform.node())
-    source = _Recording(follower)
+    is_here = follower.run.host.name == platform.node()
+    return _draw(_Recording(follower), View(metrics, unit), "recording", is_here=is_here, stays=False)
+
+
+def _draw(source: _Recording | _Faster, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
+    """Show a source on the terminal, without one print its last state; return whether it has ended."""
+    from nncftools.cli.display import view_settings
+    from nncftools.live import figures, viewer
+    from nncftools.live.shared_terminal import can_draw
+
+    look = view_settings(view, sys.stdout.encoding, state)
+    here = figures.Machine(is_here=is_here)
     if can_draw(sys.stdout.fileno()):
-        return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
+        return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
     viewer.print_status(source, look, here, screen.to_stdout)
     return True
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
     """Return the session made from a journal, or None."""
-    from nncftools.cli import destination
-
     name = journal.name.removesuffix(destination.JOURNAL_ENDING)
     candidates = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
     return next((path for path in candidates if path.is_file()), None)
@@ -201,50 +174,40 @@ def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     deadline = time.monotonic() + _SAVING_S
     patience = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        found = _session_of(journal)
-        if not journal.exists() and found is not None:
-            return found
+        session = _session_of(journal)
+        if not journal.exists() and session is not None:
+            return session
         if time.monotonic() > patience and journal.exists():
             return journal
         time.sleep(0.05)
     return journal
 
 
-def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
-    """Return the session in ``found``; if that is a journal, the recorder may be replacing it right now."""
-    from nncftools.cli import opening
-
+def _finished(path: pathlib.Path, journal: pathlib.Path) -> Session:
+    """Return the session in ``path``; if that is a journal, the recorder may be replacing it right now."""
     with contextlib.suppress(NncfToolsError):
-        session = opening.open_session(found, options.DEFAULT_LOG_DIR)
-        if found.exists():
+        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+        if path.exists():
             return session
-    return opening.open_session(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
+    return opening.open_session(_session_of(journal) or path, options.DEFAULT_LOG_DIR)
 
 
-def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
-    from nncftools.cli import screen
-    from nncftools.metrics import memory_of
+def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, before: str = "") -> None:
     from nncftools.render import text
-    from nncftools.render.view import View
 
     available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available, available), unit)
-    if first:
-        screen.to_stdout(f"{first}\n\n")
+    screen.to_stdout(before)
     screen.to_stdout(text.report(session, view))
 
 
-def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
-    """Record a process into a temporary folder and show it."""
-    from nncftools.cli import opening, planning
-
-    metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
-    from nncftools.journal import reading
+def _watch_process(request: Request) -> None:
+    _, columns = planning.columns(request)
     from nncftools.sampler import client
     from nncftools.sampler.client import Starter
 
-    planning.target([], pid, shell=False)
-    plan = planning.plan([*metrics, *others], pid=pid, interval=interval)
+    planning.target(request)
+    plan = planning.plan(columns, request)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = pathlib.Path(folder, "session.journal.jsonl")
         descriptor = reading.create(journal, replace=False)
@@ -253,62 +216,43 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
             os.close(descriptor)
             try:
                 with _follow(journal) as follower:
-                    _show(follower, types, unit)
+                    _show(follower, request.types, request.unit)
             finally:
                 sampler.stop()
                 sampler.wait()
-        _summary(opening.open_session(journal, options.DEFAULT_LOG_DIR), types, unit, "")
-    return 0
+        _summarize(opening.open_session(journal, options.DEFAULT_LOG_DIR), request.types, request.unit)
 
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools replay
-  nncf-tools replay run.json --speed 60
-
-\b
-Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-s sort them, / filter them."""
 
 _SLOWEST, _FASTEST = 0.01, 1e6
 
-Source = Annotated[
-    pathlib.Path | None,
-    typer.Argument(
-        metavar="SESSION",
-        autocompletion=options.session_candidates,
-        readable=False,
-        show_default=False,
-        help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
-    ),
-]
-Speed = Annotated[
-    float,
-    typer.Option(
-        "--speed", metavar="N", help="Seconds of the run to show per second.", rich_help_panel=parameters.SHOW
-    ),
-]
-
 
 def replay(
-    path: Source = None,
+    path: Annotated[
+        File,
+        argument(
+            "SESSION",
+            "A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    speed: Speed = 10.0,
+    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10.0,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,
 ) -> int:
-    """Show a recorded run in the live view, at a multiple of its speed."""
-    import sys
+    """Show a recorded run in the live view, at a multiple of its speed.
 
-    from nncftools.cli import opening, screen
-    from nncftools.cli.display import look_of
-    from nncftools.live import figures, viewer
+    \b
+    Examples:
+      nncf-tools replay
+      nncf-tools replay run.json --speed 60
+
+    \b
+    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+    s sort them, / filter them.
+    """
     from nncftools.live.follower import Replay
-    from nncftools.live.shared_terminal import can_draw
-    from nncftools.live.viewer import Ended
-    from nncftools.metrics import memory_of
-    from nncftools.render.view import View
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
@@ -316,19 +260,9 @@ def replay(
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
-    look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
     source = _Faster(Replay(session), speed)
-    here = figures.Machine(is_here=False)
-    try:
-        if can_draw(sys.stdout.fileno()):
-            viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
-        else:
-            viewer.print_status(source, look, here, screen.to_stdout)
-    except Ended as ended:
-        return ended.status
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    view = View(metrics, unit)
+    return _until_stopped(lambda: _draw(source, view, f"replay ×{speed:g}", is_here=False, stays=True))
 
 
 class _Faster:

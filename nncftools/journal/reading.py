@@ -30,6 +30,10 @@ from nncftools.journal.writing import Plan
 ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"
 """Of the log of the helper, next to the journal."""
+SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
+"""Endings of the sidecars that are found automatically next to a session or journal."""
+MARKS_ENDING = SIDECARS[1]
+"""The ending of the marks log of a running recording."""
 PRIVATE = 0o600
 """The journal holds the command as typed."""
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,6 +46,12 @@ _PAUSE_S = 0.01
 def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
     """Return the path of the helper's log of a recording."""
     return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
+
+
+def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
+    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
+    return next((found for ending in SIDECARS if (found := path.with_name(name + ending)).is_file()), None)
 
 
 class BusyError(OSError):

@@ -32,6 +32,9 @@ DATA = "RLIMIT_DATA"
 """The kinds of memory limits, as journals and sessions name them."""
 
 
+MAX_SAMPLES = 1_000_000
+
+
 class Plan:
     """A requested recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""
 
@@ -45,7 +48,7 @@ class Plan:
         children: bool = True,
         wait_all: bool = False,
         per_process: bool = False,
-        max_samples: int = 1_000_000,
+        max_samples: int = MAX_SAMPLES,
         source: str = "proc",
         limit: MemoryLimit | None = None,
         redact: Sequence[str] | None = (),

@@ -26,7 +26,6 @@ from nncftools.journal import reading
 from nncftools.journal.lines import Line, Look, SnapshotLine
 from nncftools.journal.reading import Lines, Tail
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
-from nncftools.marks.calls import MARKS_ENDING
 from nncftools.marks.entries import rows as entries_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
@@ -128,7 +127,7 @@ class Follower:
         Raises SessionFileError when it is not the header of a journal, OSError.
         """
         self._journal = reading.reader(journal, descriptor)
-        self._marks_path = journal.with_name(journal.name.removesuffix(reading.ENDING) + MARKS_ENDING)
+        self._marks_path = journal.with_name(journal.name.removesuffix(reading.ENDING) + reading.MARKS_ENDING)
         self._marks: Lines | None = None
         self._snapshots_path = reading.snapshots_beside(journal)
         self._snapshots: Lines | None = None
@@ -218,7 +217,7 @@ class Follower:
             self._take_marks(data, self._start)
 
     def _take_marks(self, data: bytes, start: Start) -> None:
-        for row in entries_of(io.BytesIO(data), MARKS_ENDING, start):
+        for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
             if row.entry is not None and row.entry.is_operation:
                 self._operations.take(row.entry)
 

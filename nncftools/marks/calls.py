@@ -1,7 +1,4 @@
-"""The functions that a user wants to mark, and the environment that makes a command mark them.
-
-The names of files that hold marks; separate from their reader, because a recording needs only the names.
-"""
+"""The functions that a user wants to mark, and the environment that makes a command mark them."""
 
 from __future__ import annotations
 
@@ -97,15 +94,3 @@ def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = N
         lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
         variables[CALLS] = "\n".join(lines)
     return variables
-
-
-SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
-"""Endings of the sidecars that are found automatically next to a session or journal."""
-MARKS_ENDING = SIDECARS[1]
-"""The ending of the marks log of a running recording."""
-
-
-def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
-    """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
-    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
-    return next((found for ending in SIDECARS if (found := path.with_name(name + ending)).is_file()), None)

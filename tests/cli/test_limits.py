@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from nncftools.cli import planning
-from nncftools.cli.planning import limit
+from nncftools.cli.options import Request
 from nncftools.errors import UsageError
 from nncftools.session.session import Session
 from tests import waiting
@@ -51,13 +51,13 @@ def test_no_size(in_process: Run, text: str) -> None:
 def test_no_action(size: int | None, action: str) -> None:
     """An action without a limit, or an unknown one, is refused."""
     with pytest.raises(UsageError, match="option --on-limit"):
-        limit(size, action)
+        planning.plan(["rss"], Request(max_memory=size, on_limit=action))
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(["pss"], ["rss", "pss"]), (["pss", "rss"], ["pss", "rss"])])
 def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
     """A limit makes the recording include RSS."""
-    assert planning.plan(columns, interval=1, limit={"rss": 1, "action": "warn"}).columns == expected
+    assert planning.plan(columns, Request(max_memory=1)).columns == expected
 
 
 def test_below(nncf_tools: Run) -> None:

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.marks.calls import find_sidecar
+from nncftools.journal.reading import find_sidecar
 from nncftools.marks.collecting import add_enclosing, read_sidecar, take_log, take_own, write_sidecar
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark

@@ -7,9 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from nncftools.cli import options, parameters
+from nncftools.cli import options, screen
+from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
 from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import bytes_from
@@ -18,205 +17,94 @@ if TYPE_CHECKING:
     from nncftools.cli.sweep.runs import Choices
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
-      --calibration calibration.txt --prompts prompts.txt
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
-      --calibration calibration.txt --recommend 'error<=5%' --resume
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
-  nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
-
-\b
-Each configuration runs in processes of its own that are recorded; results.sweep
-holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
-and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how."""
-
-Model = Annotated[
-    pathlib.Path,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="DIR",
-        show_default=False,
-        help="Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Output = Annotated[
-    pathlib.Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        show_default=False,
-        help="The CSV file of the results.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Grid = Annotated[
-    str,
-    typer.Option(
-        "--grid",
-        metavar="quick|full|FILE",
-        help="What to try; FILE is a TOML file of configurations.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-Calibration = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--calibration",
-        metavar="FILE",
-        show_default=False,
-        help="Text for data-aware compression; not of --text.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Text = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--text",
-        metavar="FILE",
-        show_default=False,
-        help="Held-out text for perplexity (.txt, or .jsonl with `text`).",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Lambada = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--lambada",
-        metavar="FILE",
-        show_default=False,
-        help="Passages whose last word is guessed, one per line. Default: those of --text.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Prompts = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--prompts",
-        metavar="FILE",
-        show_default=False,
-        help="Prompts to continue, one per line, for similarity.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Tasks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tasks",
-        metavar="TASK[:METRIC]",
-        show_default=False,
-        help="Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-IncludePath = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--include-path",
-        metavar="DIR",
-        show_default=False,
-        help="Folder with tasks of your own (YAML).",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only",
-        metavar="NAME",
-        help="Only this configuration and the baseline; repeatable.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-Kind = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--kind",
-        metavar="FILE",
-        show_default=False,
-        help="Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-MaxMemory = Annotated[
-    int | None,
-    typer.Option(
-        "--max-memory",
-        metavar="SIZE",
-        parser=bytes_from,
-        help="Limit of each configuration: a control group, or by RSS.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-Python = Annotated[
-    str,
-    typer.Option(
-        "--python",
-        metavar="FILE",
-        help="The Python that has NNCF and OpenVINO. Default: this one.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        show_default=False,
-        help="Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
-        rich_help_panel=parameters.RUN,
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    short = "Compress a model in many ways, and measure each."
-    app.command(name="sweep", short_help=short, epilog=EXAMPLES)(sweep)
-
-
 def sweep(  # noqa: PLR0913 — one parameter per option
     *,
-    model: Model,
-    output: Output,
-    grid: Grid = "quick",
-    text: Text = None,
-    calibration: Calibration = None,
-    lambada: Lambada = None,
-    prompts: Prompts = None,
-    tasks: Tasks = None,
-    include_path: IncludePath = None,
-    only: Only = None,
-    kind: Kind = None,
-    max_memory: MaxMemory = None,
+    model: Annotated[
+        pathlib.Path,
+        option(
+            "--model -m DIR",
+            READ,
+            "Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
+        ),
+    ],
+    output: Annotated[pathlib.Path, option("--output -o FILE", WRITE, "The CSV file of the results.")],
+    grid: Annotated[
+        str, option("--grid quick|full|FILE", RUN, "What to try; FILE is a TOML file of configurations.")
+    ] = "quick",
+    text: Annotated[
+        File, option("--text FILE", READ, "Held-out text for perplexity (.txt, or .jsonl with `text`).")
+    ] = None,
+    calibration: Annotated[
+        File, option("--calibration FILE", READ, "Text for data-aware compression; not of --text.")
+    ] = None,
+    lambada: Annotated[
+        File,
+        option("--lambada FILE", READ, "Passages whose last word is guessed, one per line. Default: those of --text."),
+    ] = None,
+    prompts: Annotated[
+        File, option("--prompts FILE", READ, "Prompts to continue, one per line, for similarity.")
+    ] = None,
+    tasks: Annotated[
+        Texts,
+        option(
+            "--tasks TASK[:METRIC]",
+            READ,
+            "Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
+        ),
+    ] = None,
+    include_path: Annotated[File, option("--include-path DIR", READ, "Folder with tasks of your own (YAML).")] = None,
+    only: Annotated[Texts, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")] = None,
+    kind: Annotated[
+        File,
+        option(
+            "--kind FILE",
+            READ,
+            "Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        option("--max-memory SIZE", RUN, "Limit of each configuration: a control group, or by RSS.", parser=bytes_from),
+    ] = None,
     recommend: Recommend = "",
     also: Panels = None,
     name: options.Name = "",
-    python: Python = "",
-    scheduler: Scheduler = None,
-    keep_models: Annotated[
-        bool, typer.Option("--keep-models", help="Keep the compressed models.", rich_help_panel=parameters.WRITE)
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would run, with expected times.", rich_help_panel=parameters.RUN),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the sweep of --output.", rich_help_panel=parameters.RUN)
-    ] = False,
+    python: Annotated[
+        str, option("--python FILE", RUN, "The Python that has NNCF and OpenVINO. Default: this one.")
+    ] = "",
+    scheduler: Annotated[
+        str | None,
+        option(
+            "--scheduler ADDRESS",
+            RUN,
+            "Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
+        ),
+    ] = None,
+    keep_models: Annotated[bool, option("--keep-models", WRITE, "Keep the compressed models.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", RUN, "Show what would run, with expected times.")] = False,
+    resume: Annotated[bool, option("--resume", RUN, "Go on with the sweep of --output.")] = False,
     force: options.Force = False,
 ) -> int:
     """Compress a model in many ways; measure size, quality, time, and memory.
 
     The results are a CSV file, and a table and a picture of it as made by
     viz-compression. Each configuration is on disk as soon as it has ended.
+
+    \b
+    Examples:
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
+          --calibration calibration.txt --prompts prompts.txt
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
+          --calibration calibration.txt --recommend 'error<=5%' --resume
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
+      nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
+
+    \b
+    Each configuration runs in processes of its own that are recorded; results.sweep
+    holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
+    and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how.
     """
     begun_s = time.monotonic()
-    from nncftools.cli import screen
     from nncftools.cli.sweep import checks, runs
 
     asked = checks.Asked(
@@ -254,7 +142,6 @@ def sweep(  # noqa: PLR0913 — one parameter per option
 
 def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     """Make table and picture; return the exit status."""
-    from nncftools.cli import screen
     from nncftools.cli.sweep import runs
 
     rows = list(choices.folder.rows(choices.grid).values())
@@ -284,8 +171,8 @@ def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> N
 
     with options.named("--recommend"):
         bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []
-    shown = [one.replace("-", " ") for one in also or ()]
-    for option, names in (("--recommend", bounded), ("--also", shown)):
+    shown = [figure.replace("-", " ") for figure in also or ()]
+    for name, figures in (("--recommend", bounded), ("--also", shown)):
         for figure in (LATENCY, FIRST_TOKEN):
-            if is_kind and figure.name in names:
-                raise UsageError(f"option {option}: {figure.name!r} is of language models; --kind measures another one")
+            if is_kind and figure.name in figures:
+                raise UsageError(f"option {name}: {figure.name!r} is of language models; --kind measures another one")

@@ -30,7 +30,6 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard
-from nncftools.journal.lines import MemoryLimit
 from nncftools.render.view import View
 from nncftools.sampler.client import Starter, held_back
 from nncftools.session.session import Session
@@ -308,12 +307,15 @@ def _recorded(
     running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
 ) -> Ran:
     """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
-    metrics, others = planning.columns(list(_METRICS), "proc", _METRICS)
-    limit: MemoryLimit | None = None if max_memory is None else {"rss": max_memory, "action": KILL}
-    plan = planning.plan([*metrics, *others], interval=INTERVAL_S, limit=limit)
+    action = options.ACTIONS[0] if max_memory is None else KILL
+    request = options.Request(
+        types=list(_METRICS), interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
+    )
+    metrics, columns = planning.columns(request, _METRICS)
+    plan = planning.plan(columns, request)
     place = destination.at_file(folder / f"{name}.json", force=True)
-    looking = planning.looking(stacks=None, default=True, source="proc")
-    share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
+    looking = planning.looking(request, default=True)
+    share = options.share("--stacks-budget", request.stacks_budget)
     marking = recording.Marking([])
     run = recording.Run(
         running.starter, plan, name, running.argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT
