@@ -12,7 +12,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
-    from nncftools.cli.fit.folder import Choices
+    from nncftools.cli.fit.folder import FitOptions
 
 
 EXAMPLES = """\b
@@ -144,7 +144,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
         raise UsageError("option --resume: only with --output, the folder of the search to go on with")
     from nncftools.cli.fit import folder
 
-    choices = folder.Choices(
+    choices = folder.FitOptions(
         argv=argv,
         plan=plan,
         unit=unit,
@@ -161,7 +161,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
     return _fit(choices, output, resume=resume, force=force)
 
 
-def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> int:
+def _fit(choices: FitOptions, output: pathlib.Path | None, *, resume: bool, force: bool) -> int:
     from nncftools.cli.fit import folder as fit_folder
     from nncftools.cli.fit import groups, runs
 

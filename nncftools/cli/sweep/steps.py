@@ -115,7 +115,7 @@ class Ran:
         return found
 
 
-def parent_group() -> groups.Place | None:
+def parent_group() -> groups.ParentGroup | None:
     """Return where control groups with a limit can be made; None where that is not allowed."""
     try:
         return groups.parent_group()

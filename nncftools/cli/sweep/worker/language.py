@@ -145,10 +145,7 @@ def compress(job: dict[str, Any]) -> dict[str, Any]:
     for file in pathlib.Path(job["model"]).iterdir():
         if file.suffix == ".json":
             shutil.copy(file, output)
-    return {
-        "compression_s": compression_s,
-        "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__},
-    }
+    return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
 
 
 def _arguments(job: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 — a model of OpenVINO

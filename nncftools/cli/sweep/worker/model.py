@@ -41,10 +41,7 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
     output = pathlib.Path(job["output"])
     output.mkdir(parents=True, exist_ok=True)
     openvino.save_model(model, output / MODEL, compress_to_fp16=False)
-    return {
-        "compression_s": compression_s,
-        "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__},
-    }
+    return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
 
 
 def _calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module and data
