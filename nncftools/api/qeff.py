@@ -1,8 +1,6 @@
 """``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder.
 
-``MetricsCollector``: figures of this process at this moment, with the interface of QEfficient's memory profiler.
-
-The figures of a ``QEffMemoryProfiler``: views over its recordings, with the names that QEfficient's users know.
+``MetricsCollector`` measures this process at this moment, as there.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import pathlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
@@ -51,12 +49,6 @@ class ProfilerConfig:
     """Known to QEfficient's profiler only: here each sample finds the processes that there are."""
 
 
-class _Counters(NamedTuple):
-    at_s: float
-    read_mb: float
-    written_mb: float
-
-
 class MetricsCollector:
     """Measures this process when it is asked, its memory with its descendants'; an MB is 2^20 bytes.
 
@@ -67,7 +59,8 @@ class MetricsCollector:
         """Measure what ``config`` enables."""
         self.config = config
         self.process = psutil.Process()
-        self._last: _Counters | None = None
+        self._last: tuple[float, float, float] | None = None
+        """Moment, MB read and MB written of the previous call."""
 
     def initialize_cpu_monitoring(self) -> None:
         """Begin the time of the first CPU figure."""
@@ -93,36 +86,30 @@ class MetricsCollector:
 
         System calls count, also to the page cache and pipes; where the system does not count them, storage.
         """
-        counters = self._counters() if self.config.enable_disk_monitoring else None
-        if counters is None:
+        if not self.config.enable_disk_monitoring:
             return 0.0, 0.0, 0.0, 0.0
-        before = self._last or counters
-        self._last = counters
-        passed_s = counters.at_s - before.at_s
-        if passed_s <= 0:
-            return counters.read_mb, counters.written_mb, 0.0, 0.0
-        read_rate = (counters.read_mb - before.read_mb) / passed_s
-        write_rate = (counters.written_mb - before.written_mb) / passed_s
-        return counters.read_mb, counters.written_mb, read_rate, write_rate
-
-    def collect_sample(self) -> ProfileSample:
-        """Return all figures, and the local time."""
-        return ProfileSample(
-            local(time.time()), *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats()
-        )
-
-    def _counters(self) -> _Counters | None:
         try:
             counters = self.process.io_counters()
         except (psutil.Error, AttributeError):  # macOS does not count the I/O of a process
-            return None
-        read = getattr(counters, "read_chars", counters.read_bytes)
-        written = getattr(counters, "write_chars", counters.write_bytes)
-        return _Counters(time.monotonic(), MB.of(read), MB.of(written))
+            return 0.0, 0.0, 0.0, 0.0
+        read = MB.of(getattr(counters, "read_chars", counters.read_bytes))
+        written = MB.of(getattr(counters, "write_chars", counters.write_bytes))
+        now_s = time.monotonic()
+        before_s, read_before, written_before = self._last or (now_s, read, written)
+        self._last = now_s, read, written
+        passed_s = now_s - before_s
+        if passed_s <= 0:
+            return read, written, 0.0, 0.0
+        return read, written, (read - read_before) / passed_s, (written - written_before) / passed_s
+
+    def collect_sample(self) -> ProfileSample:
+        """Return all figures, and the local time."""
+        now = local(time.time())
+        return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
 
 DEFAULT_PICTURE = "qeff_memory_profile.png"
-_SYNCHRONIZED = {
+_FIELDS = {
     "rss_memory": "rss_mb",
     "vms_memory": "vms_mb",
     "cpu_usage": "cpu_percent",
@@ -138,7 +125,7 @@ class _Values:
     """An attribute of a profiler: one field of all samples."""
 
     def __set_name__(self, _: type[QEffFigures], name: str) -> None:
-        self._field = _SYNCHRONIZED.get(name, name)
+        self._field = _FIELDS.get(name, name)
 
     def __get__(self, figures: QEffFigures, _: type[QEffFigures]) -> list[float]:
         return [getattr(sample, self._field) for sample in figures.samples]
@@ -223,7 +210,7 @@ class QEffFigures:
         recorded = self._recorded()
         if recorded is None:
             return {}
-        values = {name: [getattr(each, field) for each in recorded.samples] for name, field in _SYNCHRONIZED.items()}
+        values = {name: [getattr(sample, field) for sample in recorded.samples] for name, field in _FIELDS.items()}
         return {"timestamps": list(recorded.seconds), **values}
 
     @property
@@ -280,7 +267,8 @@ class QEffFigures:
     @property
     def operation_memory_deltas(self) -> dict[str, float]:
         """The MB by which RSS grew in each operation; of a name marked twice, the last one."""
-        return {of.name: MB.of(of.delta) for of in self._measured() if of.delta is not None}
+        measured = ((operation.name, operation.delta) for operation in self._measured())
+        return {name: MB.of(delta) for name, delta in measured if delta is not None}
 
     def _peak(self, metric: str) -> tuple[float, dt.datetime | None]:
         recorded = self._recorded()
@@ -307,14 +295,8 @@ def _moment(t_ns: int) -> dt.datetime:
     return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
 
 
-__all__ = [
-    "MetricsCollector",
-    "ProfileSample",
-    "ProfilerConfig",
-    "QEffMemoryProfiler",
-    "QEffMemoryVisualizer",
-    "__version__",
-]
+__all__ = ["MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"]
+__all__ += ["__version__"]
 
 _COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
 _UNNAMED = "(unnamed)"
@@ -362,17 +344,10 @@ class QEffMemoryProfiler(QEffFigures):
         ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs marks. Metrics
         that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample finds all processes.
         """
-        config = ProfilerConfig(
-            sampling_interval,
-            output_file or DEFAULT_PICTURE,
-            verbose,
-            enable_cpu_monitoring,
-            enable_disk_monitoring,
-            track_child_processes,
-            child_scan_interval,
-        )
-        super().__init__(config)
-        self.metrics_collector = MetricsCollector(config)
+        enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
+        picture = output_file or DEFAULT_PICTURE
+        super().__init__(ProfilerConfig(sampling_interval, picture, verbose, *enabled, child_scan_interval))
+        self.metrics_collector = MetricsCollector(self.config)
 
     def start_monitoring(self) -> None:
         """Start, and return after the first sample; does nothing if already running.
@@ -391,10 +366,8 @@ class QEffMemoryProfiler(QEffFigures):
         self._profiler.stop()
         with contextlib.suppress(NncfToolsError):  # stop() has warned that the recording is lost
             session = self._profiler.session
-            at_s = session.duration_s
-            session.marks.append(
-                Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=session.attached_to, source=SOURCE)
-            )
+            at_s, pid = session.duration_s, session.attached_to
+            session.marks.append(Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=pid, source=SOURCE))
             self._ended.append(session)
         self._known = None
 
