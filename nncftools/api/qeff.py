@@ -175,8 +175,7 @@ class QEffFigures:
     @property
     def samples(self) -> list[ProfileSample]:
         """All samples."""
-        recorded = self._recorded()
-        return [] if recorded is None else list(recorded.samples)
+        return [] if (recorded := self._recorded()) is None else list(recorded.samples)
 
     @property
     def timestamps(self) -> list[dt.datetime]:
@@ -236,8 +235,7 @@ class QEffFigures:
     @property
     def peak_operation(self) -> str | None:
         """The operation with the largest sample of RSS; ``Initialization`` before any, None if there is no sample."""
-        recorded = self._recorded()
-        return None if recorded is None else recorded.peak_operation
+        return None if (recorded := self._recorded()) is None else recorded.peak_operation
 
     @property
     def operations(self) -> list[tuple[dt.datetime, str]]:
@@ -271,12 +269,10 @@ class QEffFigures:
         return {name: MB.of(delta) for name, delta in measured if delta is not None}
 
     def _peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        recorded = self._recorded()
-        return (0.0, None) if recorded is None else recorded.peak(metric)
+        return (0.0, None) if (recorded := self._recorded()) is None else recorded.peak(metric)
 
     def _measured(self) -> list[Operation]:
-        recorded = self._recorded()
-        return [] if recorded is None else recorded.measured
+        return [] if (recorded := self._recorded()) is None else recorded.measured
 
     def _recorded(self) -> Recorded | None:
         """Return what was recorded up to now; None if there is nothing."""

@@ -137,11 +137,8 @@ class Recorded:
     @property
     def measured(self) -> list[Operation]:
         """The operations that took some time of the recording, apart from the initialization."""
-        return [
-            operation
-            for operation in self.session.operations
-            if operation.end_s > max(0.0, operation.start_s) and operation.name != BEFORE_ALL
-        ]
+        operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
+        return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
         """Return the peak of a metric in MB and when it was certainly reached; 0.0 and None if it is unknown."""
@@ -247,8 +244,8 @@ def report(recorded: Recorded, interval_s: float) -> str:
         "QEFFICIENT PERFORMANCE MONITORING REPORT",
         "=" * 60,
         "Peak Memory Usage:",
-        f"   • RSS (Physical): {_peak(unit, *recorded.peak('rss'))}",
-        f"   • VMS (Virtual):  {_peak(unit, *recorded.peak('vms'))}",
+        f"   • RSS (Physical): {unit.peak(*recorded.peak('rss'))}",
+        f"   • VMS (Virtual):  {unit.peak(*recorded.peak('vms'))}",
         f"   • Peak during:    {recorded.peak_operation}",
         "",
         "Memory Statistics:",
@@ -269,10 +266,8 @@ def report(recorded: Recorded, interval_s: float) -> str:
         f"   • Peak Write Rate: {max(sample.disk_write_rate for sample in samples):.2f} MB/s",
     ]
     if length_s:
-        lines += [
-            f"   • Avg Read Rate:  {read / length_s:.2f} MB/s",
-            f"   • Avg Write Rate: {written / length_s:.2f} MB/s",
-        ]
+        rates = (("Read Rate: ", read), ("Write Rate:", written))
+        lines += [f"   • Avg {name} {size / length_s:.2f} MB/s" for name, size in rates]
     lines += ["", "QEfficient Operations Timeline:"]
     for number, operation in enumerate(recorded.session.operations, start=1):
         lines.append(_row(number, operation, unit) + (" <- Peak" if operation is recorded.at_peak else ""))
@@ -292,10 +287,6 @@ def _row(number: int, operation: Operation, unit: _Unit) -> str:
     return row
 
 
-def _peak(unit: _Unit, megabytes: float, at: dt.datetime | None) -> str:
-    return unit.text(megabytes) if at is None else f"{unit.text(megabytes)} at {at:%H:%M:%S}"
-
-
 class _Unit:
     """MB, or GB for a large program."""
 
@@ -307,3 +298,6 @@ class _Unit:
 
     def text(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
         return f"{self.number(megabytes, sign, decimals)} {self.name}"
+
+    def peak(self, megabytes: float, at: dt.datetime | None) -> str:
+        return self.text(megabytes) + ("" if at is None else f" at {at:%H:%M:%S}")

@@ -63,7 +63,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
             raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", mended_by="model")
         model = models.pop()
     given = {header[0]: model, **key.cells()}
-    matching = [number for number, row in enumerate(rows, 2) if all(_matches(row, *cell) for cell in given.items())]
+    matching = [number for number, row in enumerate(rows, 2) if _matches(row, given)]
     if len(matching) > 1:
         raise NncfToolsError(f"{str(path)!r}: rows {', '.join(map(str, matching))} all match", mended_by="row")
     if not matching:
@@ -99,14 +99,15 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
     return header, [{**dict.fromkeys(header, ""), **record.cells} for record in table.records]
 
 
-def _matches(row: Mapping[str, str], column: str, text: str) -> bool:
+def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
     """Return whether a row matches; an empty share matches anything, an empty rank or name does not."""
-    return _same(row[column], text) or (column in (INT4, INT8) and not row[column])
+    cells = [(row[column], text) for column, text in given.items() if row[column] or column not in (INT4, INT8)]
+    return all(_same(cell, text) for cell, text in cells)
 
 
 def _same(cell: str, text: str) -> bool:
-    one, other = number(cell), number(text)
-    return one == other if one is not None and other is not None else cell.casefold() == text.casefold()
+    known, given = number(cell), number(text)
+    return known == given if known is not None and given is not None else cell.casefold() == text.casefold()
 
 
 def _shares(key: Key) -> dict[str, str]:

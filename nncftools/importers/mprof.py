@@ -131,9 +131,6 @@ class _Log(RowLog):
                 self.begin_again(number)
             self._command = text.removeprefix("CMDLINE ").strip()
             return True
-        return self._take_call(text)
-
-    def _take_call(self, text: str) -> bool:
         match = _FUNCTION.fullmatch(text)
         if match is None:
             return False

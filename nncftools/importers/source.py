@@ -259,10 +259,8 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
             return imported
         if begins_an_object or not source.head.text.strip():
             return source.as_session()  # its messages say what is missing
-        raise SessionFileError(
-            f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
-            mended_by="importer",
-        )
+        why = f"neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})"
+        raise SessionFileError(f"{path}: {why}", mended_by="importer")
 
 
 def _importer(name: str) -> Importer:

@@ -337,10 +337,8 @@ class RowLog(ABC):
             else:
                 self._pass_on(columns)
         if self._runs > 1:
-            self._source.problems.warn(
-                f"the file holds {self._runs:,} recordings, one after another; "
-                f"this is the last, from line {self._run_began:,} on"
-            )
+            this = f"this is the last, from line {self._run_began:,} on"
+            self._source.problems.warn(f"the file holds {self._runs:,} recordings, one after another; {this}")
         known = self.known()
         return session_of(self._source, self.recorder, self.table, unit=self.unit, began=self.began, **known)
 

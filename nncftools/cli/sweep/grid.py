@@ -82,10 +82,8 @@ _PER_CHANNEL = -1
 _FOLDER = pathlib.Path(__file__).with_name("grids")
 _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
-_MODES = {
-    *("int8_sym", "int8_asym", "int4_sym", "int4_asym", "nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4"),
-    *("int2_sym", "int3_sym", "cb4", "nvfp4"),
-}
+_MODES = {"int8_sym", "int8_asym", "int4_sym", "int4_asym", "int2_sym", "int3_sym"}
+_MODES |= {"nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4", "cb4", "nvfp4"}
 _FOUR_BITS = ("int4", "nf4", "cb4", "fp4", "mxfp4", "nvfp4")
 _GROUPED = ("int4", "nf4", "int2", "int3", "cb4", "fp4")
 _PRESETS = ("performance", "mixed")

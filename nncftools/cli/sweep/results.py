@@ -23,19 +23,7 @@ from nncftools.compression import reading
 from nncftools.compression.checking import FAILED
 from nncftools.compression.filling import GIB
 from nncftools.compression.outputs import escaped
-from nncftools.compression.reading import (
-    BIT_WIDTHS,
-    BITS_PER_WEIGHT,
-    DESCRIBING,
-    INT4,
-    INT8,
-    LORA_RANK,
-    MODE,
-    PEAK_OWNER,
-    PLOT_NAME,
-    SIZE,
-    STDERR,
-)
+from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, held, replacing
 
@@ -44,7 +32,7 @@ if TYPE_CHECKING:
 
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
-PEAK, PEAK_HIGH = reading.PEAK.column, reading.PEAK.high_column
+PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
 FIRST_TOKEN, PER_TOKEN, INFERENCE = reading.FIRST_TOKEN.column, reading.LATENCY.column, "inference, s"
 _MIB = 2**20
 
@@ -121,10 +109,10 @@ def widths_text(widths: dict[str, int]) -> str:
 
 def _cells(row: Row) -> dict[str, str]:
     texts = {
-        MODE: row.mode,
+        reading.MODE: row.mode,
         INT4: f"{row.int4:g}",
         INT8: f"{row.int8:g}",
-        LORA_RANK: "" if row.rank is None else str(row.rank),
+        reading.LORA_RANK: "" if row.rank is None else str(row.rank),
         PLOT_NAME: row.name if row.rank is not None or row.name != row.mode else "",
         PEAK_OWNER: row.owner,
         FAILED: row.failed,

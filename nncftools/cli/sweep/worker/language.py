@@ -137,14 +137,11 @@ def compress(job: dict[str, Any]) -> dict[str, Any]:
     arguments = _arguments(job, model)
     begun_s = time.perf_counter()
     compressed = nncf.compress_weights(model, **arguments)
-    compression_s = seconds(begun_s)
-    output = pathlib.Path(job["output"])
-    output.mkdir(parents=True, exist_ok=True)
-    openvino.save_model(compressed, output / MODEL, compress_to_fp16=False)
+    result = models.saved(compressed, pathlib.Path(job["output"], MODEL), seconds(begun_s))
     for file in pathlib.Path(job["model"]).iterdir():
         if file.suffix == ".json":
-            shutil.copy(file, output)
-    return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
+            shutil.copy(file, job["output"])
+    return result
 
 
 def _arguments(job: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 — a model of OpenVINO

@@ -37,9 +37,16 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
         begun_s = time.perf_counter()
         model = nncf.quantize(model, data, **_arguments(preset, settings))
         compression_s = seconds(begun_s)
-    output = pathlib.Path(job["output"])
-    output.mkdir(parents=True, exist_ok=True)
-    openvino.save_model(model, output / MODEL, compress_to_fp16=False)
+    return saved(model, pathlib.Path(job["output"], MODEL), compression_s)
+
+
+def saved(model: Any, file: pathlib.Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
+    """Save a model; return the time of its compression, and the versions."""
+    import nncf
+    import openvino
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    openvino.save_model(model, file, compress_to_fp16=False)
     return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
 
 
