@@ -175,7 +175,6 @@ def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
 
 
 def _explained(session: Session) -> str:
-    """Return what was recorded, and what to do next."""
     number = len(session.samples)
     samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
     lines = [f"Recorded this kernel and the processes that it started: {samples}."]

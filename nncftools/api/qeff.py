@@ -124,19 +124,70 @@ _FIELDS = {
 class _Values:
     """An attribute of a profiler: one field of all samples."""
 
-    def __set_name__(self, _: type[QEffFigures], name: str) -> None:
+    def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
         self._field = _FIELDS.get(name, name)
 
-    def __get__(self, figures: QEffFigures, _: type[QEffFigures]) -> list[float]:
+    def __get__(self, figures: QEffMemoryProfiler, _: type[QEffMemoryProfiler]) -> list[float]:
         return [getattr(sample, self._field) for sample in figures.samples]
 
 
-class QEffFigures:
-    """What can be read of a profiler at any time: the figures up to now."""
+def _moment(t_ns: int) -> dt.datetime:
+    return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
 
-    def __init__(self, config: ProfilerConfig) -> None:
-        """Begin without a recording."""
-        self.config = config
+
+__all__ = ["MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"]
+__all__ += ["__version__"]
+
+_COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
+_UNNAMED = "(unnamed)"
+_VECTOR_FORMATS = ("svg", "pdf")
+_logger = logging.getLogger(__name__)
+
+
+class QEffMemoryProfiler:
+    """Records memory, CPU and disk I/O of this program and its descendants, and the operations that it marks.
+
+    It is used like QEfficient's own profiler but measures differently. Native code never delays sampling. A name
+    marked twice is two operations. An operation's cost comes from the samples at its start and end. The I/O of child
+    processes counts, even after they have ended.
+
+    Sizes are MB of 2^20 bytes, times are local times without a time zone. An unknown figure is 0.0. All figures may be
+    read at any time: they are those up to now. Samples of a second start follow those of the first.
+    """
+
+    SEGMENT_COLORS: ClassVar[Mapping[str, str]] = {
+        BEFORE_ALL: REST.colour,
+        "Model Loading": _COLOURS["Model Loading"],
+        "Export": _COLOURS["Export"],
+        "Model Export": _COLOURS["Export"],
+        "Compilation": _COLOURS["Compilation"],
+        "Model Compilation": _COLOURS["Compilation"],
+        "Generation": _COLOURS["Generation"],
+        "Text Generation": _COLOURS["Generation"],
+        "Cleanup": _COLOURS["Cleanup"],
+        COMPLETION: REST.colour,
+    }
+    """The colours of usual operations as ``#rrggbb``."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 — the signature that users of QEfficient's profiler know
+        self,
+        sampling_interval: float = 0.05,
+        output_file: str | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 — the same
+        enable_cpu_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
+        enable_disk_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
+        track_child_processes: bool = True,  # noqa: FBT001, FBT002 — the same
+        child_scan_interval: float = 1.0,
+    ) -> None:
+        """Prepare to sample every ``sampling_interval`` seconds.
+
+        ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs marks. Metrics
+        that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample finds all processes.
+        """
+        enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
+        picture = output_file or DEFAULT_PICTURE
+        self.config = ProfilerConfig(sampling_interval, picture, verbose, *enabled, child_scan_interval)
+        self.metrics_collector = MetricsCollector(self.config)
         self._created_ns = time.monotonic_ns()
         self._profiler: Profiler | None = None
         self._ended: list[Session] = []
@@ -284,66 +335,6 @@ class QEffFigures:
         on = self.config
         self._known = Recorded(sessions, self._outside, cpu=on.enable_cpu_monitoring, disk=on.enable_disk_monitoring)
         return self._known
-
-
-def _moment(t_ns: int) -> dt.datetime:
-    """Return a moment of CLOCK_MONOTONIC as local time."""
-    return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
-
-
-__all__ = ["MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"]
-__all__ += ["__version__"]
-
-_COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
-_UNNAMED = "(unnamed)"
-_VECTOR_FORMATS = ("svg", "pdf")
-_logger = logging.getLogger(__name__)
-
-
-class QEffMemoryProfiler(QEffFigures):
-    """Records memory, CPU and disk I/O of this program and its descendants, and the operations that it marks.
-
-    It is used like QEfficient's own profiler but measures differently. Native code never delays sampling. A name
-    marked twice is two operations. An operation's cost comes from the samples at its start and end. The I/O of child
-    processes counts, even after they have ended.
-
-    Sizes are MB of 2^20 bytes, times are local times without a time zone. An unknown figure is 0.0. All figures may be
-    read at any time: they are those up to now. Samples of a second start follow those of the first.
-    """
-
-    SEGMENT_COLORS: ClassVar[Mapping[str, str]] = {
-        BEFORE_ALL: REST.colour,
-        "Model Loading": _COLOURS["Model Loading"],
-        "Export": _COLOURS["Export"],
-        "Model Export": _COLOURS["Export"],
-        "Compilation": _COLOURS["Compilation"],
-        "Model Compilation": _COLOURS["Compilation"],
-        "Generation": _COLOURS["Generation"],
-        "Text Generation": _COLOURS["Generation"],
-        "Cleanup": _COLOURS["Cleanup"],
-        COMPLETION: REST.colour,
-    }
-    """The colours of usual operations as ``#rrggbb``."""
-
-    def __init__(  # noqa: PLR0913, PLR0917 — the signature that users of QEfficient's profiler know
-        self,
-        sampling_interval: float = 0.05,
-        output_file: str | None = None,
-        verbose: bool = False,  # noqa: FBT001, FBT002 — the same
-        enable_cpu_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
-        enable_disk_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
-        track_child_processes: bool = True,  # noqa: FBT001, FBT002 — the same
-        child_scan_interval: float = 1.0,
-    ) -> None:
-        """Prepare to sample every ``sampling_interval`` seconds.
-
-        ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs marks. Metrics
-        that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample finds all processes.
-        """
-        enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
-        picture = output_file or DEFAULT_PICTURE
-        super().__init__(ProfilerConfig(sampling_interval, picture, verbose, *enabled, child_scan_interval))
-        self.metrics_collector = MetricsCollector(self.config)
 
     def start_monitoring(self) -> None:
         """Start, and return after the first sample; does nothing if already running.

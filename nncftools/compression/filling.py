@@ -190,8 +190,8 @@ def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric
     if value is None or value == "N/A":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not intake.are_within([value]):
-        found = shortened(printable(repr(value)), _SHOWN)
-        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: a finite number expected, found {found}")
+        why = f"a finite number expected, found {shortened(printable(repr(value)), _SHOWN)}"
+        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: {why}")
     return float(value)
 
 

@@ -120,13 +120,11 @@ def _lengths(vectors: Numbers) -> Numbers:
 
 
 def _grown(boxes: Numbers, by: float) -> Numbers:
-    """Return boxes extended by a margin."""
     grown: Numbers = boxes + np.array([-by, -by, by, by])
     return grown
 
 
 def _overlap(boxes: Numbers, others: Numbers) -> Truths:
-    """Return whether each box shares an area with each of the others."""
     shared: Truths = np.all((boxes[:, None, :2] < others[:, 2:]) & (others[:, :2] < boxes[:, None, 2:]), axis=2)
     return shared
 
@@ -142,7 +140,6 @@ def _cross(segments: Numbers, boxes: Numbers) -> Truths:
 
 
 def _meet(segments: Numbers, others: Numbers) -> Truths:
-    """Return whether each segment crosses each of the others."""
     crossing: Truths = _are_apart(segments, others) & _are_apart(others, segments).T
     return crossing
 

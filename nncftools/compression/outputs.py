@@ -83,13 +83,13 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
     With bounds, ``within bounds`` is None when only unknown figures decide, and ``recommended`` marks each model's best
     choice.
     """
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for comparison in comparisons:
         best = chosen(comparison, bounds).best if bounds is not None else None
         for result in comparison.results:
             judged = {} if bounds is None else {"within bounds": bounds.hold(result), "recommended": result is best}
-            found.append(details(comparison, result) | judged)
-    return found
+            rows.append(details(comparison, result) | judged)
+    return rows
 
 
 def extra_text(name: str, cell: str) -> str:
@@ -198,7 +198,7 @@ def page(
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def _row(place: int, result: Result, cells: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
+def _row(number: int, result: Result, cells: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
     """Return a table row; ``cells`` are column names, texts and attributes."""
     classes = [*([] if result.is_pareto else ["dominated"]), *(["recommended"] if is_best else [])]
     row = result.row
@@ -207,7 +207,7 @@ def _row(place: int, result: Result, cells: Iterable[tuple[str, str, str]], *, i
         f'<td{kind} data-value="{_text(repr(exact[name]) if name in exact else text)}">{_text(text)}</td>'
         for name, text, kind in cells
     )
-    return f'<tr data-row="{place}" class="{" ".join(classes)}">{columns}</tr>'
+    return f'<tr data-row="{number}" class="{" ".join(classes)}">{columns}</tr>'
 
 
 def _text(text: str) -> str:
@@ -404,7 +404,7 @@ def _named(shown: Sequence[Result], column: float, height: int) -> Iterator[tupl
         row, at = result.error / line, result.rate / column
         for side in (1, -1):
             begin, end = sorted((at + side, at + side * (len(name) + 3)))
-            near = [place for place in taken if abs(place[0] - row) < 1 and place[1] < end and begin < place[2]]
+            near = [other for other in taken if abs(other[0] - row) < 1 and other[1] < end and begin < other[2]]
             if begin >= 0 and end <= most and not near:
                 taken.append((row, begin, end))
                 yield result, name, side

@@ -52,7 +52,7 @@ _NEAR = 1.5
 
 
 _NAME = 70
-_COLOURS = dict(zip(GROUPS, (PALETTE[place] for place in (2, 3, 1, 0, 4, 5, 6)), strict=True))
+_COLOURS = dict(zip(GROUPS, (PALETTE[number] for number in (2, 3, 1, 0, 4, 5, 6)), strict=True))
 """The colour of a kind in a picture of one model; several models have one colour each."""
 _WIDTH_IN = 10.0
 _MAIN_IN = 6.2
@@ -142,7 +142,7 @@ def draw(
             empty.set(xlim=(0, 0.1), ylim=(0, 8))
         return drawing
     several = len(comparisons) > 1
-    fronts = [PALETTE[place % len(PALETTE)] if several else LINE for place in range(len(comparisons))]
+    fronts = [PALETTE[number % len(PALETTE)] if several else LINE for number in range(len(comparisons))]
     for panel in drawn:
         fill(panel, comparisons, shown, fronts)
     drawn[0].lines += _mixed_precision(drawing, axes, comparisons, shown)
@@ -189,7 +189,6 @@ def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float
 
 
 def _panels_below(canvas: Figure, axes: Axes, also: Sequence[reading.Figure]) -> list[Panel]:
-    """Make the figure higher, and add a panel with the same scale of errors for each further figure."""
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
     grid = canvas.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -242,7 +241,6 @@ def _add_names(drawing: Drawing, drawn: Sequence[Panel]) -> None:
 
 
 def _add_legend(drawing: Drawing, drawn: Sequence[Panel], models: Sequence[str], bounds: Bounds | None) -> None:
-    """Add the legend below the picture: models by colour, kinds by marker, lines."""
     several = len(models) > 1
     entries = [
         Line2D([], [], color=PALETTE[number % len(PALETTE)], linewidth=4, label=shortened(printable(name), LABEL))
@@ -448,7 +446,6 @@ def add_names(panel: Panel, renderer: RendererBase, dpi: float) -> None:
 
 
 def _ring(middle: Pixels, radius: float) -> list[Segment]:
-    """Return a polygon about a point, in pixels."""
     angles = [2 * math.pi * corner / _CORNERS for corner in range(_CORNERS + 1)]
     corners = [(middle[0] + radius * math.cos(angle), middle[1] + radius * math.sin(angle)) for angle in angles]
     return list(itertools.pairwise(corners))

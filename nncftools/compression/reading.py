@@ -212,8 +212,8 @@ def _text(path: pathlib.Path) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x} in line {row}"
-        raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({found}); save it as UTF-8") from error
+        byte = f"byte 0x{content[error.start]:02x} in line {row}"
+        raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({byte}); save it as UTF-8") from error
     if "\0" in text:
         raise ResultsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
     return text

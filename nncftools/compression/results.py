@@ -154,13 +154,13 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
 
 def differing(comparison: Comparison) -> list[str]:
     """Return the computed columns whose values in the file differ from the computed ones by more than a thousandth."""
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for column, computed in ((ERROR, "error"), (RATE, "rate")):
         for result in comparison.results:
             value = getattr(result, computed)
             if not math.isclose(result.row.stored.get(column, value), value, rel_tol=1e-3, abs_tol=1e-3):
-                found[column] = None
-    return list(found)
+                columns[column] = None
+    return list(columns)
 
 
 def group_of(mode: str, int4: float) -> Group:

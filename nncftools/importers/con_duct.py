@@ -197,7 +197,6 @@ def _value(size: float | None) -> float:
 
 
 def _session_fields(info: _Info | None) -> dict[str, Any]:
-    """Return the fields of a session that the info file gives."""
     if info is None:
         return {}
     summary = info.execution_summary

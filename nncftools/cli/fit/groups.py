@@ -163,14 +163,14 @@ def _write(file: pathlib.Path, value: int | str) -> None:
 
 def files_of(pids: Iterable[int]) -> set[str]:
     """Return the files that processes have mapped; bytes that are no UTF-8 are ``\\xff``, as in sessions."""
-    found: set[str] = set()
+    files: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             for line in pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace").split("\n"):
                 path = line[line.find("/") :] if "/" in line else ""
                 if path and not path.startswith(("/dev/", "/memfd:", "/SYSV")) and not path.endswith(" (deleted)"):
-                    found.add(path)
-    return found
+                    files.add(path)
+    return files
 
 
 _BESIDE = "nncf-tools"
@@ -272,7 +272,7 @@ def _name(path: str) -> bytes:
     name = os.fsencode(path)
     if b"\\" not in name or os.path.lexists(name):
         return name
-    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), name)
+    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda match: bytes.fromhex(match[1].decode()), name)
     return name.replace(b"\\012", b"\n")
 
 

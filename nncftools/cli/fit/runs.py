@@ -176,7 +176,6 @@ class _Runs:
         return True
 
     def _keep(self, plan: Search) -> None:
-        """Write all that is known after a run."""
         works, fast = plan.works_from(self._fit.trials), plan.fast_from(self._fit.trials)
         self._fit.works_from = None if works is None else works.limit
         self._fit.fast_from = None if fast is None else fast.limit

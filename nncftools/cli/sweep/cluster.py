@@ -174,7 +174,6 @@ class Cluster:
         return True
 
     def _check_tries(self, task: Task, tries: dict[str, int], why: str) -> None:
-        """Count a try that failed. Raises NncfToolsError after the last one."""
         name = task.row.name
         tries[name] = tries.get(name, 0) + 1
         if tries[name] >= _MOST_TRIES:

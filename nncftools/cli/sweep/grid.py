@@ -60,7 +60,6 @@ def config_of(model: pathlib.Path) -> dict[str, Any]:
 
 
 def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
-    """Return the shapes of the matrices in a file of weights, without embeddings."""
     try:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(8), "little")

@@ -214,7 +214,7 @@ class Folder:
             rows = [(configuration, _read(self.of(configuration.name) / ROW, Row)) for configuration in grid]
         except NncfToolsError as error:
             raise NncfToolsError(f"{error}; remove that file, and its configuration runs again") from error
-        return {one.name: row for one, row in rows if row is not None and row.settings == one.settings()}
+        return {kept.name: row for kept, row in rows if row is not None and row.settings == kept.settings()}
 
     def keep(self, row: Row) -> None:
         """Write the row of a configuration that ended. Raises OSError."""

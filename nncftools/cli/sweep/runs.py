@@ -23,7 +23,6 @@ from nncftools.sampler.starter import Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:
-    from nncftools.cli.sweep.cluster import Cluster
     from nncftools.cli.sweep.grid import Configuration
 
 
@@ -177,7 +176,11 @@ class _Runs:
         if inputs is None:
             return False
         self._write()
-        cluster = self._cluster()
+        cluster = None
+        if self._options.scheduler is not None:
+            from nncftools.cli.sweep.cluster import Cluster
+
+            cluster = Cluster(self._options.scheduler, self._folder, self._starter, _say)
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
             tasks = [self._task(configuration, inputs) for configuration in missing]
@@ -240,13 +243,6 @@ class _Runs:
             code=self._plan.code,
             reference=continuations,
         )
-
-    def _cluster(self) -> Cluster | None:
-        if self._options.scheduler is None:
-            return None
-        from nncftools.cli.sweep.cluster import Cluster
-
-        return Cluster(self._options.scheduler, self._folder, self._starter, _say)
 
     def _ended(self, row: Row) -> None:
         """Keep a row: on disk before anything else is done."""

@@ -168,7 +168,6 @@ class _Steps:
             self._evaluate_tasks(model)
 
     def _evaluate_tasks(self, model: pathlib.Path) -> None:
-        """Add the figures of tasks of lm-evaluation-harness to the row."""
         task, results = self._task, self._folder / "tasks"
         names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
         argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]

@@ -120,12 +120,12 @@ def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[F
     return accuracy, Figure(perplexity, None if error is None else perplexity * error)
 
 
-def similarity(found: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
+def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
     """Return how alike continuations are: per pair, twice the number of matching tokens ÷ the number of both.
 
     Matching runs of tokens are found as by ``difflib.SequenceMatcher``; 1 is the same text, 0 has no token in common.
     """
-    pairs = zip(found, reference, strict=True)
+    pairs = zip(continuations, reference, strict=True)
     ratios = np.array([difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in pairs])
     return Figure(float(ratios.mean()), _error_of_mean(ratios))
 

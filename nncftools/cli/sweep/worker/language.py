@@ -145,7 +145,6 @@ def compress(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(job: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 — a model of OpenVINO
-    """Return the arguments of ``nncf.compress_weights`` for the settings of a configuration."""
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedLoraCorrectionParameters
 

@@ -67,7 +67,6 @@ class _Anew:
 
 
 def _arguments(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``nncf.quantize`` for the settings of a configuration."""
     import nncf
 
     arguments: dict[str, Any] = {"preset": nncf.QuantizationPreset(preset), **settings}
@@ -110,10 +109,10 @@ def constants(model: Any) -> list[Constant]:  # noqa: ANN401 — a model of Open
     ]
 
 
-def by_width(found: Iterable[Constant]) -> dict[str, int]:
+def by_width(constants: Iterable[Constant]) -> dict[str, int]:
     """Return the number of weights by their width: matrices and larger arrays, without scales and zero points."""
     counts: dict[str, int] = {}
-    for constant in found:
+    for constant in constants:
         kind = constant.kind
         name = _NAMES.get(kind) or _FLOATS.get(kind) or (kind if kind in _KINDS else None)
         is_matrix = sum(size > 1 for size in constant.shape) >= _DIMENSIONS
