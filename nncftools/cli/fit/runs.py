@@ -295,8 +295,11 @@ class _Runs:
                 recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
             if self._is_interrupted():
                 return None
-            if watch.gave_up and recorded.session is not None:
-                _say_who_ended(recorded.session, watch.seconds, file)
+            if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
+                why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
+                recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
+                with contextlib.suppress(OSError):
+                    recorded.session.save(file)
             ended = self._ended(recorded.status, watch, output)
         # its --success may have been ended
         return None if self._is_interrupted() else Done(name, recorded.session, watch, ended, cached)
@@ -324,11 +327,3 @@ class _Runs:
                     return process.wait(_POLL_S)
                 if self._is_interrupted():
                     os.killpg(process.pid, signal.SIGKILL)
-
-
-def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
-    """Add to a recording that the signal in its verdict came from us."""
-    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
-    session.warnings.insert(0, text)
-    with contextlib.suppress(OSError):
-        session.save(file)

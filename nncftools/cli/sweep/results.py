@@ -174,8 +174,8 @@ class Folder:
     def is_foreign(self) -> bool:
         """Whether something else has the name of the folder: not a sweep, and not empty."""
         try:
-            is_empty = all(path.name.startswith(".") for path in self.path.iterdir())
-            return not (self.path / _STATE).exists() and not is_empty
+            is_ours = (self.path / _STATE).exists()
+            return not is_ours and not all(path.name.startswith(".") for path in self.path.iterdir())
         except FileNotFoundError:
             return False
         except NotADirectoryError:
