@@ -18,13 +18,16 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
+from nncftools.sampler.starter import Starter, held_back
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -99,6 +102,28 @@ class LimitedGroup:
             pages = [int(line.split()[1]) for line in lines if line.startswith("workingset_refault")]
             return sum(pages) * _PAGE if pages else None
         return None
+
+
+class Watcher(ABC):
+    """A thread beside a run, from the beginning to the end of a ``with`` block."""
+
+    def __init__(self, starter: Starter) -> None:
+        self.starter = starter
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _watch(self) -> None:
+        """Watch until the run is over."""
 
 
 def remove(folder: pathlib.Path) -> None:

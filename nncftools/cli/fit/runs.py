@@ -13,7 +13,6 @@ import shlex
 import signal
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +24,13 @@ from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
 from nncftools.cli.fit import folder, groups, outputs
 from nncftools.cli.fit.folder import FitOptions
-from nncftools.cli.fit.groups import LimitedGroup, ParentGroup
+from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
-from nncftools.sampler.starter import Starter, held_back
+from nncftools.sampler.starter import Starter
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
@@ -62,19 +61,17 @@ class Done:
     """Bytes of its files that were in the page cache before."""
 
 
-class Watch:
-    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
+class Watch(Watcher):
+    """Lists the files that a run maps, and ends a run that takes too long.
 
     It also ends what ignores that we were asked to end.
     """
 
     def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
+        super().__init__(starter)
         self._group = group
         self._most_s = most_s
-        self._starter = starter
         self._begun_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._ours = groups.files_of([os.getpid()])
         """They stay in the page cache: we have mapped them, too."""
         self.files: set[str] = set()
@@ -85,24 +82,21 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._begun_s = time.monotonic()
-        with held_back():
-            self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         self.lost_processes = self._group is not None and self._group.oom_kills() > 0
 
     def _watch(self) -> None:
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
-            if self._starter.received is None and too_long:
+            if self.starter.received is None and too_long:
                 self.gave_up = True
                 group.end(signal.SIGTERM)
-            if self._starter.received is not None or too_long:
+            if self.starter.received is not None or too_long:
                 if not self._over.wait(_GRACE_S):
                     group.end(signal.SIGKILL)
             elif self._most_s is None:

@@ -13,7 +13,6 @@ import pathlib
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard
 from nncftools.journal.lines import MemoryLimit
 from nncftools.render.view import View
-from nncftools.sampler.starter import Starter, held_back
+from nncftools.sampler.starter import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
@@ -225,14 +224,14 @@ class _Steps:
             return self._noted(ran)
 
 
-class _Step:
+class _Step(groups.Watcher):
     """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
 
     The pipe ends when we are gone; a thread ends it when we are asked to end, also if only we got the signal.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any], starter: Starter) -> None:
-        self.starter = starter
+        super().__init__(starter)
         self._written = json.dumps(job).encode()
         with tempfile.TemporaryFile() as file:
             file.write(self._written)
@@ -242,17 +241,9 @@ class _Step:
         for descriptor in (self._job, self._theirs):
             os.set_inheritable(descriptor, True)
         self.argv = [python, _WORKER, str(self._job), str(self._theirs)]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        with held_back():
-            self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         os.close(self._theirs)
         os.close(self._job)
 
