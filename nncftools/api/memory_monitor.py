@@ -1,9 +1,4 @@
-"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time.
-
-The types of memory that can be recorded: all memory metrics.
-
-The memory of a process at this moment, for callers that want one figure and no recording.
-"""
+"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time, or at this moment."""
 
 from __future__ import annotations
 
@@ -100,7 +95,8 @@ class MemoryMonitor:
         self.memory_unit = memory_unit
         self.include_child_processes = include_child_processes
         """Whether descendants count; None where it makes no difference: memory of the machine or the control group."""
-        if include_child_processes is None and _is_of_processes(self.memory_type):
+        metric = metrics.of(self.memory_type.value)
+        if include_child_processes is None and metric is not None and metric.scope == metrics.TREE:
             self.include_child_processes = True
         self.timestamp = int(time.time())
         """The Unix time of the start in whole seconds; before it, of the construction."""
@@ -117,7 +113,7 @@ class MemoryMonitor:
     @interval.setter
     def interval(self, seconds: float | None) -> None:
         self._interval = _INTERVAL_S if seconds is None else seconds
-        check_interval(_possible(self._interval))
+        check_interval(max(self._interval, SHORTEST_S))
 
     @property
     def memory_type(self) -> MemoryType:
@@ -226,15 +222,11 @@ class MemoryMonitor:
     @staticmethod
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
         """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
-        import psutil
-
         return memory_now(psutil.Process(), children=include_child_processes)[0]
 
     @staticmethod
     def get_system_memory() -> int:
         """Return the machine's memory that is not available now, in bytes: what SYSTEM records."""
-        import psutil
-
         memory = psutil.virtual_memory()
         return int(memory.total - memory.available)
 
@@ -260,7 +252,7 @@ class MemoryMonitor:
         folder.mkdir(parents=True, exist_ok=True)
         number = min(len(time_values), len(memory_values))
         times, values = time_values[:number], memory_values[:number]
-        stem = f"{samples.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ))}{filename_suffix}"
+        stem = samples.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + filename_suffix
         samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:
             self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
@@ -310,7 +302,7 @@ def _start(monitors: Iterable[MemoryMonitor]) -> None:
     """
     groups: dict[tuple[float, bool], list[MemoryMonitor]] = {}
     for monitor in monitors:
-        key = _possible(monitor.interval), monitor.include_child_processes is not False
+        key = max(monitor.interval, SHORTEST_S), monitor.include_child_processes is not False
         groups.setdefault(key, []).append(monitor)
     started: list[MemoryMonitor] = []
     with _starting:
@@ -349,10 +341,8 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
         With ``save_dir``, logs and pictures of both types, absolute and from zero, are written there. Raises ValueError
         for an unknown unit, and for an interval that is not a number up to a year.
         """
-        self.memory_monitors = {
-            memory_type: MemoryMonitor(interval, memory_type, memory_unit)
-            for memory_type in (MemoryType.RSS, MemoryType.SYSTEM)
-        }
+        types = MemoryType.RSS, MemoryType.SYSTEM
+        self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}
         self.return_max_value = return_max_value
         self.save_dir = save_dir
         self.memory_data: dict[MemoryType, float | tuple[list[float], list[float]]] = {}
@@ -390,16 +380,6 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
     __hash__ = object.__hash__
 
 
-def _possible(interval: float) -> float:
-    """Return the interval to record with, as short as 1 ms."""
-    return max(interval, SHORTEST_S)
-
-
-def _is_of_processes(memory_type: MemoryType) -> bool:
-    metric = metrics.of(memory_type.value)
-    return metric is not None and metric.scope == metrics.TREE
-
-
 def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
     """Return a session that holds only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, Start
@@ -407,11 +387,6 @@ def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: 
     from nncftools.session.session import Session
 
     columns = {TIME: array("d", time_s), metric: array("d", (value * unit.factor for value in values))}
-    spacing_s = (time_s[-1] - time_s[0]) / max(1, len(time_s) - 1)
-    return Session(
-        start=Start(),
-        duration_s=time_s[-1],
-        host=Host(),
-        sampler=SamplerFacts(achieved_interval_s=spacing_s),
-        samples=Samples(columns, may_fall_below_zero=True),
-    )
+    facts = SamplerFacts(achieved_interval_s=(time_s[-1] - time_s[0]) / max(1, len(time_s) - 1))
+    samples = Samples(columns, may_fall_below_zero=True)
+    return Session(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)

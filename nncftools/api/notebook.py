@@ -1,6 +1,6 @@
-"""``%load_ext nncftools`` in IPython and Jupyter: ``%%memory`` records a cell.
+"""``Profiler`` records what each operation of a program costs, in a separate process.
 
-``Profiler``: records what each operation of a program costs, in a separate process.
+With ``%load_ext nncftools`` in IPython and Jupyter, ``%%memory`` records a cell.
 """
 
 from __future__ import annotations
@@ -150,15 +150,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         try:
             profiler = Profiler(seconds_from(line) if line.strip() else _INTERVAL_S)
         except ValueError:
-            raise UsageError(
-                "%%memory takes only the time between samples, such as 0.1 or 100ms: "
-                f"seconds from 0.001 to a year expected, found {line.strip()!r}"
-            ) from None
+            expected = "seconds from 0.001 to a year expected"
+            takes = "%%memory takes only the time between samples, such as 0.1 or 100ms"
+            raise UsageError(f"{takes}: {expected}, found {line.strip()!r}") from None
         if _needs_the_running_loop(shell, cell):
-            raise UsageError(
-                "%%memory cannot run a cell that awaits at its top level: this kernel's event loop is already running. "
-                "Record it without %%memory: with nncftools.Profiler() as p: …, with the awaits inside, then p"
-            )
+            why = "a cell that awaits at its top level: this kernel's event loop is already running"
+            how = "with nncftools.Profiler() as p: …, with the awaits inside, then p"
+            raise UsageError(f"%%memory cannot run {why}. Record it without %%memory: {how}")
         with profiler:
             shell.run_cell(cell)
         session = profiler.session
@@ -177,7 +175,6 @@ def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
 
 
 def _explained(session: Session) -> str:
-    """Return what was recorded, and what to do next."""
     number = len(session.samples)
     samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
     lines = [f"Recorded this kernel and the processes that it started: {samples}."]

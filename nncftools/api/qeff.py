@@ -1,8 +1,6 @@
 """``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder.
 
-``MetricsCollector``: figures of this process at this moment, with the interface of QEfficient's memory profiler.
-
-The figures of a ``QEffMemoryProfiler``: views over its recordings, with the names that QEfficient's users know.
+``MetricsCollector`` measures this process at this moment, as there.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import pathlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
@@ -51,12 +49,6 @@ class ProfilerConfig:
     """Known to QEfficient's profiler only: here each sample finds the processes that there are."""
 
 
-class _Counters(NamedTuple):
-    at_s: float
-    read_mb: float
-    written_mb: float
-
-
 class MetricsCollector:
     """Measures this process when it is asked, its memory with its descendants'; an MB is 2^20 bytes.
 
@@ -67,7 +59,8 @@ class MetricsCollector:
         """Measure what ``config`` enables."""
         self.config = config
         self.process = psutil.Process()
-        self._last: _Counters | None = None
+        self._last: tuple[float, float, float] | None = None
+        """Moment, MB read and MB written of the previous call."""
 
     def initialize_cpu_monitoring(self) -> None:
         """Begin the time of the first CPU figure."""
@@ -93,36 +86,30 @@ class MetricsCollector:
 
         System calls count, also to the page cache and pipes; where the system does not count them, storage.
         """
-        counters = self._counters() if self.config.enable_disk_monitoring else None
-        if counters is None:
+        if not self.config.enable_disk_monitoring:
             return 0.0, 0.0, 0.0, 0.0
-        before = self._last or counters
-        self._last = counters
-        passed_s = counters.at_s - before.at_s
-        if passed_s <= 0:
-            return counters.read_mb, counters.written_mb, 0.0, 0.0
-        read_rate = (counters.read_mb - before.read_mb) / passed_s
-        write_rate = (counters.written_mb - before.written_mb) / passed_s
-        return counters.read_mb, counters.written_mb, read_rate, write_rate
-
-    def collect_sample(self) -> ProfileSample:
-        """Return all figures, and the local time."""
-        return ProfileSample(
-            local(time.time()), *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats()
-        )
-
-    def _counters(self) -> _Counters | None:
         try:
             counters = self.process.io_counters()
         except (psutil.Error, AttributeError):  # macOS does not count the I/O of a process
-            return None
-        read = getattr(counters, "read_chars", counters.read_bytes)
-        written = getattr(counters, "write_chars", counters.write_bytes)
-        return _Counters(time.monotonic(), MB.of(read), MB.of(written))
+            return 0.0, 0.0, 0.0, 0.0
+        read = MB.of(getattr(counters, "read_chars", counters.read_bytes))
+        written = MB.of(getattr(counters, "write_chars", counters.write_bytes))
+        now_s = time.monotonic()
+        before_s, read_before, written_before = self._last or (now_s, read, written)
+        self._last = now_s, read, written
+        passed_s = now_s - before_s
+        if passed_s <= 0:
+            return read, written, 0.0, 0.0
+        return read, written, (read - read_before) / passed_s, (written - written_before) / passed_s
+
+    def collect_sample(self) -> ProfileSample:
+        """Return all figures, and the local time."""
+        now = local(time.time())
+        return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
 
 DEFAULT_PICTURE = "qeff_memory_profile.png"
-_SYNCHRONIZED = {
+_FIELDS = {
     "rss_memory": "rss_mb",
     "vms_memory": "vms_mb",
     "cpu_usage": "cpu_percent",
@@ -137,184 +124,19 @@ _SYNCHRONIZED = {
 class _Values:
     """An attribute of a profiler: one field of all samples."""
 
-    def __set_name__(self, _: type[QEffFigures], name: str) -> None:
-        self._field = _SYNCHRONIZED.get(name, name)
+    def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
+        self._field = _FIELDS.get(name, name)
 
-    def __get__(self, figures: QEffFigures, _: type[QEffFigures]) -> list[float]:
+    def __get__(self, figures: QEffMemoryProfiler, _: type[QEffMemoryProfiler]) -> list[float]:
         return [getattr(sample, self._field) for sample in figures.samples]
 
 
-class QEffFigures:
-    """What can be read of a profiler at any time: the figures up to now."""
-
-    def __init__(self, config: ProfilerConfig) -> None:
-        """Begin without a recording."""
-        self.config = config
-        self._created_ns = time.monotonic_ns()
-        self._profiler: Profiler | None = None
-        self._ended: list[Session] = []
-        self._outside: list[tuple[int, str]] = []
-        """Marks made while nothing was recorded: CLOCK_MONOTONIC in nanoseconds, and the name."""
-        self._known: Recorded | None = None
-        """What was recorded, while nothing is added to it."""
-
-    @property
-    def monitoring(self) -> bool:
-        """Whether a recording is running."""
-        return self._profiler is not None and self._profiler.is_running
-
-    @property
-    def sampling_interval(self) -> float:
-        """The seconds from one sample to the next, as in ``config``."""
-        return self.config.sampling_interval
-
-    @property
-    def output_file(self) -> str:
-        """The picture's default path, as in ``config``."""
-        return self.config.output_file or DEFAULT_PICTURE
-
-    @property
-    def verbose(self) -> bool:
-        """Whether marks are logged, as in ``config``."""
-        return self.config.verbose
-
-    @property
-    def session(self) -> Session:
-        """The last recording, up to now. Raises NncfToolsError before the start."""
-        if self._profiler is None:
-            raise NncfToolsError("nothing was recorded: start the profiler first")
-        return self._profiler.session
-
-    @property
-    def samples(self) -> list[ProfileSample]:
-        """All samples."""
-        recorded = self._recorded()
-        return [] if recorded is None else list(recorded.samples)
-
-    @property
-    def timestamps(self) -> list[dt.datetime]:
-        """The local time of each sample."""
-        return [sample.timestamp for sample in self.samples]
-
-    rss_memory = _Values()
-    """RSS of each sample in MB."""
-    vms_memory = _Values()
-    """Virtual size in MB."""
-    cpu_usage = _Values()
-    """CPU usage over 0.2 s in percent of all cores, from 0 to 100."""
-    disk_read_bytes = _Values()
-    """MB read by system calls since the start, also from the page cache and pipes."""
-    disk_write_bytes = _Values()
-    """MB written by system calls since the start."""
-    disk_read_rate = _Values()
-    """MB/s read by system calls since the previous sample."""
-    disk_write_rate = _Values()
-    """MB/s written by system calls since the previous sample."""
-    storage_read_mb = _Values()
-    """MB that storage delivered since the start."""
-    storage_write_mb = _Values()
-    """MB sent to storage since the start."""
-
-    def get_synchronized_data(self) -> dict[str, list[float]]:
-        """Return lists of equal length with a value per sample; an empty dict if nothing was recorded.
-
-        ``timestamps`` are seconds since the first sample; the others are the properties of the same names.
-        """
-        recorded = self._recorded()
-        if recorded is None:
-            return {}
-        values = {name: [getattr(each, field) for each in recorded.samples] for name, field in _SYNCHRONIZED.items()}
-        return {"timestamps": list(recorded.seconds), **values}
-
-    @property
-    def peak_rss(self) -> float:
-        """The RSS peak in MB: a lower bound, from the samples and the kernel's high-water marks."""
-        return self._peak("rss")[0]
-
-    @property
-    def peak_vms(self) -> float:
-        """The largest sample of the virtual size in MB."""
-        return self._peak("vms")[0]
-
-    @property
-    def peak_rss_time(self) -> dt.datetime | None:
-        """The local time of the largest sample of RSS."""
-        return self._peak("rss")[1]
-
-    @property
-    def peak_vms_time(self) -> dt.datetime | None:
-        """The local time of the largest sample of the virtual size."""
-        return self._peak("vms")[1]
-
-    @property
-    def peak_operation(self) -> str | None:
-        """The operation with the largest sample of RSS; ``Initialization`` before any, None if there is no sample."""
-        recorded = self._recorded()
-        return None if recorded is None else recorded.peak_operation
-
-    @property
-    def operations(self) -> list[tuple[dt.datetime, str]]:
-        """The marks in order, also those before the start: local time and name."""
-        recorded = self._recorded()
-        if recorded is None:
-            return [(_moment(t_ns), name) for t_ns, name in self._outside]
-        return [(recorded.local(mark.start_s), mark.name) for mark in recorded.session.marks]
-
-    @property
-    def current_operation(self) -> str:
-        """The last mark; ``Initialization`` before any."""
-        marks = self.operations
-        return marks[-1][1] if marks else BEFORE_ALL
-
-    @property
-    def operation_start_time(self) -> dt.datetime:
-        """The local time of the last mark; before any, of the construction."""
-        marks = self.operations
-        return marks[-1][0] if marks else _moment(self._created_ns)
-
-    @property
-    def operation_durations(self) -> dict[str, float]:
-        """The seconds that each operation took; of a name marked twice, the last one."""
-        return {operation.name: operation.duration_s for operation in self._measured()}
-
-    @property
-    def operation_memory_deltas(self) -> dict[str, float]:
-        """The MB by which RSS grew in each operation; of a name marked twice, the last one."""
-        return {of.name: MB.of(of.delta) for of in self._measured() if of.delta is not None}
-
-    def _peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        recorded = self._recorded()
-        return (0.0, None) if recorded is None else recorded.peak(metric)
-
-    def _measured(self) -> list[Operation]:
-        recorded = self._recorded()
-        return [] if recorded is None else recorded.measured
-
-    def _recorded(self) -> Recorded | None:
-        """Return what was recorded up to now; None if there is nothing."""
-        if self._known is not None and not self.monitoring:
-            return self._known
-        sessions = [*self._ended, *([self.session] if self.monitoring else [])]
-        if not any(len(session.samples) for session in sessions):
-            return None
-        on = self.config
-        self._known = Recorded(sessions, self._outside, cpu=on.enable_cpu_monitoring, disk=on.enable_disk_monitoring)
-        return self._known
-
-
 def _moment(t_ns: int) -> dt.datetime:
-    """Return a moment of CLOCK_MONOTONIC as local time."""
     return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
 
 
-__all__ = [
-    "MetricsCollector",
-    "ProfileSample",
-    "ProfilerConfig",
-    "QEffMemoryProfiler",
-    "QEffMemoryVisualizer",
-    "__version__",
-]
+__all__ = ["MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"]
+__all__ += ["__version__"]
 
 _COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
 _UNNAMED = "(unnamed)"
@@ -322,7 +144,7 @@ _VECTOR_FORMATS = ("svg", "pdf")
 _logger = logging.getLogger(__name__)
 
 
-class QEffMemoryProfiler(QEffFigures):
+class QEffMemoryProfiler:
     """Records memory, CPU and disk I/O of this program and its descendants, and the operations that it marks.
 
     It is used like QEfficient's own profiler but measures differently. Native code never delays sampling. A name
@@ -362,17 +184,157 @@ class QEffMemoryProfiler(QEffFigures):
         ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs marks. Metrics
         that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample finds all processes.
         """
-        config = ProfilerConfig(
-            sampling_interval,
-            output_file or DEFAULT_PICTURE,
-            verbose,
-            enable_cpu_monitoring,
-            enable_disk_monitoring,
-            track_child_processes,
-            child_scan_interval,
-        )
-        super().__init__(config)
-        self.metrics_collector = MetricsCollector(config)
+        enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
+        picture = output_file or DEFAULT_PICTURE
+        self.config = ProfilerConfig(sampling_interval, picture, verbose, *enabled, child_scan_interval)
+        self.metrics_collector = MetricsCollector(self.config)
+        self._created_ns = time.monotonic_ns()
+        self._profiler: Profiler | None = None
+        self._ended: list[Session] = []
+        self._outside: list[tuple[int, str]] = []
+        """Marks made while nothing was recorded: CLOCK_MONOTONIC in nanoseconds, and the name."""
+        self._known: Recorded | None = None
+        """What was recorded, while nothing is added to it."""
+
+    @property
+    def monitoring(self) -> bool:
+        """Whether a recording is running."""
+        return self._profiler is not None and self._profiler.is_running
+
+    @property
+    def sampling_interval(self) -> float:
+        """The seconds from one sample to the next, as in ``config``."""
+        return self.config.sampling_interval
+
+    @property
+    def output_file(self) -> str:
+        """The picture's default path, as in ``config``."""
+        return self.config.output_file or DEFAULT_PICTURE
+
+    @property
+    def verbose(self) -> bool:
+        """Whether marks are logged, as in ``config``."""
+        return self.config.verbose
+
+    @property
+    def session(self) -> Session:
+        """The last recording, up to now. Raises NncfToolsError before the start."""
+        if self._profiler is None:
+            raise NncfToolsError("nothing was recorded: start the profiler first")
+        return self._profiler.session
+
+    @property
+    def samples(self) -> list[ProfileSample]:
+        """All samples."""
+        return [] if (recorded := self._recorded()) is None else list(recorded.samples)
+
+    @property
+    def timestamps(self) -> list[dt.datetime]:
+        """The local time of each sample."""
+        return [sample.timestamp for sample in self.samples]
+
+    rss_memory = _Values()
+    """RSS of each sample in MB."""
+    vms_memory = _Values()
+    """Virtual size in MB."""
+    cpu_usage = _Values()
+    """CPU usage over 0.2 s in percent of all cores, from 0 to 100."""
+    disk_read_bytes = _Values()
+    """MB read by system calls since the start, also from the page cache and pipes."""
+    disk_write_bytes = _Values()
+    """MB written by system calls since the start."""
+    disk_read_rate = _Values()
+    """MB/s read by system calls since the previous sample."""
+    disk_write_rate = _Values()
+    """MB/s written by system calls since the previous sample."""
+    storage_read_mb = _Values()
+    """MB that storage delivered since the start."""
+    storage_write_mb = _Values()
+    """MB sent to storage since the start."""
+
+    def get_synchronized_data(self) -> dict[str, list[float]]:
+        """Return lists of equal length with a value per sample; an empty dict if nothing was recorded.
+
+        ``timestamps`` are seconds since the first sample; the others are the properties of the same names.
+        """
+        recorded = self._recorded()
+        if recorded is None:
+            return {}
+        values = {name: [getattr(sample, field) for sample in recorded.samples] for name, field in _FIELDS.items()}
+        return {"timestamps": list(recorded.seconds), **values}
+
+    @property
+    def peak_rss(self) -> float:
+        """The RSS peak in MB: a lower bound, from the samples and the kernel's high-water marks."""
+        return self._peak("rss")[0]
+
+    @property
+    def peak_vms(self) -> float:
+        """The largest sample of the virtual size in MB."""
+        return self._peak("vms")[0]
+
+    @property
+    def peak_rss_time(self) -> dt.datetime | None:
+        """The local time of the largest sample of RSS."""
+        return self._peak("rss")[1]
+
+    @property
+    def peak_vms_time(self) -> dt.datetime | None:
+        """The local time of the largest sample of the virtual size."""
+        return self._peak("vms")[1]
+
+    @property
+    def peak_operation(self) -> str | None:
+        """The operation with the largest sample of RSS; ``Initialization`` before any, None if there is no sample."""
+        return None if (recorded := self._recorded()) is None else recorded.peak_operation
+
+    @property
+    def operations(self) -> list[tuple[dt.datetime, str]]:
+        """The marks in order, also those before the start: local time and name."""
+        recorded = self._recorded()
+        if recorded is None:
+            return [(_moment(t_ns), name) for t_ns, name in self._outside]
+        return [(recorded.local(mark.start_s), mark.name) for mark in recorded.session.marks]
+
+    @property
+    def current_operation(self) -> str:
+        """The last mark; ``Initialization`` before any."""
+        marks = self.operations
+        return marks[-1][1] if marks else BEFORE_ALL
+
+    @property
+    def operation_start_time(self) -> dt.datetime:
+        """The local time of the last mark; before any, of the construction."""
+        marks = self.operations
+        return marks[-1][0] if marks else _moment(self._created_ns)
+
+    @property
+    def operation_durations(self) -> dict[str, float]:
+        """The seconds that each operation took; of a name marked twice, the last one."""
+        return {operation.name: operation.duration_s for operation in self._measured()}
+
+    @property
+    def operation_memory_deltas(self) -> dict[str, float]:
+        """The MB by which RSS grew in each operation; of a name marked twice, the last one."""
+        measured = ((operation.name, operation.delta) for operation in self._measured())
+        return {name: MB.of(delta) for name, delta in measured if delta is not None}
+
+    def _peak(self, metric: str) -> tuple[float, dt.datetime | None]:
+        return (0.0, None) if (recorded := self._recorded()) is None else recorded.peak(metric)
+
+    def _measured(self) -> list[Operation]:
+        return [] if (recorded := self._recorded()) is None else recorded.measured
+
+    def _recorded(self) -> Recorded | None:
+        """Return what was recorded up to now; None if there is nothing."""
+        if self._known is not None and not self.monitoring:
+            return self._known
+        sessions = [*self._ended, *([self.session] if self.monitoring else [])]
+        if not any(len(session.samples) for session in sessions):
+            return None
+        on = self.config
+        self._known = Recorded(sessions, self._outside, cpu=on.enable_cpu_monitoring, disk=on.enable_disk_monitoring)
+        return self._known
 
     def start_monitoring(self) -> None:
         """Start, and return after the first sample; does nothing if already running.
@@ -391,10 +353,8 @@ class QEffMemoryProfiler(QEffFigures):
         self._profiler.stop()
         with contextlib.suppress(NncfToolsError):  # stop() has warned that the recording is lost
             session = self._profiler.session
-            at_s = session.duration_s
-            session.marks.append(
-                Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=session.attached_to, source=SOURCE)
-            )
+            at_s, pid = session.duration_s, session.attached_to
+            session.marks.append(Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=pid, source=SOURCE))
             self._ended.append(session)
         self._known = None
 

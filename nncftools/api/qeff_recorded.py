@@ -1,8 +1,6 @@
 """What a ``QEffMemoryProfiler`` recorded in QEfficient's terms: MB are 2^20 bytes, times are naive local times.
 
-Two recordings of one program, made one after the other, as one session.
-
-The report of a ``QEffMemoryProfiler`` as text.
+Recordings made one after the other are one session. The report is text.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan
 
@@ -57,18 +55,11 @@ def joined(earlier: Session, later: Session) -> Session:
 
 
 def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
-    def more(name: str) -> float:
-        if name == TIME:
-            return begin_s
-        return (earlier.totals.get(name) or 0.0) if is_counter(name) else 0.0
-
-    both = [name for name in later.samples if name in earlier.samples]
-    return Samples(
-        {
-            name: earlier.samples[name] + array("d", (value + more(name) for value in later.samples[name]))
-            for name in both
-        }
-    )
+    columns = {}
+    for name in (name for name in later.samples if name in earlier.samples):
+        more = begin_s if name == TIME else (earlier.totals.get(name) or 0.0) if is_counter(name) else 0.0
+        columns[name] = earlier.samples[name] + array("d", (value + more for value in later.samples[name]))
+    return Samples(columns)
 
 
 def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
@@ -122,18 +113,11 @@ class Recorded:
         self._cpu, self._disk = cpu, disk
         whole = functools.reduce(joined, sessions)
         self._start = moment_of(whole.start.utc or "").timestamp()
-        begin_ns = whole.start.monotonic_ns or 0
+        begin_ns, pid = whole.start.monotonic_ns or 0, whole.attached_to
         marks = [mark for mark in whole.marks if mark.source == SOURCE]
-        marks += [
-            Mark(
-                name=name,
-                start_s=(t_ns - begin_ns) / _NANOSECONDS,
-                pid=whole.attached_to,
-                source=SOURCE,
-                kind=kind_of(name),
-            )
-            for t_ns, name in outside
-        ]
+        for t_ns, name in outside:
+            start_s = (t_ns - begin_ns) / _NANOSECONDS
+            marks.append(Mark(name=name, start_s=start_s, pid=pid, source=SOURCE, kind=kind_of(name)))
         self.session: Session = replace(whole, marks=in_order(marks))
 
     def local(self, at_s: float) -> dt.datetime:
@@ -153,11 +137,8 @@ class Recorded:
     @property
     def measured(self) -> list[Operation]:
         """The operations that took some time of the recording, apart from the initialization."""
-        return [
-            operation
-            for operation in self.session.operations
-            if operation.end_s > max(0.0, operation.start_s) and operation.name != BEFORE_ALL
-        ]
+        operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
+        return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
         """Return the peak of a metric in MB and when it was certainly reached; 0.0 and None if it is unknown."""
@@ -198,8 +179,7 @@ class Recorded:
         read, written = self._total("read_chars"), self._total("write_chars")
         rows = zip(
             map(self.local, columns.time_s),
-            [_known(MB.of(value)) for value in columns["rss"]],
-            [_known(MB.of(value)) for value in columns["vms"]],
+            *([0.0 if isnan(value) else MB.of(value) for value in columns[name]] for name in ("rss", "vms")),
             self._cpu_percent(),
             read,
             written,
@@ -221,11 +201,11 @@ class Recorded:
     def _total(self, counter: str) -> list[float]:
         """Return a counter in MB; where it is unknown, what was known before."""
         last = 0.0
-        found = []
+        totals = []
         for value in self.session.samples[counter]:
             last = value if self._disk and not isnan(value) else last
-            found.append(MB.of(last))
-        return found
+            totals.append(MB.of(last))
+        return totals
 
     def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
         """Return for each sample the rise per second up to it, over ``window_s``; 0.0 for the first one."""
@@ -234,19 +214,15 @@ class Recorded:
         from nncftools.analysis.series import rates
 
         time_s = self.session.samples.time_s
-        moments, found = rates(time_s, totals, window_s)
-        after = np.minimum(np.searchsorted(moments, time_s), len(found))
-        rising: list[float] = np.append(0.0, found)[after].tolist()
+        moments, per_second = rates(time_s, totals, window_s)
+        after = np.minimum(np.searchsorted(moments, time_s), len(per_second))
+        rising: list[float] = np.append(0.0, per_second)[after].tolist()
         return rising
 
 
 def local(epoch_s: float) -> dt.datetime:
     """Return seconds since 1970 as local time without a time zone."""
     return dt.datetime.fromtimestamp(epoch_s)  # noqa: DTZ006 — as QEfficient's users expect it
-
-
-def _known(value: float) -> float:
-    return 0.0 if isnan(value) else value
 
 
 _MANY_MB = 2048
@@ -258,55 +234,48 @@ def report(recorded: Recorded, interval_s: float) -> str:
 
     Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes).
     """
-    return "\n".join(_lines(recorded, interval_s))
-
-
-def _lines(recorded: Recorded, interval_s: float) -> Iterator[str]:
-    samples = recorded.samples
+    samples, length_s = recorded.samples, recorded.seconds[-1]
     rss = [sample.rss_mb for sample in samples]
     unit = _Unit(max(rss))
     first, last = samples[0], samples[-1]
-    yield "QEFFICIENT PERFORMANCE MONITORING REPORT"
-    yield "=" * 60
-    yield "Peak Memory Usage:"
-    yield f"   • RSS (Physical): {_peak(unit, *recorded.peak('rss'))}"
-    yield f"   • VMS (Virtual):  {_peak(unit, *recorded.peak('vms'))}"
-    yield f"   • Peak during:    {recorded.peak_operation}"
-    yield ""
-    yield "Memory Statistics:"
-    yield f"   • Current RSS:    {unit.text(last.rss_mb)} (Delta: {unit.text(last.rss_mb - first.rss_mb, '+')})"
-    yield f"   • Current VMS:    {unit.text(last.vms_mb)} (Delta: {unit.text(last.vms_mb - first.vms_mb, '+')})"
-    yield f"   • Average RSS:    {unit.text(sum(rss) / len(rss))}"
-    yield f"   • Min/Max RSS:    {unit.number(min(rss))} / {unit.text(max(rss))}"
-    yield f"   • Memory Range:   {unit.text(max(rss) - min(rss))}"
-    yield f"   • Duration:       {recorded.seconds[-1]:.1f} seconds"
-    yield f"   • Data Points:    {len(samples)}"
-    yield f"   • Operations:     {len(recorded.session.marks)}"
-    yield f"   • Sampling Rate:  {interval_s:g}s"
-    yield ""
-    yield "Disk I/O Statistics (system calls, page cache and pipes included):"
-    yield from _disk(samples, recorded.seconds[-1])
-    yield ""
-    yield "QEfficient Operations Timeline:"
-    for place, operation in enumerate(recorded.session.operations, start=1):
-        yield _row(place, operation, unit, is_peak=operation is recorded.at_peak)
-
-
-def _disk(samples: Sequence[ProfileSample], length_s: float) -> Iterator[str]:
-    first, last = samples[0], samples[-1]
     read, written = last.disk_read_mb - first.disk_read_mb, last.disk_write_mb - first.disk_write_mb
     delivered, sent = last.storage_read_mb - first.storage_read_mb, last.storage_write_mb - first.storage_write_mb
-    yield f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)"
-    yield f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)"
-    yield f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s"
-    yield f"   • Peak Write Rate: {max(sample.disk_write_rate for sample in samples):.2f} MB/s"
+    lines = [
+        "QEFFICIENT PERFORMANCE MONITORING REPORT",
+        "=" * 60,
+        "Peak Memory Usage:",
+        f"   • RSS (Physical): {unit.peak(*recorded.peak('rss'))}",
+        f"   • VMS (Virtual):  {unit.peak(*recorded.peak('vms'))}",
+        f"   • Peak during:    {recorded.peak_operation}",
+        "",
+        "Memory Statistics:",
+        f"   • Current RSS:    {unit.text(last.rss_mb)} (Delta: {unit.text(last.rss_mb - first.rss_mb, '+')})",
+        f"   • Current VMS:    {unit.text(last.vms_mb)} (Delta: {unit.text(last.vms_mb - first.vms_mb, '+')})",
+        f"   • Average RSS:    {unit.text(sum(rss) / len(rss))}",
+        f"   • Min/Max RSS:    {unit.number(min(rss))} / {unit.text(max(rss))}",
+        f"   • Memory Range:   {unit.text(max(rss) - min(rss))}",
+        f"   • Duration:       {length_s:.1f} seconds",
+        f"   • Data Points:    {len(samples)}",
+        f"   • Operations:     {len(recorded.session.marks)}",
+        f"   • Sampling Rate:  {interval_s:g}s",
+        "",
+        "Disk I/O Statistics (system calls, page cache and pipes included):",
+        f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)",
+        f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)",
+        f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s",
+        f"   • Peak Write Rate: {max(sample.disk_write_rate for sample in samples):.2f} MB/s",
+    ]
     if length_s:
-        yield f"   • Avg Read Rate:  {read / length_s:.2f} MB/s"
-        yield f"   • Avg Write Rate: {written / length_s:.2f} MB/s"
+        rates = (("Read Rate: ", read), ("Write Rate:", written))
+        lines += [f"   • Avg {name} {size / length_s:.2f} MB/s" for name, size in rates]
+    lines += ["", "QEfficient Operations Timeline:"]
+    for number, operation in enumerate(recorded.session.operations, start=1):
+        lines.append(_row(number, operation, unit) + (" <- Peak" if operation is recorded.at_peak else ""))
+    return "\n".join(lines)
 
 
-def _row(place: int, operation: Operation, unit: _Unit, *, is_peak: bool) -> str:
-    row = f"   {place:2}. {operation.start_s:6.1f}s - {operation.name}"
+def _row(number: int, operation: Operation, unit: _Unit) -> str:
+    row = f"   {number:2}. {operation.start_s:6.1f}s - {operation.name}"
     if operation.duration_s:
         row += f" ({operation.duration_s:.1f}s)"
         bounds = operation.of("rss").delta_bounds
@@ -315,11 +284,7 @@ def _row(place: int, operation: Operation, unit: _Unit, *, is_peak: bool) -> str
             row += f" [{text} {unit.name}]"
         elif operation.delta is not None:
             row += f" [{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
-    return f"{row} <- Peak" if is_peak else row
-
-
-def _peak(unit: _Unit, megabytes: float, at: dt.datetime | None) -> str:
-    return unit.text(megabytes) if at is None else f"{unit.text(megabytes)} at {at:%H:%M:%S}"
+    return row
 
 
 class _Unit:
@@ -333,3 +298,6 @@ class _Unit:
 
     def text(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
         return f"{self.number(megabytes, sign, decimals)} {self.name}"
+
+    def peak(self, megabytes: float, at: dt.datetime | None) -> str:
+        return self.text(megabytes) + ("" if at is None else f" at {at:%H:%M:%S}")

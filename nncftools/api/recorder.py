@@ -174,11 +174,19 @@ def acquire_log() -> pathlib.Path:
     global _log_users, _own_log  # noqa: PLW0603 — one log for all recorders of a program
     with _log_lock:
         _log_users += 1
-        around = os.environ.get(VARIABLE)
-        if not around or not pathlib.Path(around).is_file():
-            _own_log = _new_log()
-            around = os.environ[VARIABLE] = _own_log[0]
-        return pathlib.Path(around)
+        path = os.environ.get(VARIABLE)
+        if not path or not pathlib.Path(path).is_file():
+            try:
+                descriptor, path = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")
+            except OSError:  # in memory where none can be written
+                memory = os.memfd_create("nncf-tools-marks")
+                path = f"/proc/{os.getpid()}/fd/{memory}"
+                _own_log = path, functools.partial(os.close, memory)
+            else:
+                os.close(descriptor)
+                _own_log = path, functools.partial(pathlib.Path(path).unlink, missing_ok=True)
+            os.environ[VARIABLE] = path
+        return pathlib.Path(path)
 
 
 def release_log() -> None:
@@ -193,14 +201,3 @@ def release_log() -> None:
             del os.environ[VARIABLE]
         remove()
         _own_log = None
-
-
-def _new_log() -> tuple[str, Callable[[], None]]:
-    """Return path and removal of an empty file: a temporary one, or one in memory when none can be written."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")
-    except OSError:
-        memory = os.memfd_create("nncf-tools-marks")
-        return f"/proc/{os.getpid()}/fd/{memory}", functools.partial(os.close, memory)
-    os.close(descriptor)
-    return name, functools.partial(pathlib.Path(name).unlink, missing_ok=True)

@@ -85,7 +85,5 @@ class Session(session.Session):
         return cell(self, self._view())
 
     def _view(self) -> View:
-        from nncftools.render.view import View
-
         known = [name for name in memory_of(self.samples.metrics) if self.samples.figures(name).known]
         return View([name for name in known if name in _SHOWN] or known)

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nncftools.compression.reading import (
-    COMPUTED,
-    DESCRIBING,
-    INT4,
-    INT8,
-    LORA_RANK,
-    MODE,
-    PLOT_NAME,
-    SIZE,
-    UNNAMED,
-    Metric,
-    MissingInputError,
-    RawTable,
-    Record,
-    ResultsError,
-    read,
-)
+from nncftools.compression import reading
+from nncftools.compression.reading import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, Metric, RawTable, Record, ResultsError
 from nncftools.intake import are_within
 from nncftools.units import nearest
 
@@ -89,56 +74,36 @@ class Model:
     """What failed, in the order of the file."""
 
 
-def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model]:
-    """Read and check CSV files.
+def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) -> list[Model]:
+    """Read and check CSV files, or tables that were read.
 
     Raises ResultsError, whose message lists the problems by file, row, column and value; MissingInputError when a file
     does not exist.
     """
-    found: list[Model] = []
+    models: list[Model] = []
     problems: list[str] = []
     lines: list[str] = []
     kind = ResultsError
-    for path in paths:
+    for source in sources:
         try:
-            table = read(path)
+            table = source if isinstance(source, RawTable) else reading.read(source)
         except ResultsError as error:
             problems.append(str(error))
             lines.append(str(error))
-            kind = MissingInputError if isinstance(error, MissingInputError) else kind
+            kind = reading.MissingInputError if isinstance(error, reading.MissingInputError) else kind
             continue
-        check = _Check(table, metrics)
-        found += check.models()
-        problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
-        lines += _listed(str(path), check.problems)
-    _raise_for(problems, lines, kind)
-    return found
-
-
-def check_table(table: RawTable, metrics: Sequence[Metric]) -> list[Model]:
-    """Check a table as ``load`` does. Raises ResultsError."""
-    check = _Check(table, metrics)
-    models = check.models()
-    name = str(table.path)
-    _raise_for(
-        [f"{name!r}: {problem}" for problem in check.problems], list(_listed(name, check.problems)), ResultsError
-    )
-    return models
-
-
-def _raise_for(problems: Sequence[str], lines: Sequence[str], kind: type[ResultsError]) -> None:
+        check, name = _Check(table, metrics), repr(str(table.path))
+        models += check.models()
+        problems += [f"{name}: {problem}" for problem in check.problems]
+        if check.problems:
+            count = len(check.problems)
+            lines.append(f"{name}: 1 problem" if count == 1 else f"{name}: {count:,} problems")
+            lines += [f"  {problem}" for problem in check.problems[:MAX_LISTED]]
+            lines += [f"  and {count - MAX_LISTED:,} more"] if count > MAX_LISTED else []
     if problems:
         more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
         raise kind("; ".join(problems[:MAX_LISTED]) + more, lines=lines if len(problems) > 1 else ())
-
-
-def _listed(path: str, problems: Sequence[str]) -> Iterator[str]:
-    """Yield the name of a file, then what is wrong in it."""
-    if problems:
-        yield f"{path!r}: 1 problem" if len(problems) == 1 else f"{path!r}: {len(problems):,} problems"
-        yield from (f"  {problem}" for problem in problems[:MAX_LISTED])
-        if len(problems) > MAX_LISTED:
-            yield f"  and {len(problems) - MAX_LISTED:,} more"
+    return models
 
 
 class _Check:
@@ -147,48 +112,49 @@ class _Check:
     def __init__(self, table: RawTable, metrics: Sequence[Metric]) -> None:
         self._table = table
         self._metrics = metrics
-        self._known = {*DESCRIBING, *COMPUTED, *(column for m in metrics for column in (m.column, m.stderr_column))}
+        self._first = table.header[0] if table.header else ""
+        self._known = {*reading.DESCRIBING, *reading.COMPUTED}
+        self._known.update(column for metric in metrics for column in (metric.column, metric.stderr_column))
         self.problems: list[str] = []
 
     def models(self) -> list[Model]:
         """Return the models in the file's order; add what is wrong to ``problems``."""
-        if not self._has_columns():
+        header = self._table.header
+        for column in (*reading.DESCRIBING, *(metric.column for metric in self._metrics)):
+            if column not in header:
+                near = nearest(column, header, 0.75)
+                self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
+        if self.problems:
             return []
         self.problems += self._table.problems
-        named = list(zip(self._table.records, self._names(), strict=True))
-        failures = [self._failure(record, model) for record, model in named if record.cells.get(FAILED)]
-        rows = [self._row(record, model) for record, model in named if not record.cells.get(FAILED)]
-        if not named and not self.problems:
+        rows: list[Row] = []
+        failures: list[Failure] = []
+        for record, model in zip(self._table.records, self._names(), strict=True):
+            cells = record.cells
+            if cells.get(FAILED):
+                failures.append(Failure(model, cells[MODE], cells[PLOT_NAME], cells[FAILED]))
+            else:
+                rows.append(self._row(record, model))
+        if not self._table.records and not self.problems:
             self.problems.append("there is a header and no rows")
-        with_rows = {row.model for row in rows}
-        for failure in {one.model: one for one in reversed(failures) if one.model not in with_rows}.values():
+        by_model: dict[str, list[Row]] = {}
+        for row in rows:
+            by_model.setdefault(row.model, []).append(row)
+        for failure in {each.model: each for each in reversed(failures) if each.model not in by_model}.values():
             why = f"the first one says {shown(failure.verdict)}"
             self.problems.append(f"column {FAILED!r}: each row of model {shown(failure.model)} has failed; {why}")
-        names = dict.fromkeys(row.model for row in rows if row.model)
+        by_model.pop("", None)
         return [
-            self._model(
-                name,
-                [row for row in rows if row.model == name],
-                [failure for failure in failures if failure.model == name],
-            )
-            for name in names
+            self._model(name, of_model, [failure for failure in failures if failure.model == name])
+            for name, of_model in by_model.items()
         ]
-
-    def _has_columns(self) -> bool:
-        header = self._table.header
-        needed = (*DESCRIBING, *(metric.column for metric in self._metrics))
-        missing = [column for column in needed if column not in header]
-        for column in missing:
-            near = nearest(column, header, 0.75)
-            self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
-        return not self.problems
 
     def _names(self) -> list[str]:
         """Return the model of every row: the name in the first column, or else the one above it.
 
         A file without names holds one model, which is named like the file.
         """
-        first = self._table.header[0]
+        first = self._first
         cells = [record.cells[first] if first not in self._known else "" for record in self._table.records]
         named = set(cells) - {""}
         above = "" if len(named) > 1 else next(iter(named), self._table.path.stem)
@@ -196,17 +162,14 @@ class _Check:
 
     def _row(self, record: Record, model: str) -> Row:
         cells = record.cells
-        first = self._table.header[0]
         if not model:
-            self._wrong(record, first, "the model's name expected")
+            self._wrong(record, self._first, "the model's name expected")
         if not cells[MODE]:
             self._wrong(record, MODE, "a mode expected")
         values = {m.column: self._number(record, m.column, m.least, m.most) for m in self._metrics}
-        stderrs = {
-            m.column: self._number(record, m.stderr_column, 0, math.inf)
-            for m in self._metrics
-            if cells.get(m.stderr_column)
-        }
+        with_error = [m for m in self._metrics if cells.get(m.stderr_column)]
+        stderrs = {m.column: self._number(record, m.stderr_column, 0, math.inf) for m in with_error}
+        kept = {"", self._first, FAILED, *self._known}
         row = Row(
             number=record.number,
             model=model,
@@ -215,18 +178,15 @@ class _Check:
             int8=self._number(record, INT8, 0, 1),
             lora_rank=self._rank(record),
             plot_name=cells[PLOT_NAME],
-            size=self._number(record, SIZE, 0, math.inf, above=True),
+            size=self._number(record, reading.SIZE, 0, math.inf, above=True),
             values=values,
             stderrs=stderrs,
-            extra={name: cell for name, cell in cells.items() if self._is_extra(name)},
-            stored={name: value for name in COMPUTED if (value := number(cells.get(name, ""))) is not None},
+            extra={name: cell for name, cell in cells.items() if name not in kept},
+            stored={name: value for name in reading.COMPUTED if (value := number(cells.get(name, ""))) is not None},
         )
         if row.int4 + row.int8 > 1 + _ROUNDING and max(row.int4, row.int8) <= 1:
             self._wrong(record, INT4, f"together with {INT8!r} ({cells[INT8]}) at most 1 expected")
         return row
-
-    def _is_extra(self, name: str) -> bool:
-        return bool(name) and name not in {self._table.header[0], FAILED} and name not in self._known
 
     def _number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
         """Return a cell's number, NaN when it is wrong."""
@@ -256,13 +216,7 @@ class _Check:
             return None
         return int(value)
 
-    @staticmethod
-    def _failure(record: Record, model: str) -> Failure:
-        cells = record.cells
-        return Failure(model, cells[MODE], cells[PLOT_NAME], cells[FAILED])
-
     def _model(self, name: str, rows: Sequence[Row], failures: Sequence[Failure]) -> Model:
-        first = self._table.header[0]
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
         exact = [row for row in with_word if row.mode.casefold() == BASELINE]
         baselines = exact or with_word
@@ -280,7 +234,7 @@ class _Check:
         ]
         return Model(
             path=self._table.path,
-            setup="" if first in self._known or UNNAMED.fullmatch(first) else first,
+            setup="" if self._first in self._known or reading.UNNAMED.fullmatch(self._first) else self._first,
             name=name,
             rows=rows,
             baseline=baseline,

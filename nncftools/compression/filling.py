@@ -1,6 +1,6 @@
-"""Adds a row to a CSV file of results, or fills the gaps of one.
+"""Fills a row of a CSV file of results with figures of evaluation tools.
 
-Reads figures from the output of evaluation tools: lm-evaluation-harness, who-what-benchmark, a model's folder.
+They are read from the output of lm-evaluation-harness and of who-what-benchmark, and from a model's folder.
 """
 
 from __future__ import annotations
@@ -14,22 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nncftools import intake
+from nncftools.compression import reading
 from nncftools.compression.checking import number, shown
-from nncftools.compression.reading import (
-    DESCRIBING,
-    INT4,
-    INT8,
-    LAMBADA_ACCURACY,
-    LAMBADA_PERPLEXITY,
-    LORA_RANK,
-    MODE,
-    PLOT_NAME,
-    SIZE,
-    STANDARD,
-    STDERR,
-    WIKITEXT,
-    read,
-)
+from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.units import printable, shortened
@@ -52,7 +39,7 @@ class Key(NamedTuple):
         return {MODE: self.mode, **{column: texts[column] for column, value in given.items() if value is not None}}
 
 
-class Filled(NamedTuple):
+class FilledRow(NamedTuple):
     """The row that was filled."""
 
     number: int
@@ -62,31 +49,41 @@ class Filled(NamedTuple):
     """The columns of the standard table that are still empty."""
 
 
-def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> Filled:
+def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> FilledRow:
     """Write figures into the row that matches ``key``, or into a new one; create the file if needed.
 
     ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
     Raises NncfToolsError, OSError; the file is unchanged then.
     """
     header, rows = _opened(path, setup)
-    model = key.model or _only_model(path, rows, header[0])
+    model = key.model
+    if not model:
+        models = {row[header[0]] for row in rows}
+        if len(models) != 1:
+            raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", remedy="model")
+        model = models.pop()
     given = {header[0]: model, **key.cells()}
-    found = [place for place, row in enumerate(rows) if all(_matches(row, *one) for one in given.items())]
-    if len(found) > 1:
-        numbers = ", ".join(str(place + 2) for place in found)
-        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all match", remedy="row")
-    if not found:
+    matching = [number for number, row in enumerate(rows, 2) if _matches(row, given)]
+    if len(matching) > 1:
+        raise NncfToolsError(f"{str(path)!r}: rows {', '.join(map(str, matching))} all match", remedy="row")
+    if not matching:
         rows.append({**dict.fromkeys(header, ""), **_shares(key)})
-    place = found[0] if found else len(rows) - 1
-    row = rows[place]
+    number_of_row = matching[0] if matching else len(rows) + 1
+    row = rows[number_of_row - 2]
     texts = {column: repr(value) for column, value in figures.items()}
-    _check(path, place + 2, row, texts, force=force)
-    row.update(given if not found else {column: text for column, text in given.items() if not row[column]})
+    differ = [
+        f"row {number_of_row}, column {column!r}: it holds {shown(row[column])}, the new value is {text}"
+        for column, text in texts.items()
+        if row.get(column) and not _same(row[column], text)
+    ]
+    if differ and not force:
+        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", remedy="force")
+    row.update(given if not matching else {column: text for column, text in given.items() if not row[column]})
     row.update(texts)
     header += [column for column in texts if column not in header]
     _save(path, header, rows)
-    needed = (MODE, INT4, INT8, SIZE, *(metric.column for metric in STANDARD))
-    return Filled(place + 2, not found, [column for column in needed if not row[column]])
+    needed = (MODE, INT4, INT8, reading.SIZE, *(metric.column for metric in STANDARD))
+    return FilledRow(number_of_row, not matching, [column for column in needed if not row[column]])
 
 
 def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, str]]]:
@@ -102,21 +99,15 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
     return header, [{**dict.fromkeys(header, ""), **record.cells} for record in table.records]
 
 
-def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
-    models = {row[first] for row in rows}
-    if len(models) != 1:
-        raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", remedy="model")
-    return models.pop()
-
-
-def _matches(row: Mapping[str, str], column: str, text: str) -> bool:
+def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
     """Return whether a row matches; an empty share matches anything, an empty rank or name does not."""
-    return _same(row[column], text) or (column in (INT4, INT8) and not row[column])
+    cells = [(row[column], text) for column, text in given.items() if row[column] or column not in (INT4, INT8)]
+    return all(_same(cell, text) for cell, text in cells)
 
 
 def _same(cell: str, text: str) -> bool:
-    one, other = number(cell), number(text)
-    return one == other if one is not None and other is not None else cell.casefold() == text.casefold()
+    known, given = number(cell), number(text)
+    return known == given if known is not None and given is not None else cell.casefold() == text.casefold()
 
 
 def _shares(key: Key) -> dict[str, str]:
@@ -126,16 +117,6 @@ def _shares(key: Key) -> dict[str, str]:
     if int4 is None:
         return {}
     return {INT4: f"{int4:.6g}", INT8: "0" if mode == "fp32" else f"{1 - int4:.6g}"}
-
-
-def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mapping[str, str], *, force: bool) -> None:
-    differ = [
-        f"row {place}, column {column!r}: it holds {shown(row[column])}, the new value is {text}"
-        for column, text in texts.items()
-        if row.get(column) and not _same(row[column], text)
-    ]
-    if differ and not force:
-        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", remedy="force")
 
 
 def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
@@ -153,9 +134,9 @@ GIB = 2**30
 """The unit of "Gb" in the published tables, where Phi-3-mini's 3.82e9 weights of 4 bytes are 14.235."""
 _SHOWN = 60
 _STANDARD = {
-    ("wikitext", "word_perplexity"): WIKITEXT.column,
-    ("lambada_openai", "acc"): LAMBADA_ACCURACY.column,
-    ("lambada_openai", "perplexity"): LAMBADA_PERPLEXITY.column,
+    ("wikitext", "word_perplexity"): reading.WIKITEXT.column,
+    ("lambada_openai", "acc"): reading.LAMBADA_ACCURACY.column,
+    ("lambada_openai", "perplexity"): reading.LAMBADA_PERPLEXITY.column,
 }
 
 
@@ -178,7 +159,13 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
 
     Metrics are found by name, or by ``name,filter`` with the filter ``none``. Raises NncfToolsError.
     """
-    results = _results(path)
+    try:
+        document = json.loads(intake.whole(path))
+    except (ValueError, RecursionError) as error:
+        raise NncfToolsError(f"{str(path)!r}: not JSON: {error}") from error
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, dict):
+        raise NncfToolsError(f"{str(path)!r}: not a result of lm-evaluation-harness: no 'results' by task")
     found: dict[str, float] = {}
     for (task, metric), column in wanted.items():
         of_task = results.get(task)
@@ -196,17 +183,6 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
     return found
 
 
-def _results(path: pathlib.Path) -> Mapping[str, object]:
-    try:
-        document = json.loads(intake.whole(path))
-    except (ValueError, RecursionError) as error:
-        raise NncfToolsError(f"{str(path)!r}: not JSON: {error}") from error
-    results = document.get("results") if isinstance(document, dict) else None
-    if not isinstance(results, dict):
-        raise NncfToolsError(f"{str(path)!r}: not a result of lm-evaluation-harness: no 'results' by task")
-    return results
-
-
 def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> float | None:
     """Return a metric's value; None when it is missing or "N/A"."""
     key = next((key for key in (f"{metric},none", metric) if key in of_task), None)
@@ -214,8 +190,8 @@ def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric
     if value is None or value == "N/A":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not intake.are_within([value]):
-        found = shortened(printable(repr(value)), _SHOWN)
-        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: a finite number expected, found {found}")
+        why = f"a finite number expected, found {shortened(printable(repr(value)), _SHOWN)}"
+        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: {why}")
     return float(value)
 
 
@@ -228,10 +204,8 @@ def similarity(path: pathlib.Path) -> float:
     for record in table.records:
         value = number(record.cells["similarity"])
         if value is None or not intake.are_within([value]):
-            found = shown(record.cells["similarity"])
-            raise NncfToolsError(
-                f"{str(path)!r}: row {record.number}, column 'similarity': a finite number expected, found {found}"
-            )
+            why = f"a finite number expected, found {shown(record.cells['similarity'])}"
+            raise NncfToolsError(f"{str(path)!r}: row {record.number}, column 'similarity': {why}")
         values.append(value)
     if not values:
         raise NncfToolsError(f"{str(path)!r}: no rows")

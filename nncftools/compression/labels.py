@@ -32,7 +32,7 @@ FAR = 14.0
 """From this distance on, a leader connects the point to its label."""
 
 
-class Place(NamedTuple):
+class LabelPosition(NamedTuple):
     """Where a label begins, and its distance from its point."""
 
     left: float
@@ -54,19 +54,19 @@ class Labels:
         self._taken = np.empty((0, 4))
         self._leaders = np.empty((0, 2, 2))
 
-    def place_all(self, sizes: Sequence[Point | None]) -> list[Place | None]:
+    def place_all(self, sizes: Sequence[Point | None]) -> list[LabelPosition | None]:
         """Return the places of labels of these widths and heights, one per point; None means no room or no label.
 
         Labels in crowded areas are placed first.
         """
-        places: list[Place | None] = [None] * len(sizes)
+        positions: list[LabelPosition | None] = [None] * len(sizes)
         neighbours = (_lengths(self._points[:, None] - self._points) < _CROWD).sum(axis=1)
         for index in np.argsort(-neighbours, kind="stable"):
             size = sizes[index]
-            places[index] = None if size is None else self._place(index, np.array(size))
-        return places
+            positions[index] = None if size is None else self._place(index, np.array(size))
+        return positions
 
-    def _place(self, index: int, size: Numbers) -> Place | None:
+    def _place(self, index: int, size: Numbers) -> LabelPosition | None:
         point = self._points[index]
         distances, boxes = _candidates(point, size, self._radius)
         free = self._are_free(boxes)
@@ -77,7 +77,7 @@ class Labels:
         best = np.argmin(distances + self._disturbance(index, distances, boxes, leaders))
         self._taken = np.vstack([self._taken, boxes[best]])
         self._leaders = np.vstack([self._leaders, leaders[None, best]])
-        return Place(float(boxes[best, 0]), float(boxes[best, 1]), float(distances[best]))
+        return LabelPosition(float(boxes[best, 0]), float(boxes[best, 1]), float(distances[best]))
 
     def _are_free(self, boxes: Numbers) -> Truths:
         """Return which boxes lie inside and cover neither a label nor a point."""
@@ -120,13 +120,11 @@ def _lengths(vectors: Numbers) -> Numbers:
 
 
 def _grown(boxes: Numbers, by: float) -> Numbers:
-    """Return boxes extended by a margin."""
     grown: Numbers = boxes + np.array([-by, -by, by, by])
     return grown
 
 
 def _overlap(boxes: Numbers, others: Numbers) -> Truths:
-    """Return whether each box shares an area with each of the others."""
     shared: Truths = np.all((boxes[:, None, :2] < others[:, 2:]) & (others[:, :2] < boxes[:, None, 2:]), axis=2)
     return shared
 
@@ -142,7 +140,6 @@ def _cross(segments: Numbers, boxes: Numbers) -> Truths:
 
 
 def _meet(segments: Numbers, others: Numbers) -> Truths:
-    """Return whether each segment crosses each of the others."""
     crossing: Truths = _are_apart(segments, others) & _are_apart(others, segments).T
     return crossing
 

@@ -1,12 +1,7 @@
-"""Makes the table and the pictures from input files; nothing is written before everything is checked and made.
+"""Makes the outputs from input files; nothing is written before everything is checked and made.
 
-The results as text cells, as a Markdown table that no cell can break, and by column name.
-
-The configurations that failed, as a list under the table.
-
-One self-contained page: the picture, with the full row shown at each point, and a sortable table.
-
-The trade-off picture in characters, by plotext: error over compression rate.
+They are a Markdown table that no cell can break, with a list of what failed; pictures; one self-contained page with the
+picture, the full row at each point and a sortable table; the rows by column name; and a chart in characters.
 """
 
 from __future__ import annotations
@@ -22,38 +17,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.compression import reading
+from nncftools.compression import results as computed
 from nncftools.compression.checking import BASELINE, load, number
-from nncftools.compression.reading import (
-    DECIMALS,
-    ERROR,
-    INT4,
-    INT8,
-    LORA_RANK,
-    MODE,
-    PLOT_NAME,
-    RATE,
-    SIZE,
-    STANDARD,
-    STDERR,
-    Figure,
-    Metric,
-    ResultsError,
-)
-from nncftools.compression.results import (
-    Bounds,
-    Comparison,
-    Result,
-    chosen,
-    comparisons,
-    differing,
-    left_out_text,
-    require,
-)
+from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
+from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
 from nncftools.files import replacing
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.compression.picture import Drawing
+    pass
 
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -67,20 +40,17 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
     With ``extra``, the files' other columns follow.
     """
-    found = (name for comparison in comparisons for result in comparison.results for name in result.row.extra)
-    more = list(dict.fromkeys(found)) if extra else []
+    results = [(comparison.name, result) for comparison in comparisons for result in comparison.results]
+    more = list(dict.fromkeys(name for _, result in results for name in result.row.extra)) if extra else []
     several = len(comparisons) > 1
-    header = [*([MODEL] if several else []), *_COLUMNS, *more]
-    rows = [
-        [
-            *([comparison.name] if several else []),
-            *_standard(result),
-            *(extra_text(name, result.row.extra.get(name, "")) for name in more),
-        ]
-        for comparison in comparisons
-        for result in comparison.results
-    ]
-    return header, rows
+    rows = []
+    for model, result in results:
+        row = result.row
+        rank = "" if row.lora_rank is None else str(row.lora_rank)
+        texts = [row.mode, percent(row.int4), percent(row.int8), rank, error_text(result.error), rate_text(result.rate)]
+        further = [extra_text(name, row.extra.get(name, "")) for name in more]
+        rows.append([*([model] if several else []), *texts, *further])
+    return [*([MODEL] if several else []), *_COLUMNS, *more], rows
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:
@@ -93,12 +63,12 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
         INT4: row.int4,
         INT8: row.int8,
         LORA_RANK: row.lora_rank,
-        PLOT_NAME: row.plot_name,
-        SIZE: row.size,
+        reading.PLOT_NAME: row.plot_name,
+        reading.SIZE: row.size,
         **row.values,
         **{metric.stderr_column: row.stderrs.get(metric.column) for metric in comparison.metrics},
         ERROR: result.error,
-        ERROR + STDERR: result.error_stderr,
+        ERROR + reading.STDERR: result.error_stderr,
         RATE: result.rate,
         "kind": str(result.group),
         "on Pareto front": result.is_pareto,
@@ -113,13 +83,13 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
     With bounds, ``within bounds`` is None when only unknown figures decide, and ``recommended`` marks each model's best
     choice.
     """
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for comparison in comparisons:
         best = chosen(comparison, bounds).best if bounds is not None else None
         for result in comparison.results:
             judged = {} if bounds is None else {"within bounds": bounds.hold(result), "recommended": result is best}
-            found.append({**details(comparison, result), **judged})
-    return found
+            rows.append(details(comparison, result) | judged)
+    return rows
 
 
 def extra_text(name: str, cell: str) -> str:
@@ -173,21 +143,14 @@ def rate_text(rate: float) -> str:
     return f"{rate:.1f}x"
 
 
-def _standard(result: Result) -> list[str]:
-    row = result.row
-    rank = "" if row.lora_rank is None else str(row.lora_rank)
-    return [row.mode, percent(row.int4), percent(row.int8), rank, error_text(result.error), rate_text(result.rate)]
-
-
 def failures(comparisons: Sequence[Comparison]) -> str:
     """Return a Markdown list of what failed, with the verdicts; empty if nothing did."""
-    several = len(comparisons) > 1
     lines = []
     for comparison in comparisons:
+        model = f"{comparison.name}: " if len(comparisons) > 1 else ""
         for failure in comparison.model.failures:
-            what = failure.mode + (f" ({failure.plot_name})" if failure.plot_name else "")
-            of = f"{comparison.name}: " if several else ""
-            lines.append(f"- {escaped(of + what)}: {escaped(failure.verdict)}")
+            what = model + failure.mode + (f" ({failure.plot_name})" if failure.plot_name else "")
+            lines.append(f"- {escaped(what)}: {escaped(failure.verdict)}")
     return "\n\nFailed:\n\n" + "\n".join(lines) if lines else ""
 
 
@@ -203,41 +166,39 @@ def page(
 ) -> str:
     """Return the page; ``picture`` is the SVG of the same results."""
     header, table = cells(comparisons, extra=extra)
-    results = [result for comparison in comparisons for result in comparison.results]
-    is_number = [
-        all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in zip(*table, strict=True)
-    ]
-    kinds = [' class="number"' if right_aligned else "" for right_aligned in is_number]
+    results = [(comparison, result) for comparison in comparisons for result in comparison.results]
+    columns = zip(*table, strict=True)
+    are_numbers = (all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in columns)
+    kinds = [' class="number"' if right_aligned else "" for right_aligned in are_numbers]
     choices = [chosen(comparison, bounds) for comparison in comparisons] if bounds else []
-    best = [choice.best for choice in choices]
-    rows = [
-        _row(place, result, zip(header, line, kinds, strict=True), is_best=any(result is one for one in best))
-        for place, (result, line) in enumerate(zip(results, table, strict=True))
-    ]
+    rows = []
+    for line, ((_, result), texts) in enumerate(zip(results, table, strict=True)):
+        is_best = any(result is choice.best for choice in choices)
+        rows.append(_row(line, result, zip(header, texts, kinds, strict=True), is_best=is_best))
     title = " · ".join(comparison.title for comparison in comparisons)
     note = "Point at a mark to see its full row; click a heading to sort."
     for comparison, choice in zip(comparisons, choices, strict=False):
         left_out = f" ({left_out_text(choice)})" if choice.left_out else ""
         name = "none" if choice.best is None else choice.best.label
         note += f" {comparison.name}: {name} is the smallest with {bounds}{left_out}."
+    heading = ""
+    for name, kind in zip(header, kinds, strict=True):
+        order = ' aria-sort="ascending"' if name == ERROR else ""
+        heading += f'<th scope="col"{kind}{order}><button type="button">{_text(name)}</button></th>'
+    data = [[[name, _plain(value)] for name, value in details(*each).items()] for each in results]
     parts = {
         "TITLE": _text(title),
         "NOTE": _text(note),
         "PICTURE": _UNSEEN.sub("", picture.decode()).strip(),
-        "HEADER": "".join(_heading(name, kind) for name, kind in zip(header, kinds, strict=True)),
+        "HEADER": heading,
         "ROWS": "\n".join(rows),
-        "DATA": _data([details(comparison, result) for comparison in comparisons for result in comparison.results]),
+        "DATA": json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"),  # nothing closes the script element
     }
     template = _TEMPLATE.read_text(encoding="utf-8")
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def _heading(name: str, kind: str) -> str:
-    order = ' aria-sort="ascending"' if name == ERROR else ""
-    return f'<th scope="col"{kind}{order}><button type="button">{_text(name)}</button></th>'
-
-
-def _row(place: int, result: Result, cells: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
+def _row(number: int, result: Result, cells: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
     """Return a table row; ``cells`` are column names, texts and attributes."""
     classes = [*([] if result.is_pareto else ["dominated"]), *(["recommended"] if is_best else [])]
     row = result.row
@@ -246,17 +207,11 @@ def _row(place: int, result: Result, cells: Iterable[tuple[str, str, str]], *, i
         f'<td{kind} data-value="{_text(repr(exact[name]) if name in exact else text)}">{_text(text)}</td>'
         for name, text, kind in cells
     )
-    return f'<tr data-row="{place}" class="{" ".join(classes)}">{columns}</tr>'
+    return f'<tr data-row="{number}" class="{" ".join(classes)}">{columns}</tr>'
 
 
 def _text(text: str) -> str:
     return escape(printable(" ".join(text.split())))
-
-
-def _data(rows: Sequence[dict[str, object]]) -> str:
-    """Return the rows as JSON that cannot close its script element."""
-    pairs = [[[name, _plain(value)] for name, value in row.items()] for row in rows]
-    return json.dumps(pairs, ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _plain(value: object) -> str:
@@ -279,12 +234,12 @@ class Request(NamedTuple):
     folder: pathlib.Path | None = None
     """The output folder; by default that of the first input."""
     formats: Sequence[str] = ("png",)
-    metrics: Sequence[Metric] = STANDARD
+    metrics: Sequence[reading.Metric] = STANDARD
     lenient: bool = False
     """Modes may be missing without a note."""
     extra: bool = False
     bounds: Bounds | None = None
-    also: Sequence[Figure] = ()
+    also: Sequence[reading.Figure] = ()
     """What further panels of the picture show."""
     max_error: float | None = None
     """Results with a larger error are not drawn."""
@@ -322,17 +277,23 @@ def visualize(
 
 def make(request: Request) -> Outcome:
     """Make and write the outputs. Raises ResultsError; nothing is written then."""
-    from nncftools.compression.picture import draw
+    from nncftools.compression.picture import draw, rendered
 
     models = load(request.inputs, request.metrics)
-    require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
-    found = comparisons(models, request.metrics)
+    computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
+    comparisons = computed.comparisons(models, request.metrics)
     targets = _targets(request)
-    drawing = draw(found, request.bounds, request.max_error, request.also)
-    contents = _contents(request, found, targets, drawing)
+    drawing = draw(comparisons, request.bounds, request.max_error, request.also)
+    table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
+    contents = {targets["md"]: table.encode()}
+    for kind in request.formats:
+        picture = rendered(drawing, "svg" if kind == "html" else kind)
+        if kind == "html":
+            picture = page(comparisons, picture, request.bounds, extra=request.extra).encode()
+        contents[targets[kind]] = picture
     write(contents)
-    notes = _notes(found, drawing.unnamed, lenient=request.lenient)
-    return Outcome(found, list(contents), notes, drawing.left_out)
+    notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
+    return Outcome(comparisons, list(contents), notes, drawing.left_out)
 
 
 def _targets(request: Request) -> dict[str, pathlib.Path]:
@@ -351,21 +312,6 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     return targets
 
 
-def _contents(
-    request: Request, found: Sequence[Comparison], targets: dict[str, pathlib.Path], drawing: Drawing
-) -> dict[pathlib.Path, bytes]:
-    """Return the content of each file."""
-    from nncftools.compression.picture import rendered
-
-    contents = {targets["md"]: (markdown(*cells(found, extra=request.extra)) + failures(found)).encode()}
-    for kind in request.formats:
-        picture = rendered(drawing, "svg" if kind == "html" else kind)
-        if kind == "html":
-            picture = page(found, picture, request.bounds, extra=request.extra).encode()
-        contents[targets[kind]] = picture
-    return contents
-
-
 def write(contents: dict[pathlib.Path, bytes]) -> None:
     """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError."""
     path = next(iter(contents))
@@ -381,9 +327,9 @@ def write(contents: dict[pathlib.Path, bytes]) -> None:
         raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def _notes(found: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[str]:
+def _notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[str]:
     notes = []
-    for comparison in found:
+    for comparison in comparisons:
         model = comparison.model
         if model.missing and not lenient:
             notes.append(f"{comparison.name}: no row with {', '.join(model.missing)}; the others are compared")
@@ -393,7 +339,7 @@ def _notes(found: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[
             notes.append(f"{comparison.name}: {which}; row {first} is the baseline")
         notes += [
             f"{comparison.name}: column {column!r} does not match the figures of its rows; the computed one is shown"
-            for column in differing(comparison)
+            for column in computed.differing(comparison)
         ]
     if unnamed:
         notes.append(unnamed_text(unnamed))
@@ -422,8 +368,7 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     """
     import plotext
 
-    shown = [one for one in comparison.results if max_error is None or one.error <= max_error]
-    marker = {is_best: (_BEST if unicode else _OTHER)[not is_best] for is_best in (True, False)}
+    shown = [result for result in comparison.results if max_error is None or result.error <= max_error]
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
     figure = plotext.figure
     figure.clear()
@@ -432,16 +377,17 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     figure.title(printable(comparison.title))
     figure.label("compression rate", "x")
     figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "y")
-    most = max(one.rate for one in shown) * _ROOM
+    most = max(result.rate for result in shown) * _ROOM
     figure.ruler("x").lim(0, most)
     for is_best in (False, True):
-        points = [one for one in shown if one.is_pareto is is_best]
-        rates, errors = [one.rate for one in points], [one.error * 100 for one in points]
-        figure.draw(figure.signal(rates, errors, marker=plotext.marker(marker[is_best], plotext.pixel())))
+        points = [result for result in shown if result.is_pareto is is_best]
+        rates, errors = [result.rate for result in points], [result.error * 100 for result in points]
+        marker = plotext.marker((_BEST if unicode else _OTHER)[not is_best], plotext.pixel())
+        figure.draw(figure.signal(rates, errors, marker=marker))
     column = most / max(1, width - _AXIS)
-    for one, name, side in _named(shown, column, height):
+    for result, name, side in _named(shown, column, height):
         alignment = "left" if side > 0 else "right"
-        figure.draw(figure.text(one.rate + 2 * side * column, one.error * 100, name, alignment=alignment))
+        figure.draw(figure.text(result.rate + 2 * side * column, result.error * 100, name, alignment=alignment))
     built: str = figure.build().string(colorless=True)
     drawn = built if unicode else built.translate(_PLAIN)
     return "".join(f"{line.rstrip()}\n" for line in drawn.rstrip("\n").split("\n"))
@@ -449,17 +395,17 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
 
 def _named(shown: Sequence[Result], column: float, height: int) -> Iterator[tuple[Result, str, int]]:
     """Yield the results whose names have room right (1) or left (-1) of their points, those of the front first."""
-    errors = [one.error for one in shown]
+    errors = [result.error for result in shown]
     line = (max(errors) - min(errors)) / max(1, height - _AROUND) or 1.0
-    taken = [(one.error / line, one.rate / column, one.rate / column) for one in shown]
-    most = max(one.rate for one in shown) * _ROOM / column
-    for one in sorted(shown, key=lambda one: not one.is_pareto):
-        name = shortened(printable(one.label), _NAME)
-        row, at = one.error / line, one.rate / column
+    taken = [(result.error / line, result.rate / column, result.rate / column) for result in shown]
+    most = max(result.rate for result in shown) * _ROOM / column
+    for result in sorted(shown, key=lambda result: not result.is_pareto):
+        name = shortened(printable(result.label), _NAME)
+        row, at = result.error / line, result.rate / column
         for side in (1, -1):
             begin, end = sorted((at + side, at + side * (len(name) + 3)))
-            near = [place for place in taken if abs(place[0] - row) < 1 and place[1] < end and begin < place[2]]
+            near = [other for other in taken if abs(other[0] - row) < 1 and other[1] < end and begin < other[2]]
             if begin >= 0 and end <= most and not near:
                 taken.append((row, begin, end))
-                yield one, name, side
+                yield result, name, side
                 break

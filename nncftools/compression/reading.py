@@ -1,8 +1,6 @@
-"""Reads the header and rows of a CSV file, without interpreting them.
+"""The columns of a CSV file of results, which of them measure quality, and a reader that does not interpret cells.
 
-The columns of the input file, and which of them measure quality.
-
-Errors of weight-compression results, which programs may also catch as builtin errors.
+Programs may also catch its errors as builtin errors.
 """
 
 from __future__ import annotations
@@ -98,29 +96,19 @@ class Figure:
     column: str
     factor: float
     """The bytes or seconds in one of the column."""
-    is_size: bool
+    is_size: bool = True
     """Whether it is in bytes; otherwise in seconds."""
-    decimals: int
+    decimals: int = 0
     """Digits behind the point in a table."""
     high_column: str = ""
     """The column with the upper end of a bracket, in the same unit; that end counts."""
 
 
-MODEL_SIZE = Figure("size", "Model size", SIZE, MemoryUnit.GiB.factor, is_size=True, decimals=3)
+MODEL_SIZE = Figure("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
 """Published tables write Gb and count GiB."""
-_MIB = MemoryUnit.MiB.factor
-PEAK = Figure(
-    "peak",
-    "Peak memory of compression",
-    "peak memory, MiB",
-    _MIB,
-    is_size=True,
-    decimals=0,
-    high_column="peak memory high, MiB",
-)
-INFERENCE_PEAK = Figure(
-    "inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB, is_size=True, decimals=0
-)
+_MIB, _HIGH = MemoryUnit.MiB.factor, "peak memory high, MiB"
+PEAK = Figure("peak", "Peak memory of compression", "peak memory, MiB", _MIB, high_column=_HIGH)
+INFERENCE_PEAK = Figure("inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB)
 TIME = Figure("time", "Compression time", "compression time, s", 1, is_size=False, decimals=2)
 LATENCY = Figure("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
 FIRST_TOKEN = Figure("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
@@ -135,12 +123,12 @@ def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:
 
     A standard column keeps its own direction. Raises UsageError.
     """
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for text in texts or ("standard",):
         for metric in STANDARD if text.strip() == "standard" else (_metric(text),):
-            if found.setdefault(metric.column, metric) != metric:
+            if metrics.setdefault(metric.column, metric) != metric:
                 raise UsageError(f"{metric.column!r} is asked for in both directions")
-    return tuple(found.values())
+    return tuple(metrics.values())
 
 
 def _metric(text: str) -> Metric:
@@ -199,15 +187,12 @@ def read(path: pathlib.Path) -> RawTable:
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
-    columns = zip(header, zip(*(cells for _, cells in rows if len(cells) == len(header)), strict=True), strict=False)
+    whole = [(number, cells) for number, cells in rows if len(cells) == len(header)]
+    columns = zip(header, zip(*(cells for _, cells in whole), strict=True), strict=False)
     start = len(list(itertools.takewhile(_is_index, columns)))
-    records: list[Record] = []
-    problems: list[str] = []
-    for number, cells in rows:
-        if len(cells) != len(header):
-            problems.append(f"row {number}: {len(header)} cells expected, found {len(cells)}")
-        else:
-            records.append(Record(number, dict(zip(header[start:], cells[start:], strict=True))))
+    records = [Record(number, dict(zip(header[start:], cells[start:], strict=True))) for number, cells in whole]
+    odd = [(number, len(cells)) for number, cells in rows if len(cells) != len(header)]
+    problems = [f"row {number}: {len(header)} cells expected, found {count}" for number, count in odd]
     return RawTable(path, header[start:], records, problems)
 
 
@@ -227,8 +212,8 @@ def _text(path: pathlib.Path) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x} in line {row}"
-        raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({found}); save it as UTF-8") from error
+        byte = f"byte 0x{content[error.start]:02x} in line {row}"
+        raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({byte}); save it as UTF-8") from error
     if "\0" in text:
         raise ResultsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
     return text

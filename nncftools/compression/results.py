@@ -1,10 +1,7 @@
-"""Computes error, compression rate, kind and Pareto front. Pure functions.
+"""Computes the results of rows: error, compression rate, kind and Pareto front, and what rows say of memory and time.
 
-What rows say of memory, time and latency: read from their columns, and as text. Unknown is None.
-
-The series of the picture: what the results of one kind have in common, and which of them a line joins.
-
-Bounds on error, size, memory and time, and the smallest model within all of them. Pure functions.
+Also the series of the picture, and bounds on figures with the smallest model within all of them. Pure functions;
+unknown is None.
 """
 
 from __future__ import annotations
@@ -87,7 +84,10 @@ def comparisons(
 
     Raises ResultsError, see ``evaluated``.
     """
-    titles = [_title(model) for model in models]
+    titles = []
+    for model in models:
+        words = (word.strip() for word in model.setup.split(","))
+        titles.append(", ".join([model.name, *(word for word in words if word and word.casefold() != "model")]))
     names = _distinct([model.name for model in models], titles, [f"{m.name}, {m.path.stem}" for m in models])
     known: Sequence[Points | None] = [None] * len(models) if points is None else points
     return [
@@ -102,30 +102,23 @@ def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = N
     Raises ResultsError for impossible figures.
     """
     base = model.baseline
-    points = [_point(base, row, metrics) for row in model.rows] if points is None else points
+
+    def point(row: Row) -> tuple[float, float]:  # improvements count as negative, as in the published tables
+        errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
+        return sum(errors) / len(errors), base.size / row.size
+
+    points = [point(row) for row in model.rows] if points is None else points
     for row, (error, rate) in zip(model.rows, points, strict=True):
         if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
             where = f"{str(model.path)!r}: row {row.number}"
             raise ResultsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
     best = pareto(points)
-    results = [
-        Result(
-            row=row,
-            error=error,
-            error_stderr=None if row is base else error_stderr(row, base, metrics),
-            rate=rate,
-            group=Group.BASELINE if row is base or row in model.repeated else group_of(row.mode, row.int4),
-            is_pareto=place in best,
-        )
-        for place, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True))
-    ]
+    results = []
+    for index, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True)):
+        stderr = None if row is base else error_stderr(row, base, metrics)
+        group = Group.BASELINE if row is base or row in model.repeated else group_of(row.mode, row.int4)
+        results.append(Result(row, error, stderr, rate, group, index in best))
     return sorted(results, key=lambda result: result.error)
-
-
-def _point(base: Row, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
-    """Return a row's error and rate; improvements count as negative, as in the published tables."""
-    errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
-    return sum(errors) / len(errors), base.size / row.size
 
 
 def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:
@@ -149,28 +142,25 @@ def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
     """Return the indices of the (error, rate) points that no other point dominates."""
-    order = sorted(range(len(points)), key=lambda place: (points[place][0], -points[place][1]))
+    order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     best: set[int] = set()
-    top = -math.inf
-    last: tuple[float, float] | None = None
-    for place in order:
-        if points[place][1] > top or points[place] == last:
-            best.add(place)
-            top, last = points[place][1], points[place]
+    last = math.nan, -math.inf
+    for index in order:
+        if points[index][1] > last[1] or points[index] == last:
+            best.add(index)
+            last = points[index]
     return best
 
 
 def differing(comparison: Comparison) -> list[str]:
     """Return the computed columns whose values in the file differ from the computed ones by more than a thousandth."""
-    return [
-        column
-        for column, computed in ((ERROR, "error"), (RATE, "rate"))
-        if any(
-            column in result.row.stored
-            and not math.isclose(result.row.stored[column], getattr(result, computed), rel_tol=1e-3, abs_tol=1e-3)
-            for result in comparison.results
-        )
-    ]
+    columns: dict[str, None] = {}
+    for column, computed in ((ERROR, "error"), (RATE, "rate")):
+        for result in comparison.results:
+            value = getattr(result, computed)
+            if not math.isclose(result.row.stored.get(column, value), value, rel_tol=1e-3, abs_tol=1e-3):
+                columns[column] = None
+    return list(columns)
 
 
 def group_of(mode: str, int4: float) -> Group:
@@ -185,11 +175,6 @@ def group_of(mode: str, int4: float) -> Group:
         (Group.DATA_FREE, "data-free" in text or LOW_BITS.search(text) is not None),
     )
     return next((group for group, applies in rules if applies), Group.OTHER)
-
-
-def _title(model: Model) -> str:
-    words = [word.strip() for word in model.setup.split(",")]
-    return ", ".join([model.name, *(word for word in words if word and word.casefold() != "model")])
 
 
 def _distinct(*choices: Sequence[str]) -> list[str]:
@@ -221,14 +206,12 @@ def measured(row: Row, figure: Figure) -> Measured | None:
     """Return a row's figure; None when its cell is empty, no number, or not above 0."""
     if figure is MODEL_SIZE:
         return Measured(row.size * figure.factor, row.size * figure.factor)
-    low, high = (_of_cell(row, column) for column in (figure.column, figure.high_column))
-    ends = [end * figure.factor for end in (low, high) if end is not None]
+    ends = []
+    for column in (figure.column, figure.high_column):
+        value = row.values[column] if column in row.values else number(row.extra.get(column, ""))
+        if value is not None and are_within([value], low=_LEAST):
+            ends.append(value * figure.factor)
     return Measured(min(ends), max(ends)) if ends else None
-
-
-def _of_cell(row: Row, column: str) -> float | None:
-    value = row.values[column] if column in row.values else number(row.extra.get(column, ""))
-    return value if value is not None and are_within([value], low=_LEAST) else None
 
 
 def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
@@ -240,9 +223,8 @@ def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
             if figure is MODEL_SIZE or figure.column in columns:
                 continue
             near = nearest(figure.column, columns, 0.75)
-            found = f" (found {near!r})" if near else ""
-            needed = f"{figure.name!r} needs the column {figure.column!r}"
-            raise ResultsError(f"{str(model.path)!r}: {needed}, which the file does not have{found}")
+            needed = f"{figure.name!r} needs the column {figure.column!r}, which the file does not have"
+            raise ResultsError(f"{str(model.path)!r}: {needed}{f' (found {near!r})' if near else ''}")
 
 
 def figure_text(figure: Figure, value: float) -> str:
@@ -285,8 +267,12 @@ def series_name(results: Sequence[Result]) -> str:
     shared.sort(key=lambda name: word not in name.casefold())
     if not shared or word not in shared[0].casefold():
         shared.insert(0, group)
-    precision = _precision(results)
-    return f"{precision}, {' + '.join(shared)}" if precision else " + ".join(shared)
+    name = " + ".join(shared)
+    if any(result.row.int4 < 1 for result in results):
+        return name
+    matches = [_PRECISION.search(result.row.mode.casefold()) for result in results]
+    precisions = {match[0] if match else "int4" for match in matches}
+    return f"100% {precisions.pop() if len(precisions) == 1 else '4-bit'}, {name}"
 
 
 def joined(results: Sequence[Result]) -> list[list[Result]]:
@@ -300,26 +286,13 @@ def joined(results: Sequence[Result]) -> list[list[Result]]:
         if result.row.int4 > 0:
             key = frozenset(_parts(result.row.mode.casefold())), result.row.lora_rank
             by_algorithms.setdefault(key, []).append(result)
-    found = []
-    for series in by_algorithms.values():
-        shares = {result.row.int4 for result in series}
-        if 1 < len(shares) == len(series):
-            found.append(sorted(series, key=lambda result: result.row.int4))
-    return found
+    lines = [sorted(series, key=lambda result: result.row.int4) for series in by_algorithms.values()]
+    return [line for line in lines if 1 < len({result.row.int4 for result in line}) == len(line)]
 
 
 def _parts(mode: str) -> list[str]:
     """Return what ``+`` separates: usually a precision, then algorithms."""
     return [" ".join(part.split()) for part in mode.split("+")]
-
-
-def _precision(results: Sequence[Result]) -> str:
-    """Return the precision that all results have for all layers; empty when they differ."""
-    if any(result.row.int4 < 1 for result in results):
-        return ""
-    matches = [_PRECISION.search(result.row.mode.casefold()) for result in results]
-    names = {match[0] if match else "int4" for match in matches}
-    return f"100% {names.pop() if len(names) == 1 else '4-bit'}"
 
 
 ERROR_NAME = "error"
@@ -354,10 +327,10 @@ class Bound:
         """Return whether a result is accepted; None when its figure is unknown."""
         if self.figure is None:
             value = result.error
-        elif (found := measured(result.row, self.figure)) is None:
+        elif (figure := measured(result.row, self.figure)) is None:
             return None
         else:
-            value = found.high
+            value = figure.high
         if math.isclose(value, self.limit, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE / 2):
             return self.is_inside
         return value < self.limit
@@ -377,8 +350,8 @@ class Bounds:
 
     def hold(self, result: Result) -> bool | None:
         """Return whether a result is within all bounds; None when only figures that are unknown decide."""
-        found = [bound.holds(result) for bound in self.each]
-        return False if False in found else None if None in found else True
+        verdicts = [bound.holds(result) for bound in self.each]
+        return False if False in verdicts else None if None in verdicts else True
 
     @property
     def figures(self) -> list[Figure]:
@@ -420,20 +393,16 @@ def _bound(text: str) -> Bound:
         limit = _fraction(text, value)
         return Bound(None, limit, is_inside, f"{limit * 100:.10g}%")
     if name not in _BY_NAME:
-        raise UsageError(_unknown(match[1], name))
+        known = (ERROR_NAME, *_BY_NAME)
+        near = nearest(name, known)
+        what = f"did you mean {near!r}?" if near else f"one of {', '.join(known)} expected"
+        raise UsageError(f"no bound is called {match[1]!r}; {what}")
     figure = _BY_NAME[name]
     try:
         limit, shown = _limit(figure, value)
     except ValueError as error:
         raise UsageError(f"{text.strip()!r}: {error}") from error
     return Bound(figure, limit, is_inside, shown)
-
-
-def _unknown(found: str, name: str) -> str:
-    known = (ERROR_NAME, *_BY_NAME)
-    near = nearest(name, known)
-    what = f"did you mean {near!r}?" if near else f"one of {', '.join(known)} expected"
-    return f"no bound is called {found!r}; {what}"
 
 
 def _fraction(text: str, value: str) -> float:
@@ -452,17 +421,12 @@ def _limit(figure: Figure, value: str) -> tuple[float, str]:
         seconds = seconds_from(value)
         if not 0 < seconds < math.inf or value[-1].isdigit():
             raise ValueError(f"a time above 0 with its unit expected, such as 100ms, found {value!r}")
-        return seconds, _spaced(value)
+        return seconds, re.sub(r"(?<=[0-9])\s*(?=[a-z])", " ", value.casefold())
     own = _OWN_UNIT.fullmatch(value) if figure is MODEL_SIZE else None
     if own:
         return float(own[1]) * figure.factor, f"{float(own[1]):g} Gb"
     size, unit = size_from(value)
     return size, f"{unit.of(size):.10g} {unit}"
-
-
-def _spaced(value: str) -> str:
-    """Return a number and its unit with one space between them."""
-    return re.sub(r"(?<=[0-9])\s*(?=[a-z])", " ", value.casefold())
 
 
 def chosen(comparison: Comparison, bounds: Bounds) -> Choice:

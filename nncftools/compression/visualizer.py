@@ -9,34 +9,21 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nncftools.compression import reading
-from nncftools.compression.checking import BASELINE, Model, check_table, number
+from nncftools.compression.checking import BASELINE, Model, load, number
 from nncftools.compression.outputs import FORMATS, error_text, markdown, percent, rate_text, unnamed_text, write
-from nncftools.compression.reading import STANDARD, Metric, RawTable, Record, ResultsError
+from nncftools.compression.reading import COMPUTED, DESCRIBING, STANDARD, Metric, RawTable, Record, ResultsError
 from nncftools.compression.results import comparisons, evaluated
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-WIKI_PPL = reading.WIKITEXT.column
-LAMBADA_ACC = reading.LAMBADA_ACCURACY.column
-LAMBADA_PPL = reading.LAMBADA_PERPLEXITY.column
-WWB_SIM = reading.SIMILARITY.column
-MODEL_SIZE = reading.SIZE
-INT4_RATIO = reading.INT4
-INT8_RATIO = reading.INT8
-MODE = reading.MODE
-LORA_RANK = reading.LORA_RANK
-PLOT_NAME = reading.PLOT_NAME
-EXPECTED_COLUMNS = [
-    *(MODE, INT4_RATIO, INT8_RATIO, LORA_RANK, PLOT_NAME, MODEL_SIZE),
-    *(WIKI_PPL, LAMBADA_ACC, LAMBADA_PPL, WWB_SIM),
-]
+MODE, INT4_RATIO, INT8_RATIO, LORA_RANK, PLOT_NAME, MODEL_SIZE = DESCRIBING
+WIKI_PPL, LAMBADA_ACC, LAMBADA_PPL, WWB_SIM = (metric.column for metric in STANDARD)
+EXPECTED_COLUMNS = [*DESCRIBING, WIKI_PPL, LAMBADA_ACC, LAMBADA_PPL, WWB_SIM]
 GPTQ, INT4, FP32, INT8 = "gptq", "int4", BASELINE, "int8"
 EXPECTED_IN_MODE_COLUMN = [GPTQ, INT4, FP32]
-COMPRESSION_RATE = reading.RATE
-AVG_REL_ERROR = reading.ERROR
+AVG_REL_ERROR, COMPRESSION_RATE = COMPUTED
 _FIRST_ROW = 2
 """The number of the first row: as in the file, where the header is row 1."""
 
@@ -61,8 +48,7 @@ def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
     for model in _models(df, STANDARD):
         for result in evaluated(model, STANDARD):
             figures[result.row.number - _FIRST_ROW] = [result.error, result.rate]
-    errors, rates = zip(*figures, strict=True)
-    with_both = df.assign(**{AVG_REL_ERROR: errors, COMPRESSION_RATE: rates})
+    with_both = df.assign(**dict(zip(COMPUTED, zip(*figures, strict=True), strict=True)))
     in_order: pd.DataFrame = with_both.sort_values(AVG_REL_ERROR, kind="stable")
     return in_order
 
@@ -78,8 +64,8 @@ def to_markdown(df_: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
     }
     _require(df_, [MODE, *forms])
     rows = [
-        [cells[MODE], *(_figure_text(name, cells[name], form) for name, form in forms.items())]
-        for cells in (record.cells for record in _records(df_))
+        [record.cells[MODE], *(_figure_text(name, record.cells[name], form) for name, form in forms.items())]
+        for record in _records(df_)
     ]
     write({pathlib.Path(output_file): markdown([MODE, *forms], rows).encode()})
 
@@ -91,12 +77,10 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
     """
     from nncftools.compression.picture import draw, rendered
 
-    _require(df, [AVG_REL_ERROR, COMPRESSION_RATE])
+    _require(df, COMPUTED)
     models = _models(df, ())
-    errors, rates = (df[name].tolist() for name in (AVG_REL_ERROR, COMPRESSION_RATE))
-    points = [
-        [(errors[row.number - _FIRST_ROW], rates[row.number - _FIRST_ROW]) for row in model.rows] for model in models
-    ]
+    known = list(zip(df[AVG_REL_ERROR].tolist(), df[COMPRESSION_RATE].tolist(), strict=True))
+    points = [[known[row.number - _FIRST_ROW] for row in model.rows] for model in models]
     drawing = draw(comparisons(models, (), points))
     path = pathlib.Path(output_file)
     kind = path.suffix[1:].lower()
@@ -107,7 +91,7 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
 def _models(df: pd.DataFrame, metrics: Sequence[Metric]) -> list[Model]:
     header = [str(name).strip() for name in df.columns]
-    return check_table(RawTable(pathlib.Path("table"), header, _records(df), ()), metrics)
+    return load([RawTable(pathlib.Path("table"), header, _records(df), ())], metrics)
 
 
 def _records(df: pd.DataFrame) -> list[Record]:
@@ -115,17 +99,17 @@ def _records(df: pd.DataFrame) -> list[Record]:
     import pandas as pd
 
     names = [str(name).strip() for name in df.columns]
-    rows = df.itertuples(index=False, name=None)
-    return [
-        Record(place, dict(zip(names, ("" if pd.isna(cell) else str(cell).strip() for cell in row), strict=True)))
-        for place, row in enumerate(rows, start=_FIRST_ROW)
-    ]
+    records = []
+    for place, row in enumerate(df.itertuples(index=False, name=None), start=_FIRST_ROW):
+        cells = ("" if pd.isna(cell) else str(cell).strip() for cell in row)
+        records.append(Record(place, dict(zip(names, cells, strict=True))))
+    return records
 
 
 def _require(df: pd.DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in df.columns]
     if missing:
-        advice = "; add_relative_metrics adds them" if {AVG_REL_ERROR, COMPRESSION_RATE}.issuperset(missing) else ""
+        advice = "; add_relative_metrics adds them" if set(COMPUTED).issuperset(missing) else ""
         raise ResultsError(f"no column {', '.join(map(repr, missing))}{advice}")
 
 

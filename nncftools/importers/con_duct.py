@@ -68,8 +68,7 @@ class _Info(msgspec.Struct):
 def recognises(head: Head) -> bool:
     """Return whether the file begins with a report, or is an info file."""
     begin = head.text.lstrip()
-    keys = (b'"timestamp"', b'"num_samples"', b'"processes"')
-    is_report = all(key in begin[:200] for key in keys)
+    is_report = all(key in begin[:200] for key in (b'"timestamp"', b'"num_samples"', b'"processes"'))
     return begin.startswith(b"{") and (is_report or _is_info(head))
 
 
@@ -77,7 +76,12 @@ def read(source: Source) -> Session:
     """Return the session of a usage and info file, given either one. Raises SessionFileError without a usage file."""
     if not _is_info(source.head):
         return _Reports(source, _adjacent_info(source)).read()
-    info = _info(_whole(source), source.path)
+    text = b""
+    for lines in source.lines():
+        text += lines.text
+        if len(text) > _LARGEST_INFO:
+            raise SessionFileError(f"{source.path}: larger than {_LARGEST_INFO >> 20} MiB: not an info file")
+    info = _info(text, source.path)
     stem = source.path.name.removesuffix(_INFO)
     for name in _USAGE:
         if source.path.with_name(stem + name).exists():
@@ -88,15 +92,6 @@ def read(source: Source) -> Session:
 
 def _is_info(head: Head) -> bool:
     return all(key in head.text for key in (b'"execution_summary"', b'"schema_version"'))
-
-
-def _whole(source: Source) -> bytes:
-    text = b""
-    for lines in source.lines():
-        text += lines.text
-        if len(text) > _LARGEST_INFO:
-            raise SessionFileError(f"{source.path}: larger than {_LARGEST_INFO >> 20} MiB: not an info file")
-    return text
 
 
 def _info(text: bytes, path: pathlib.Path) -> _Info:
@@ -112,10 +107,10 @@ def _adjacent_info(source: Source) -> _Info | None:
     """Return the info file next to a usage file; warn and return None when there is none."""
     name = source.head.name
     stem = next((name.removesuffix(ending) for ending in _USAGE if name.endswith(ending)), None)
-    if stem is None or not source.path.with_name(stem + _INFO).is_file():
+    path = source.path.with_name(f"{stem}{_INFO}")
+    if stem is None or not path.is_file():
         source.problems.warn("con-duct's info file is not next to it: command, exit status and machine are unknown")
         return None
-    path = source.path.with_name(stem + _INFO)
     try:
         return _info(intake.whole(path, most=_LARGEST_INFO), path)
     except SessionFileError as error:
@@ -133,18 +128,13 @@ class _Reports:
         self._samples = 0
         self._max_samples = 0
 
-    def read(self) -> Session:
-        for lines in self._source.lines():
-            self._take(lines)
-        return self._session()
-
     def _take(self, lines: Lines) -> None:
         problems = self._source.problems
         for number, line in lines.numbered():
             try:
                 report = _REPORT.decode(line)
                 intake.check(report)
-                moment = _moment(report.timestamp)
+                moment = intake.moment(report.timestamp).timestamp()
                 values = [_value(report.totals.rss), _value(report.totals.vsz)]
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
                 problems.unreadable(number, line, why, is_whole=lines.whole)
@@ -154,27 +144,20 @@ class _Reports:
             time_s = moment - self._began
             if time_s < self._table.last_s:
                 problems.went_back(number, self._table.last_s, time_s)
-            else:
-                self._take_report(report, time_s, values)
+                continue
+            self._table.append((time_s, *values))
+            for pid, process in report.processes.items():
+                if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss <= intake.LARGEST:
+                    self._children.take(int(pid), time_s, process.rss, process.cmd.split())
+            self._samples += max(report.num_samples, 1)
+            self._max_samples = max(self._max_samples, report.num_samples)
 
-    def _take_report(self, report: _Report, time_s: float, values: list[float]) -> None:
-        self._table.append((time_s, *values))
-        for pid, process in report.processes.items():
-            if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss <= intake.LARGEST:
-                self._children.take(int(pid), time_s, process.rss, process.cmd.split())
-        self._samples += max(report.num_samples, 1)
-        self._max_samples = max(self._max_samples, report.num_samples)
-
-    def _session(self) -> Session:
+    def read(self) -> Session:
+        for lines in self._source.lines():
+            self._take(lines)
         self._warn()
-        session = session_of(
-            self._source,
-            "con-duct",
-            self._table,
-            began=self._began,
-            processes=self._children.processes(self._table.last_s),
-            **_session_fields(self._info),
-        )
+        known = {"processes": self._children.processes(self._table.last_s), **_session_fields(self._info)}
+        session = session_of(self._source, "con-duct", self._table, began=self._began, **known)
         session.duration_s = max(session.duration_s, self._table.last_s)
         if self._max_samples > 1:
             span_s = session.samples.time_s[-1] - session.samples.time_s[0]
@@ -190,26 +173,18 @@ class _Reports:
     def _warn(self) -> None:
         warn = self._source.problems.warn
         if self._max_samples > 1:
-            warn(
-                f"each row is a con-duct report: the maxima of up to {self._max_samples:,} samples before it; the "
-                f"peak is exact, its time is that of the report, averages are those of maxima"
-            )
+            of_samples = f"the maxima of up to {self._max_samples:,} samples before it"
+            exact = "the peak is exact, its time is that of the report, averages are those of maxima"
+            warn(f"each row is a con-duct report: {of_samples}; {exact}")
         self._children.warn(self._source.problems)
         reported = self._info.execution_summary.peak_rss if self._info is not None else None
         highest = max(self._table.columns()["rss"], default=nan)
         if reported is not None and reported > highest:
-            warn(
-                f"the info file gives a peak of {size_text(reported)}, the reports reach only {size_text(highest)}: "
-                f"reports are missing"
-            )
+            peaks = f"a peak of {size_text(reported)}, the reports reach only {size_text(highest)}"
+            warn(f"the info file gives {peaks}: reports are missing")
 
 
 _REPORT = msgspec.json.Decoder(_Report)
-
-
-def _moment(timestamp: str) -> float:
-    """Return an ISO 8601 time in Unix seconds. Raises ValueError."""
-    return intake.moment(timestamp).timestamp()
 
 
 def _value(size: float | None) -> float:
@@ -222,7 +197,6 @@ def _value(size: float | None) -> float:
 
 
 def _session_fields(info: _Info | None) -> dict[str, Any]:
-    """Return the fields of a session that the info file gives."""
     if info is None:
         return {}
     summary = info.execution_summary

@@ -131,16 +131,13 @@ class _Log(RowLog):
                 self.begin_again(number)
             self._command = text.removeprefix("CMDLINE ").strip()
             return True
-        return self._take_call(text)
-
-    def _take_call(self, text: str) -> bool:
-        found = _FUNCTION.fullmatch(text)
-        if found is None:
+        match = _FUNCTION.fullmatch(text)
+        if match is None:
             return False
-        start, end = float(found["start"]), float(found["end"])
+        start, end = float(match["start"]), float(match["end"])
         if not start <= end <= LATEST_S:
             return False
-        call = (end - start, start, found["name"].removeprefix("."), int(found["level"] or 0))
+        call = (end - start, start, match["name"].removeprefix("."), int(match["level"] or 0))
         if len(self._calls) < _MAX_CALLS:
             heapq.heappush(self._calls, call)
         else:
@@ -154,7 +151,11 @@ class _Log(RowLog):
         command, attached_to = _command(self._command or "")
         begin = self.begin_s or 0.0
         self.began = self.begin_s
-        marks = self._marks(begin)
+        marks = [  # those of this recording, sorted by start; the file may hold older ones
+            Mark(name=name, start_s=max(0.0, start - begin), end_s=start + lasted - begin, depth=level, source="mprof")
+            for lasted, start, name, level in sorted(self._calls, key=lambda call: (call[1], call[3]))
+            if start + lasted >= begin
+        ]
         return {
             "zero": begin,
             "command": command,
@@ -164,21 +165,11 @@ class _Log(RowLog):
             "duration_s": max([self.table.last_s - begin, *(mark.end_s or 0.0 for mark in marks)]),
         }
 
-    def _marks(self, begin: float) -> list[Mark]:
-        """Return the calls of this recording, sorted by start; the file may hold older ones."""
-        return [
-            Mark(name=name, start_s=max(0.0, start - begin), end_s=start + lasted - begin, depth=level, source="mprof")
-            for lasted, start, name, level in sorted(self._calls, key=lambda call: (call[1], call[3]))
-            if start + lasted >= begin
-        ]
-
     def _warn(self) -> None:
         warn = self._source.problems.warn
         if self._children and not self._children_exceeded_mem:
-            warn(
-                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof also ran with "
-                "--include-children, MEM includes the children already, and they are counted twice"
-            )
+            twice = "if mprof also ran with --include-children, MEM includes the children already"
+            warn(f"RSS is the sum of the command (MEM) and its children (CHLD); {twice}, and they are counted twice")
         if self._unread_children:
             warn(f"mprof could not read all children (CHLD 0) {self._unread_children:,} times: RSS is a lower bound")
         self._children.warn(self._source.problems)

@@ -54,10 +54,8 @@ def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUni
         raise SessionFileError(f"{source.path}: nothing was recorded, the log says: {source.head.line(0).decode()}")
     named = _NAME.fullmatch(source.head.name)
     if metric is None and named is None:
-        source.problems.warn(
-            "the file name does not give the metric, RSS is assumed; NNCF's names are rss_memory_usage.txt, "
-            "system_memory_usage.txt"
-        )
+        names = "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
+        source.problems.warn(f"the file name does not give the metric, RSS is assumed; {names}")
     metric = metric or (named[1] if named else "rss")
     return _Log(source, "rss" if metric == "rss_top" else metric, unit).read()
 
@@ -78,11 +76,11 @@ class _Log(RowLog):
         self._maximum: float | None = None
 
     def take_line(self, _number: int, line: bytes, /) -> bool:
-        if found := _TIMESTAMP.fullmatch(line):
-            self.began = float(found[1])
-        elif found := _MAXIMUM.fullmatch(line):
-            self._maximum = float(found[1])
-            self._unit = MemoryUnit(found[2].decode())
+        if match := _TIMESTAMP.fullmatch(line):
+            self.began = float(match[1])
+        elif match := _MAXIMUM.fullmatch(line):
+            self._maximum = float(match[1])
+            self._unit = MemoryUnit(match[2].decode())
             self.over = True
         else:
             return _TOTAL.fullmatch(line) is not None
@@ -95,20 +93,15 @@ class _Log(RowLog):
         unit = self._unit or self._unit_assumed
         self.unit = unit.factor
         values = self.table.columns()[self.metrics[0]]
-        self._check(max(values, default=0.0), min(values, default=0.0), unit)
-        from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
-        if not from_zero and min(values, default=0.0) < 0:
-            from_zero = True
-            warn("values below zero: they are taken as relative to an unknown first sample")
-        return {"from_zero": from_zero, "finished": self.over}
-
-    def _check(self, highest: float, lowest: float, unit: MemoryUnit) -> None:
-        """Warn when the last line contradicts the rows. Raises SessionFileError for impossible values."""
+        highest, lowest = max(values, default=0.0), min(values, default=0.0)
         if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
-            self._source.problems.warn(
-                f"the last line gives a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "
-                f"rows are missing, or units are mixed"
-            )
+            differs = f"a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}"
+            warn(f"the last line gives {differs}: rows are missing, or units are mixed")
         for value in (highest, lowest):
             if abs(value) * unit.factor > LARGEST:
                 raise SessionFileError(f"{self._source.path}: {value:g} {unit} cannot be: the unit or a row is wrong")
+        from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
+        if not from_zero and lowest < 0:
+            from_zero = True
+            warn("values below zero: they are taken as relative to an unknown first sample")
+        return {"from_zero": from_zero, "finished": self.over}

@@ -46,9 +46,8 @@ def recognises(head: Head) -> bool:
 def read(source: Source) -> Session:
     """Return the session of the log. Raises SessionFileError, also for the summary."""
     if _is_summary(source.head):
-        raise SessionFileError(
-            f"{source.path}: prmon's summary, which holds no samples; its text file (prmon.txt) does"
-        )
+        why = "prmon's summary, which holds no samples; its text file (prmon.txt) does"
+        raise SessionFileError(f"{source.path}: {why}")
     return _Log(source).read()
 
 

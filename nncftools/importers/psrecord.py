@@ -26,19 +26,13 @@ _CSV_BEGINS = b"elapsed_time,nproc,cpu,mem_real,mem_virtual"
 _PREAMBLE = 3
 """Lines that may precede the header."""
 _NAMES = {
-    "elapsed time": TIME,
-    "elapsed_time": TIME,
-    "real (mb)": "rss",
-    "mem_real": "rss",
-    "virtual (mb)": "vms",
-    "mem_virtual": "vms",
-    "cpu (%)": "cpu",
-    "cpu": "cpu",
+    **dict.fromkeys(("elapsed time", "elapsed_time"), TIME),
+    **dict.fromkeys(("real (mb)", "mem_real"), "rss"),
+    **dict.fromkeys(("virtual (mb)", "mem_virtual"), "vms"),
+    **dict.fromkeys(("cpu (%)", "cpu"), "cpu"),
     "nproc": "processes",
-    "read bytes": "read_bytes",
-    "read_bytes": "read_bytes",
-    "write bytes": "write_bytes",
-    "write_bytes": "write_bytes",
+    **dict.fromkeys(("read bytes", "read_bytes"), "read_bytes"),
+    **dict.fromkeys(("write bytes", "write_bytes"), "write_bytes"),
 }
 """Metrics by column name; other columns are ignored."""
 _COMMAND = re.compile(r"Starting up command '(.*)' and attaching to process")
@@ -48,9 +42,8 @@ _FINISHED = re.compile(r"Process finished \((\d{1,9}\.\d+) seconds\)")
 
 def recognises(head: Head) -> bool:
     """Return whether one of the first lines is the header."""
-    return any(
-        _PLAIN.match(line) is not None or line.startswith(_CSV_BEGINS) for line in map(head.line, range(_PREAMBLE))
-    )
+    lines = map(head.line, range(_PREAMBLE))
+    return any(_PLAIN.match(line) is not None or line.startswith(_CSV_BEGINS) for line in lines)
 
 
 def read(source: Source) -> Session:
@@ -82,7 +75,16 @@ class _Log(RowLog):
             return self._begin(number, re.split(r" {2,}", line.decode("ascii", "replace").strip("# ")), None)
         if line.startswith(_CSV):
             return self._begin(number, line.decode("ascii", "replace").strip().split(","), b",")
-        return self._take_printed(line.decode("utf-8", "backslashreplace"))
+        text = line.decode("utf-8", "backslashreplace")  # what psrecord prints around the log
+        if match := _COMMAND.fullmatch(text):
+            self._known["command"] = words(match[1])
+        elif (match := _PROCESS.fullmatch(text)) and is_pid(match[1]):
+            self._known["attached_to"] = int(match[1])
+        elif match := _FINISHED.fullmatch(text):
+            self._known["duration_s"] = max(float(match[1]), self.table.last_s)
+        else:
+            return False
+        return True
 
     def _begin(self, number: int, names: list[str], separator: bytes | None) -> bool:
         """Read a header; return whether it is one."""
@@ -91,18 +93,6 @@ class _Log(RowLog):
             return False
         self.begin_again(number, columns)
         self.separator = separator
-        return True
-
-    def _take_printed(self, line: str) -> bool:
-        """Read a line that psrecord prints around the log."""
-        if found := _COMMAND.fullmatch(line):
-            self._known["command"] = words(found[1])
-        elif (found := _PROCESS.fullmatch(line)) and is_pid(found[1]):
-            self._known["attached_to"] = int(found[1])
-        elif found := _FINISHED.fullmatch(line):
-            self._known["duration_s"] = max(float(found[1]), self.table.last_s)
-        else:
-            return False
         return True
 
     def known(self) -> dict[str, Any]:

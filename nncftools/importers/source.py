@@ -1,6 +1,6 @@
-"""A log file: its head, then whole lines in pieces, in bounded memory for any size; and what of it was unusable.
+"""Opens any file as a session: our own, a journal, or another recorder's log.
 
-Opens any file as a session: our own, a journal, or another recorder's log.
+A log is read as its head, then whole lines in pieces, in bounded memory for any size; what was unusable is counted.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ class Problems:
 
     def warnings(self) -> list[str]:
         """Return all warnings."""
-        found = []
-        if self._unreadable == 1:
-            found.append(f"1 line could not be read, {self.first_unreadable}")
-        elif self._unreadable:
-            found.append(f"{self._unreadable:,} lines could not be read, the first is {self.first_unreadable}")
+        warnings = []
+        if self._unreadable:
+            lines = "1 line" if self._unreadable == 1 else f"{self._unreadable:,} lines"
+            first = "" if self._unreadable == 1 else "the first is "
+            warnings.append(f"{lines} could not be read, {first}{self.first_unreadable}")
         if self._left_out:
             counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
-            found.append(f"{self._first_left_out}: {counted} left out")
-        return [*found, *self._warnings]
+            warnings.append(f"{self._first_left_out}: {counted} left out")
+        return [*warnings, *self._warnings]
 
 
 class Source:
@@ -247,31 +247,20 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
         source.refuse_other_encodings()
         name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
         if name is not None:
-            return _redacted(_checked(_importer(name).read(source), source.path))
+            imported = _importer(name).read(source)
+            try:
+                check(imported)
+            except WrongValueError as error:
+                raise SessionFileError(f"{source.path}: {error}", remedy=error.remedy) from error
+            redaction = Redaction()  # other recorders store command lines as typed
+            imported.command = redaction.words(imported.command)
+            for process in imported.processes:
+                process.command = redaction.words(process.command)
+            return imported
         if begins_an_object or not source.head.text.strip():
             return source.as_session()  # its messages say what is missing
-        raise SessionFileError(
-            f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
-            remedy="importer",
-        )
-
-
-def _checked(session: Session, path: pathlib.Path) -> Session:
-    """Return the session of a log. Raises SessionFileError if something in it cannot be."""
-    try:
-        check(session)
-    except WrongValueError as error:
-        raise SessionFileError(f"{path}: {error}", remedy=error.remedy) from error
-    return session
-
-
-def _redacted(session: Session) -> Session:
-    """Hide what looks like a secret: other recorders store command lines as typed."""
-    redaction = Redaction()
-    session.command = redaction.words(session.command)
-    for process in session.processes:
-        process.command = redaction.words(process.command)
-    return session
+        why = f"neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})"
+        raise SessionFileError(f"{path}: {why}", remedy="importer")
 
 
 def _importer(name: str) -> Importer:

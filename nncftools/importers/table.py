@@ -1,12 +1,12 @@
 """The samples and processes of a log, any number in bounded memory, and the session that they become.
 
-Beyond a limit, neighbours are merged; no peak is lost.
-
-Logs of rows of numbers: parsed in bulk when all lines are valid, line by line otherwise.
+Beyond a limit, neighbours are merged; no peak is lost. Rows of numbers are parsed in bulk when all lines are valid,
+line by line otherwise.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import re
@@ -155,12 +155,14 @@ class Children:
                 self._left_out = True
                 return
             child = self._known[pid] = _Child(command)
-        child.take(time, rss)
+        child.samples += 1
+        child.new[TIME].append(time)
+        child.new["rss"].append(rss)
         self._values += 1
         if self._values > MAX_ROWS:
             for child in self._known.values():
-                child.series.halve()
-            self._values = sum(len(child.series) for child in self._known.values())
+                child.halve()
+            self._values = sum(map(len, self._known.values()))
 
     def warn(self, problems: Problems) -> None:
         """Warn if processes were left out."""
@@ -172,36 +174,31 @@ class Children:
 
         ``unit`` is the size of the log's unit in bytes, ``zero`` the time of the start.
         """
-        known = enumerate(self._known.items())
-        return [child.process(number, pid, end - zero, unit, zero) for number, (pid, child) in known]
+        processes = []
+        for number, (pid, child) in enumerate(self._known.items()):
+            columns = child.columns()
+            time_s = [time - zero for time in columns[TIME]]
+            rss = [round(value * unit) for value in columns["rss"]]
+            process = Process(
+                id=number,
+                pid=pid,
+                name=os.path.basename(child.command[0]) if child.command else "",  # noqa: PTH119 — not of this machine
+                command=child.command,
+                start_s=time_s[0],
+                end_s=time_s[-1] if time_s[-1] < end - zero else None,
+                samples=child.samples,
+                peak_rss=max(rss),
+                series=Series(time_s=time_s, rss=rss),
+            )
+            processes.append(process)
+        return processes
 
 
-class _Child:
+class _Child(Merged):
     def __init__(self, command: Sequence[str]) -> None:
-        self.series = Merged(["rss"])
-        self._command = list(command)
-        self._samples = 0
-
-    def take(self, time_s: float, rss: float) -> None:
-        self._samples += 1
-        self.series.new[TIME].append(time_s)
-        self.series.new["rss"].append(rss)
-
-    def process(self, number: int, pid: int | None, end_s: float, unit: int, zero: float) -> Process:
-        columns = self.series.columns()
-        time_s = [time - zero for time in columns[TIME]]
-        rss = [round(value * unit) for value in columns["rss"]]
-        return Process(
-            id=number,
-            pid=pid,
-            name=os.path.basename(self._command[0]) if self._command else "",  # noqa: PTH119 — not a path of this machine
-            command=self._command,
-            start_s=time_s[0],
-            end_s=time_s[-1] if time_s[-1] < end_s else None,
-            samples=self._samples,
-            peak_rss=max(rss),
-            series=Series(time_s=time_s, rss=rss),
-        )
+        super().__init__(["rss"])
+        self.command = list(command)
+        self.samples = 0
 
 
 def words(command: str) -> list[str]:
@@ -231,7 +228,12 @@ def session_of(  # noqa: PLR0913 — everything that differs between logs
     if not len(table):
         why = source.problems.first_unreadable or "it holds no sample"
         raise SessionFileError(f"{source.path}: nothing could be read as a log of {recorder}: {why}")
-    columns = {name: _converted(name, column, unit, zero) for name, column in table.columns().items()}
+    columns = dict(table.columns())
+    for name, column in columns.items():
+        if name == TIME and zero:
+            columns[name] = array("d", [time - zero for time in column])
+        elif is_memory(name) and unit != 1:
+            columns[name] = array("d", [(value * unit + 0.5) // 1 for value in column])
     samples = Samples(columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
     time_s = samples.time_s
     is_merged = len(time_s) < table.taken
@@ -243,9 +245,13 @@ def session_of(  # noqa: PLR0913 — everything that differs between logs
         merged_s=usual_distance(time_s) if is_merged else None,
     )
     given: dict[str, Any] = {"duration_s": time_s[-1], "host": Host(), "finished": None}
+    start = Start()
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # else it is no time
+        if began is not None:
+            start = Start(utc=dt.datetime.fromtimestamp(began, dt.timezone.utc).isoformat(timespec="microseconds"))
     return Session(
         name=source.path.name,
-        start=Start(utc=_utc(began)),
+        start=start,
         sampler=facts,
         samples=samples,
         totals=last_counters(samples),
@@ -253,24 +259,6 @@ def session_of(  # noqa: PLR0913 — everything that differs between logs
         warnings=[*source.problems.warnings(), *([merge_warning(table.taken, len(time_s))] if is_merged else [])],
         **(given | known),
     )
-
-
-def _converted(name: str, column: array[float], unit: int, zero: float) -> array[float]:
-    if name == TIME:
-        return array("d", [time - zero for time in column]) if zero else column
-    if is_memory(name) and unit != 1:
-        return array("d", [(value * unit + 0.5) // 1 for value in column])
-    return column
-
-
-def _utc(seconds: float | None) -> str | None:
-    """Return a Unix time in a session's format; None for an invalid one."""
-    if seconds is None:
-        return None
-    try:
-        return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).isoformat(timespec="microseconds")
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 _AHEAD = 20
@@ -349,10 +337,8 @@ class RowLog(ABC):
             else:
                 self._pass_on(columns)
         if self._runs > 1:
-            self._source.problems.warn(
-                f"the file holds {self._runs:,} recordings, one after another; "
-                f"this is the last, from line {self._run_began:,} on"
-            )
+            this = f"this is the last, from line {self._run_began:,} on"
+            self._source.problems.warn(f"the file holds {self._runs:,} recordings, one after another; {this}")
         known = self.known()
         return session_of(self._source, self.recorder, self.table, unit=self.unit, began=self.began, **known)
 
@@ -391,23 +377,23 @@ class RowLog(ABC):
     def _read_one_by_one(self, lines: Lines) -> None:
         problems = self._source.problems
         rows: list[list[float]] = []
-        for place, line in lines.numbered():
+        for number, line in lines.numbered():
             try:
                 row = self._row(line)
             except ValueError as why:
                 self._pass_on_rows(rows)
-                if not ((lines.whole or self.ends_open) and self.take_line(place, line)):
-                    problems.unreadable(place, line, why, is_whole=lines.whole)
+                if not ((lines.whole or self.ends_open) and self.take_line(number, line)):
+                    problems.unreadable(number, line, why, is_whole=lines.whole)
                 continue
             if self.over:
-                self.begin_again(place)
+                self.begin_again(number)
             time_at = self._columns.index(TIME)
             time = row[time_at]
             before = rows[-1][time_at] if rows else self._last_s
             if not lines.whole:
-                problems.unreadable(place, line, "", is_whole=False)
+                problems.unreadable(number, line, "", is_whole=False)
             elif time < before:
-                problems.went_back(place, before - (self.begin_s or 0.0), time - (self.begin_s or 0.0))
+                problems.went_back(number, before - (self.begin_s or 0.0), time - (self.begin_s or 0.0))
                 if len(rows) > 1 and before - time > _AHEAD * (time - rows[-2][time_at]) >= 0:
                     rows[-1] = row  # else a single time far ahead would lose all rows after it
             else:
@@ -459,7 +445,7 @@ def _split(text: bytes, width: int, separator: bytes | None) -> list[list[float]
     numbers = _NUMBERS.decode(b"[%b]" % b",".join(words))
     if len(numbers) != rows * width:
         raise ValueError
-    return [numbers[place::width] for place in range(width)]
+    return [numbers[column::width] for column in range(width)]
 
 
 class MonotonicTotal:

@@ -25,9 +25,9 @@ as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control gr
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 
-def choices(*argv: str) -> folder.Choices:
+def choices(*argv: str) -> folder.FitOptions:
     """Return what a user asks for who gives no options."""
-    return folder.Choices(
+    return folder.FitOptions(
         argv or ("work",),
         Plan(["rss"]),
         MemoryUnit.MiB,

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from nncftools.cli.sweep import checks, cluster
-from nncftools.cli.sweep.checks import Asked
 from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.results import stamp
+from nncftools.cli.sweep.runs import SweepOptions
 from nncftools.cli.viz_compression import Also
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
@@ -55,7 +55,7 @@ def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def asked(folder: pathlib.Path, **options: Any) -> Asked:  # noqa: ANN401 — any option
+def asked(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
     """Return what a user asks for; ``inputs`` completes the usual ones."""
     usual: dict[str, pathlib.Path | None] = dict.fromkeys(("lambada", "prompts", "kind"))
     usual |= {"text": folder / "text.txt", "calibration": folder / "calibration.txt"} | options.pop("inputs", {})
@@ -73,7 +73,7 @@ def asked(folder: pathlib.Path, **options: Any) -> Asked:  # noqa: ANN401 — an
         "force": False,
         "is_dry": True,
     }
-    return Asked(**{**found, **options})
+    return SweepOptions(**{**found, **options})
 
 
 def words(folder: pathlib.Path, *more: object) -> list[str]:

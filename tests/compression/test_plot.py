@@ -14,8 +14,7 @@ from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
 from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
 from nncftools.compression.labels import Labels
-from nncftools.compression.panel import DOMINATED, MAX_NAMED
-from nncftools.compression.picture import Drawing, draw, rendered
+from nncftools.compression.picture import DOMINATED, MAX_NAMED, Drawing, draw, rendered
 from nncftools.compression.reading import LATENCY, PEAK, TIME
 from nncftools.compression.results import Comparison, bounds_of
 from tests.compression.made_up import (

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from nncftools.cli.fit import groups
-from nncftools.cli.fit.groups import LimitedGroup, Place, parent_group
+from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, parent_group
 from nncftools.errors import NncfToolsError
 from tests.made_up import MIB
 from tests.memory_group import IS_POSSIBLE
@@ -29,7 +29,7 @@ class TestMadeUp:
     @pytest.mark.parametrize("files", [["memory.max", "memory.swap.max"], ["memory.max"]])
     def test_limit_of_v2(self, tmp_path: pathlib.Path, files: list[str]) -> None:
         """Memory is limited, and swap where the kernel counts it."""
-        group = LimitedGroup(Place(str(tmp_path), is_v2=True), 3)
+        group = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 3)
         group.folder.mkdir()
         for name in files:
             (group.folder / name).write_text("max\n")
@@ -40,7 +40,7 @@ class TestMadeUp:
 
     def test_counts_of_v2(self, tmp_path: pathlib.Path) -> None:
         """Killed processes and refaults are read from the group's files."""
-        group = LimitedGroup(Place(str(tmp_path), is_v2=True), 3)
+        group = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 3)
         group.folder.mkdir()
         (group.folder / "memory.events").write_text("low 0\noom 4\noom_kill 2\n")
         (group.folder / "memory.stat").write_text("workingset_refault_anon 1\nworkingset_refault_file 2\n")

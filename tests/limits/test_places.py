@@ -12,7 +12,7 @@ import pytest
 
 from nncftools.backports import running
 from nncftools.cli.fit import groups
-from nncftools.cli.fit.groups import LimitedGroup, Place
+from nncftools.cli.fit.groups import LimitedGroup, ParentGroup
 from tests.memory_group import IS_POSSIBLE
 from tests.sampler.grouped import V2, Machine
 
@@ -57,7 +57,7 @@ class TestVersion2:
         limits_refused_in(monkeypatch, tmp_path / "cg")
         job = tmp_path / "cg/job"
 
-        assert groups.parent_group() == Place(str(job), is_v2=True)
+        assert groups.parent_group() == ParentGroup(str(job), is_v2=True)
         assert (job / "nncf-tools/cgroup.procs").read_text() == str(os.getpid())
         assert (job / "cgroup.subtree_control").read_text() == "+memory"
 
@@ -67,7 +67,7 @@ class TestVersion2:
         machine.charge("cg/job/nncf-tools", V2, 0)
         (machine.proc / str(os.getpid()) / "cgroup").write_text("0::/job/nncf-tools\n")
 
-        assert groups.parent_group() == Place(str(tmp_path / "cg/job"), is_v2=True)
+        assert groups.parent_group() == ParentGroup(str(tmp_path / "cg/job"), is_v2=True)
 
     @pytest.mark.usefixtures("machine")
     def test_not_ours(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +136,13 @@ class TestScope:
 class TestLeftovers:
     def test_removed(self, tmp_path: pathlib.Path) -> None:
         """Groups whose owner is gone are removed; those of a search that runs, and others, stay."""
-        own = LimitedGroup(Place(str(tmp_path), is_v2=True), 1).folder
+        own = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 1).folder
         gone = tmp_path / f"nncf-tools-fit-{os.getpid()}-1-2"
         others = [tmp_path / "nncf-tools-fit-else", tmp_path / "job"]
         for folder in (own, gone, *others):
             folder.mkdir()
 
-        assert groups.remove_leftovers(Place(str(tmp_path), is_v2=True)) == [str(gone)]
+        assert groups.remove_leftovers(ParentGroup(str(tmp_path), is_v2=True)) == [str(gone)]
         assert {*tmp_path.iterdir()} == {own, *others}
 
     def test_scopes(self, tmp_path: pathlib.Path) -> None:
@@ -152,7 +152,7 @@ class TestLeftovers:
         for folder in (own / "nncf-tools", gone / "nncf-tools", gone / f"nncf-tools-fit-{os.getpid()}-1-3"):
             folder.mkdir(parents=True)
 
-        assert groups.remove_leftovers(Place(str(own), is_v2=True)) == [str(gone)]
+        assert groups.remove_leftovers(ParentGroup(str(own), is_v2=True)) == [str(gone)]
         assert [*tmp_path.iterdir()] == [own]
 
     @as_root

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from nncftools.cli import options, planning
 from nncftools.cli.parameters import RUN, SHOW, WRITE, File, Texts, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
-
-if TYPE_CHECKING:
-    pass
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
@@ -69,7 +66,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
     from nncftools.cli.fit import groups
     from nncftools.cli.fit import runs as fit_runs
 
-    choices = fit_folder.Choices(
+    choices = fit_folder.FitOptions(
         argv=argv,
         plan=plan,
         unit=unit,

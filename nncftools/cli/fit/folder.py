@@ -25,7 +25,7 @@ STATE = "fit.json"
 
 
 @dataclass(frozen=True)
-class Choices:
+class FitOptions:
     """What the user asks for."""
 
     argv: Sequence[str]
@@ -42,10 +42,10 @@ class Choices:
     as_json: bool
 
 
-def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
+def folder(options: FitOptions, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
     """Return the folder of the results. Raises UsageError."""
     if output is None:
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(choices.argv[0]).name}")
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(options.argv[0]).name}")
         assert made.folder is not None
         return made.folder
     if os.path.lexists(output / STATE) and not (resume or force):
@@ -58,15 +58,15 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
 
 
 @contextlib.contextmanager
-def alone_in(place: pathlib.Path) -> Iterator[None]:
+def alone_in(output: pathlib.Path) -> Iterator[None]:
     """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(held(place))
+            stack.enter_context(held(output))
         except BlockingIOError as error:
-            raise UsageError(f"option --output: another search writes to {str(place)!r}; wait for its end") from error
+            raise UsageError(f"option --output: another search writes to {str(output)!r}; wait for its end") from error
         except OSError as error:
-            raise destination.cannot_write("--output", place, error) from error
+            raise destination.cannot_write("--output", output, error) from error
         yield
 
 
@@ -82,23 +82,23 @@ def remove_earlier(output: pathlib.Path) -> None:
             raise destination.cannot_write("--output", path, error) from error
 
 
-def new(choices: Choices) -> Fit:
+def new(options: FitOptions) -> Fit:
     """Return a search without runs."""
-    words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
-    redaction = Redaction(choices.plan.redact)
+    words = [os.fsencode(word).decode(errors="backslashreplace") for word in options.argv]
+    redaction = Redaction(options.plan.redact)
     return Fit(
         command=redaction.words(words),
-        tolerance=choices.tolerance,
-        slower=choices.slower,
-        swap=choices.swap,
-        give_up=choices.give_up,
-        success=None if choices.success is None else redaction.text(choices.success),
+        tolerance=options.tolerance,
+        slower=options.slower,
+        swap=options.swap,
+        give_up=options.give_up,
+        success=None if options.success is None else redaction.text(options.success),
     )
 
 
-def begun(choices: Choices, place: pathlib.Path) -> Fit:
+def begun(options: FitOptions, output: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
-    file, wanted = place / STATE, new(choices)
+    file, wanted = output / STATE, new(options)
     if not os.path.lexists(file):
         return wanted
     try:
@@ -122,9 +122,9 @@ def begun(choices: Choices, place: pathlib.Path) -> Fit:
     return fit
 
 
-def write(fit: Fit, place: pathlib.Path) -> None:
+def write(fit: Fit, output: pathlib.Path) -> None:
     """Write what is known so far. Raises NncfToolsError."""
-    file = place / STATE
+    file = output / STATE
     try:
         with replacing(file) as beside:
             beside.write_bytes(as_json(fit))
@@ -132,13 +132,13 @@ def write(fit: Fit, place: pathlib.Path) -> None:
         raise destination.cannot_write("--output", file, error) from error
 
 
-def write_beside(fit: Fit, unit: MemoryUnit, place: pathlib.Path) -> NncfToolsError | None:
+def write_beside(fit: Fit, unit: MemoryUnit, output: pathlib.Path) -> NncfToolsError | None:
     """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
     try:
-        outputs.write(fit, unit, place)
+        outputs.write(fit, unit, output)
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = f"option --output: {STATE} in {str(place)!r} is complete, but what belongs beside it is not: {reason}"
+        text = f"option --output: {STATE} in {str(output)!r} is complete, but what belongs beside it is not: {reason}"
         return NncfToolsError(" ".join(text.split()))
     return None
 

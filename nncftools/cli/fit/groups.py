@@ -1,12 +1,10 @@
-"""Control groups of our own with a memory limit, for the runs of a search (cgroups(7)).
-
-Where control groups of our own can be made, and what searches that were killed left there.
+"""Control groups of our own with a memory limit, for the runs of a search (cgroups(7)), and where they can be made.
 
 v1: inside of our own group, so that a container's limit still holds. v2: a group with processes cannot have groups with
 controllers inside (cgroup-v2.rst, No Internal Process Constraint), so they are made at the top. Where that is not
 allowed, but our own group was delegated to this user, they are made there; this process moves to a group beside them.
 
-Drops files from the page cache: pages that are cached outside of a control group cost nothing inside of it.
+Files are dropped from the page cache before a run: what is cached outside of a control group costs nothing inside.
 """
 
 from __future__ import annotations
@@ -20,12 +18,15 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
+from nncftools.sampler.client import Starter, held_back
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
 
 PROC = "/proc"
 PREFIX = "nncf-tools-fit-"
+_LIMITS_V1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+_LIMITS_V2 = "memory.max", "memory.swap.max"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
-class Place(NamedTuple):
+class ParentGroup(NamedTuple):
     """A group in which groups of our own can be made."""
 
     folder: str
@@ -49,7 +52,7 @@ class Place(NamedTuple):
 class LimitedGroup:
     """A group that exists within a ``with`` block; at its end all of its processes are killed."""
 
-    def __init__(self, parent: Place, number: int) -> None:
+    def __init__(self, parent: ParentGroup, number: int) -> None:
         self.folder = pathlib.Path(parent.folder) / f"{own_name()}-{number}"
         self._is_v2 = parent.is_v2
         self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
@@ -63,14 +66,10 @@ class LimitedGroup:
 
     def limit(self, size: int, swap: int) -> None:
         """Limit memory, and swap beside it, in bytes. Raises OSError."""
-        if self._is_v2:
-            write(self.folder / "memory.max", size)
-            if (self.folder / "memory.swap.max").exists():
-                write(self.folder / "memory.swap.max", swap)
-            return
-        write(self.folder / "memory.limit_in_bytes", size)
-        if (self.folder / "memory.memsw.limit_in_bytes").exists():
-            write(self.folder / "memory.memsw.limit_in_bytes", size + swap)
+        of_memory, of_swap = _LIMITS_V2 if self._is_v2 else _LIMITS_V1
+        _write(self.folder / of_memory, size)
+        if (self.folder / of_swap).exists():
+            _write(self.folder / of_swap, swap if self._is_v2 else size + swap)
 
     @property
     def entry(self) -> list[str]:
@@ -79,7 +78,7 @@ class LimitedGroup:
 
     def pids(self) -> list[int]:
         """Return its processes."""
-        return pids_of(self.folder)
+        return _pids_of(self.folder)
 
     def end(self, number: int) -> None:
         """Send a signal to all of its processes."""
@@ -105,6 +104,28 @@ class LimitedGroup:
         return None
 
 
+class Watcher(ABC):
+    """A thread beside a run, from the beginning to the end of a ``with`` block."""
+
+    def __init__(self, starter: Starter) -> None:
+        self.starter = starter
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _watch(self) -> None:
+        """Watch until the run is over."""
+
+
 def remove(folder: pathlib.Path) -> None:
     """Kill all processes of a group, give its page cache back and remove it; do nothing if it is gone.
 
@@ -115,8 +136,11 @@ def remove(folder: pathlib.Path) -> None:
         for inner in (path for path in folder.glob("*") if path.is_dir()):
             remove(inner)
         _signal(folder, signal.SIGKILL)
-        if not pids_of(folder):
-            _give_back(folder)
+        if not _pids_of(folder):
+            with contextlib.suppress(OSError):
+                _write(folder / "memory.force_empty", 0)
+            with contextlib.suppress(OSError, ValueError):  # a v2 group drops as much as it is told to
+                _write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
         try:
             folder.rmdir()
         except FileNotFoundError:
@@ -128,15 +152,7 @@ def remove(folder: pathlib.Path) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _give_back(folder: pathlib.Path) -> None:
-    """Drop a group's page cache; a v2 group drops as much as it is told to."""
-    with contextlib.suppress(OSError):
-        write(folder / "memory.force_empty", 0)
-    with contextlib.suppress(OSError, ValueError):
-        write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
-
-
-def pids_of(folder: pathlib.Path) -> list[int]:
+def _pids_of(folder: pathlib.Path) -> list[int]:
     """Return the processes of a group; none when it is gone."""
     with contextlib.suppress(OSError):
         return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
@@ -145,23 +161,23 @@ def pids_of(folder: pathlib.Path) -> list[int]:
 
 def own_name() -> str:
     """Return how the names of this process's groups begin: with its PID and when it began."""
-    return f"{PREFIX}{os.getpid()}-{started(os.getpid())}"
+    return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}"
 
 
 def _signal(folder: pathlib.Path, number: int) -> None:
-    for pid in pids_of(folder):
+    for pid in _pids_of(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def started(pid: int) -> str:
+def _started(pid: int) -> str:
     """Return when a process began, in clock ticks; empty when there is none."""
     with contextlib.suppress(OSError, IndexError):
         return pathlib.Path(PROC, str(pid), "stat").read_text().rpartition(")")[2].split()[19]
     return ""
 
 
-def write(file: pathlib.Path, value: int | str) -> None:
+def _write(file: pathlib.Path, value: int | str) -> None:
     """Write to a group's file. Raises OSError, which closing a Python file would swallow."""
     descriptor = os.open(file, os.O_WRONLY)
     try:
@@ -172,14 +188,14 @@ def write(file: pathlib.Path, value: int | str) -> None:
 
 def files_of(pids: Iterable[int]) -> set[str]:
     """Return the files that processes have mapped; bytes that are no UTF-8 are ``\\xff``, as in sessions."""
-    found: set[str] = set()
+    files: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             for line in pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace").split("\n"):
                 path = line[line.find("/") :] if "/" in line else ""
                 if path and not path.startswith(("/dev/", "/memfd:", "/SYSV")) and not path.endswith(" (deleted)"):
-                    found.add(path)
-    return found
+                    files.add(path)
+    return files
 
 
 _BESIDE = "nncf-tools"
@@ -189,35 +205,34 @@ _SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=ye
 _LONGEST_S = 10
 
 
-def parent_group() -> Place:
+def parent_group() -> ParentGroup:
     """Return the group in which groups can be made. Raises OSError, with a reason, where that is not allowed."""
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
         raise OSError("no memory controller accounts this process's control group")
     if not own.is_v2:
-        return _tried(Place(own.folder, is_v2=False))
+        return _tried(ParentGroup(own.folder, is_v2=False))
     try:
-        return _tried(Place(own.top, is_v2=True))
+        return _tried(ParentGroup(own.top, is_v2=True))
     except OSError:
         return _tried(_delegated(pathlib.Path(own.folder)))
 
 
-def _tried(parent: Place) -> Place:
-    trial = LimitedGroup(parent, 0)
-    with trial:
+def _tried(parent: ParentGroup) -> ParentGroup:
+    with LimitedGroup(parent, 0) as trial:
         trial.limit(1 << 30, 0)
     return parent
 
 
-def _delegated(own: pathlib.Path) -> Place:
+def _delegated(own: pathlib.Path) -> ParentGroup:
     """Make room in our own group for groups with limits. Raises OSError where it is not ours."""
     folder = own.parent if own.name == _BESIDE else own
     beside = folder / _BESIDE
     beside.mkdir(exist_ok=True)
-    for pid in pids_of(folder):
-        write(beside / "cgroup.procs", pid)
-    write(folder / "cgroup.subtree_control", "+memory")
-    return Place(str(folder), is_v2=True)
+    for pid in _pids_of(folder):
+        _write(beside / "cgroup.procs", pid)
+    _write(folder / "cgroup.subtree_control", "+memory")
+    return ParentGroup(str(folder), is_v2=True)
 
 
 def start_in_scope() -> None:
@@ -237,16 +252,17 @@ def start_in_scope() -> None:
         os.execvp(_SCOPE[0], [*_SCOPE, f"--unit={unit}", "--", *again])  # noqa: S606 — no shell is wanted
 
 
-def remove_leftovers(parent: Place) -> list[str]:
+def remove_leftovers(parent: ParentGroup) -> list[str]:
     """Remove the groups of searches that were killed, with all that runs in them; return their folders."""
-    place = pathlib.Path(parent.folder)
-    found = []
-    for folder in (*place.glob(f"{PREFIX}*"), *_scopes_beside(place)):
+    top = pathlib.Path(parent.folder)
+    scopes = top.parent.glob(f"{PREFIX}*.scope") if top.name.startswith(PREFIX) else ()
+    removed = []
+    for folder in (*top.glob(f"{PREFIX}*"), *scopes):
         owner = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)-\d+(\.scope)?", folder.name)
-        if owner is not None and started(int(owner[1])) != owner[2]:
+        if owner is not None and _started(int(owner[1])) != owner[2]:
             remove(folder)
-            found.append(str(folder))
-    return found
+            removed.append(str(folder))
+    return removed
 
 
 def has_swap() -> bool:
@@ -257,10 +273,6 @@ def has_swap() -> bool:
         return True
 
 
-def _scopes_beside(place: pathlib.Path) -> Iterable[pathlib.Path]:
-    return place.parent.glob(f"{PREFIX}*.scope") if place.name.startswith(PREFIX) else ()
-
-
 def drop(paths: Iterable[str]) -> int:
     """Drop files as far as that is possible; return how many of their bytes are still cached.
 
@@ -269,19 +281,15 @@ def drop(paths: Iterable[str]) -> int:
     left = 0
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
-            left += _drop(path)
+            descriptor = os.open(_name(path), os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                left += cached(descriptor)
+            finally:
+                os.close(descriptor)
     return left
-
-
-def _drop(path: str) -> int:
-    descriptor = os.open(_name(path), os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return cached(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _name(path: str) -> bytes:
@@ -289,7 +297,7 @@ def _name(path: str) -> bytes:
     name = os.fsencode(path)
     if b"\\" not in name or os.path.lexists(name):
         return name
-    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), name)
+    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda match: bytes.fromhex(match[1].decode()), name)
     return name.replace(b"\\012", b"\n")
 
 
@@ -303,9 +311,8 @@ def cached(descriptor: int) -> int:
         pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         address = (ctypes.c_char * size).from_buffer(mapping)
         try:
-            failed = ctypes.CDLL(None, use_errno=True).mincore(
-                ctypes.c_void_p(ctypes.addressof(address)), ctypes.c_size_t(size), pages
-            )
+            begin = ctypes.c_void_p(ctypes.addressof(address))
+            failed = ctypes.CDLL(None, use_errno=True).mincore(begin, ctypes.c_size_t(size), pages)
         finally:
             del address
         if failed:

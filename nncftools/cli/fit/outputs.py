@@ -1,9 +1,4 @@
-"""The result of a search for a terminal, and its files.
-
-The runs of a search as a table.
-
-Words for the runs of a search, and for its result.
-"""
+"""The result of a search in words and as a table, for a terminal and for the files beside ``fit.json``."""
 
 from __future__ import annotations
 
@@ -24,34 +19,22 @@ from nncftools.units import MemoryUnit, printable, seconds_text
 
 def runs(fit: Fit, unit: MemoryUnit) -> Table:
     """Return a row for each run, the largest limit first; the limits that were found are strong."""
-    columns = [
-        Column(f"Limit, {unit}"),
-        Column("Ended", is_text=True),
-        Column("Time"),
-        Column("× free time"),
-        Column("Refaults"),
-        Column("Stall"),
-    ]
-    rows = [] if fit.free is None else [Row(cells=[Cell("none"), Cell(WORKED), figure_cell(fit.free.duration_s, "s")])]
-    rows = [Row(cells=[*row.cells, Cell("1.0"), figure_cell(None, "B"), figure_cell(None, "s")]) for row in rows]
-    rows += [_row(trial, fit, unit) for trial in sorted(fit.trials, key=lambda trial: -trial.limit)]
-    return Table(columns=columns, rows=rows)
+    texts = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
+    columns = [*texts, *map(Column, ("Time", "× free time", "Refaults", "Stall"))]
+    rows = []
+    if fit.free is not None:
+        time = figure_cell(fit.free.duration_s, "s")
+        rows.append([Cell("none"), Cell(WORKED), time, Cell("1.0"), figure_cell(None, "B"), figure_cell(None, "s")])
+    for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
+        is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
+        limit = size_cell(trial.limit, unit, is_strong=is_result)
+        ended = Cell(f"{trial.ended}{', warm cache' if trial.is_warm else ''}")
+        time, slower = figure_cell(trial.duration_s, "s"), Cell(f"{trial.slower:.1f}")
+        rows.append([limit, ended, time, slower, figure_cell(trial.refaults, "B"), figure_cell(trial.stall_s, "s")])
+    return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
 
 
-def _row(trial: Trial, fit: Fit, unit: MemoryUnit) -> Row:
-    is_found = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
-    return Row(
-        cells=[
-            size_cell(trial.limit, unit, is_strong=is_found),
-            Cell(f"{trial.ended}{', warm cache' if trial.is_warm else ''}"),
-            figure_cell(trial.duration_s, "s"),
-            Cell(f"{trial.slower:.1f}"),
-            figure_cell(trial.refaults, "B"),
-            figure_cell(trial.stall_s, "s"),
-        ]
-    )
-
-
+FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
 _MIB = 1 << 20
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -93,10 +76,10 @@ def _found(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
         yield f"works from {_size(works.limit, unit)}, at full speed"
     else:
         yield f"works from {_size(works.limit, unit)} ({_pace(works)})"
-    if fit.fast_from is None and works is not None:
-        yield f"full speed was not reached with any limit that was tried, up to {most}"
-    elif works is not None and fit.fast_from is not None and fit.fast_from != works.limit:
-        yield f"full speed from {_size(fit.fast_from, unit)}"
+        if fit.fast_from is None:
+            yield f"full speed was not reached with any limit that was tried, up to {most}"
+        else:
+            yield f"full speed from {_size(fit.fast_from, unit)}"
 
 
 def notes(fit: Fit) -> Iterator[str]:
@@ -140,18 +123,11 @@ def _size(size: float, unit: MemoryUnit) -> str:
     return f"{unit.brief(size)} {unit}"
 
 
-FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
-
-
 def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
     sentence = result_sentence(fit, unit)
-    return Group(
-        Fitting(runs(fit, unit)),
-        Text(),
-        Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold"),
-        *warnings(notes(fit)),
-    )
+    result = Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold")
+    return Group(Fitting(runs(fit, unit)), Text(), result, *warnings(notes(fit)))
 
 
 def commands(fit: Fit) -> str:
@@ -161,12 +137,9 @@ def commands(fit: Fit) -> str:
 
 def markdown(fit: Fit, unit: MemoryUnit) -> str:
     """Return the result as GitHub's Markdown."""
-    sentence = result_sentence(fit, unit)
-    blocks = [
-        [f"**{render_markdown.text(sentence[:1].upper() + sentence[1:])}.**"],
-        *render_markdown.painted(runs(fit, unit)),
-    ]
-    to_copy = limit_commands(fit)
+    sentence, to_copy = result_sentence(fit, unit), limit_commands(fit)
+    result = f"**{render_markdown.text(sentence[:1].upper() + sentence[1:])}.**"
+    blocks = [[result], *render_markdown.painted(runs(fit, unit))]
     if to_copy:
         blocks.append(["```sh", *to_copy, "```"])
     blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in notes(fit)])

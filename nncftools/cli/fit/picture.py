@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -29,26 +29,27 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     canvas, axes = drawing.figure()
     title = shortened(printable(shlex.join(fit.command)), _TITLE)
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
-    _draw_runs(axes, fit, unit)
-    _draw_free(axes, fit.free, unit)
-    _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
-    _name_limits(axes, fit, unit)
-    axes.set_ylim(0, max(fit.free.duration_s, *(trial.duration_s for trial in fit.trials)) * 1.18)
-    axes.set_ylabel("Time (s)")
-    axes.set_xlabel(f"Memory limit ({unit})")
-    drawing.legend_below(canvas, 5)
-    drawing.save(canvas, path)
-
-
-def _draw_runs(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
     worked = sorted((unit.of(trial.limit), trial.duration_s) for trial in fit.trials if trial.worked)
     failed = [(unit.of(trial.limit), trial.duration_s) for trial in fit.trials if not trial.worked]
     if worked:
         axes.plot(*zip(*worked, strict=True), marker="o", color=_WORKED, linewidth=1.2, label="worked")
     if failed:
-        axes.plot(
-            *zip(*failed, strict=True), "x", color=_FAILED, markersize=8, markeredgewidth=2, label="failed or given up"
-        )
+        cross: dict[str, Any] = {"markersize": 8, "markeredgewidth": 2, "label": "failed or given up"}
+        axes.plot(*zip(*failed, strict=True), "x", color=_FAILED, **cross)
+    _draw_free(axes, fit.free, unit)
+    _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
+    for trial in fit.trials:
+        limits = {"works": fit.works_from, "full speed": fit.fast_from}
+        names = [name for name, limit in limits.items() if limit == trial.limit and trial.worked]
+        if names:
+            text = f"{', '.join(names)} from {unit.brief(trial.limit)} {unit}"
+            at = unit.of(trial.limit), trial.duration_s
+            drawing.annotate(axes, text, at, (6, 10), fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 1})
+    axes.set_ylim(0, max(fit.free.duration_s, *(trial.duration_s for trial in fit.trials)) * 1.18)
+    axes.set_ylabel("Time (s)")
+    axes.set_xlabel(f"Memory limit ({unit})")
+    drawing.legend_below(canvas, 5)
+    drawing.save(canvas, path)
 
 
 def _draw_free(axes: Axes, free: Free, unit: MemoryUnit) -> None:
@@ -57,16 +58,6 @@ def _draw_free(axes: Axes, free: Free, unit: MemoryUnit) -> None:
     for size, style, name in ((free.floor, ":", "floor"), (free.peak_rss, "--", "free peak")):
         label = f"{name}, {unit.brief(size)} {unit}"
         axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
-
-
-def _name_limits(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
-    for trial in fit.trials:
-        names = {"works": fit.works_from, "full speed": fit.fast_from}
-        found = [name for name, limit in names.items() if limit == trial.limit and trial.worked]
-        if found:
-            text = f"{', '.join(found)} from {unit.brief(trial.limit)} {unit}"
-            at = unit.of(trial.limit), trial.duration_s
-            drawing.annotate(axes, text, at, (6, 10), fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 1})
 
 
 def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:

@@ -1,6 +1,6 @@
-"""One run of the command of ``fit``: recorded, in a group if it has one, and ended when it takes too long.
+"""The search of ``fit``: one run without a limit, then runs under limits in control groups of our own.
 
-The search of ``fit``: one run without a limit, then runs under limits in control groups of our own.
+Each run is recorded with the same input, and ended when it takes too long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shlex
 import signal
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +23,14 @@ import msgspec.structs
 from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
 from nncftools.cli.fit import folder, groups, outputs
-from nncftools.cli.fit.folder import Choices
-from nncftools.cli.fit.groups import LimitedGroup, Place
+from nncftools.cli.fit.folder import FitOptions
+from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
-from nncftools.sampler.client import Starter, held_back
+from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
@@ -41,6 +40,13 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _GRACE_S = 2.0
+_SHORTEST_S = 2.0
+"""No run is given up earlier."""
+_MANY_FILES = 32 << 20
+"""Reading fewer bytes takes no time that matters."""
+_MUCH = 0.02
+"""Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
+_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
 
 
 @dataclass(frozen=True)
@@ -51,108 +57,21 @@ class Done:
     session: Session | None
     watch: Watch
     ended: str
-    seconds: float
     cached: int
     """Bytes of its files that were in the page cache before."""
 
 
-class Recorder:
-    """Records runs of the command, each with the same input."""
-
-    def __init__(self, choices: Choices, place: pathlib.Path, starter: Starter) -> None:
-        self._choices = choices
-        self._place = place
-        self._starter = starter
-        self._input = RepeatedInput()
-
-    def is_interrupted(self) -> bool:
-        """Return whether we were asked to end."""
-        return self._starter.received is not None
-
-    def record(
-        self, number: int, group: LimitedGroup | None, most_s: float | None, files: Sequence[str] = ()
-    ) -> Done | None:
-        """Drop files from the page cache, and run the command once; return None if we were interrupted.
-
-        Raises NncfToolsError.
-        """
-        log = self._place / f"run-{number}.log"
-        with destination.opened("--output", log) as output:
-            failed = self._choices.before is not None and self._shell(self._choices.before, output)
-            if self.is_interrupted():
-                return None
-            if failed:
-                raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
-            return self._record(f"run-{number}", group, most_s, files, output)
-
-    def _record(
-        self, name: str, group: LimitedGroup | None, most_s: float | None, files: Sequence[str], output: int
-    ) -> Done | None:
-        file = self._place / f"{name}.json"
-        place = destination.at_file(file, force=True)
-        plan = copy.deepcopy(self._choices.plan)
-        planning.watch_disks(plan, self._choices.argv, self._place)
-        entry = () if group is None else group.entry
-        run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
-        view = View(metrics=["rss"], unit=self._choices.unit)
-        self._input.rewind()
-        cached = groups.drop(files)
-        with Watch(group, most_s, self._starter) as watch:
-            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
-        if self.is_interrupted():
-            return None
-        if watch.gave_up and recorded.session is not None:
-            _say_who_ended(recorded.session, watch.seconds, file)
-        ended = self._ended(recorded.status, watch, output)
-        if self.is_interrupted():  # its --success was ended
-            return None
-        return Done(name, recorded.session, watch, ended, watch.seconds, cached)
-
-    def _ended(self, status: int, watch: Watch, output: int) -> str:
-        """Return how a run ended."""
-        given_up = f"given up after {seconds_text(watch.seconds)}"
-        if watch.lost_processes:
-            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
-        if watch.gave_up:
-            return given_up
-        if status:
-            return f"exit status {status}"
-        if self._choices.success is not None and self._shell(self._choices.success, output):
-            return "not successful"
-        return WORKED
-
-    def _shell(self, script: str, output: int) -> int:
-        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
-        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
-        with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_POLL_S)
-                if self.is_interrupted():
-                    os.killpg(process.pid, signal.SIGKILL)
-
-
-def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
-    """Add to a recording that the signal in its verdict came from us."""
-    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
-    session.warnings.insert(0, text)
-    with contextlib.suppress(OSError):
-        session.save(file)
-
-
-class Watch:
-    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
+class Watch(Watcher):
+    """Lists the files that a run maps, and ends a run that takes too long.
 
     It also ends what ignores that we were asked to end.
     """
 
     def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
+        super().__init__(starter)
         self._group = group
         self._most_s = most_s
-        self._starter = starter
         self._begun_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._ours = groups.files_of([os.getpid()])
         """They stay in the page cache: we have mapped them, too."""
         self.files: set[str] = set()
@@ -163,135 +82,102 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._begun_s = time.monotonic()
-        with held_back():
-            self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         self.lost_processes = self._group is not None and self._group.oom_kills() > 0
 
     def _watch(self) -> None:
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
-            if self._starter.received is not None:
-                self._end(group)
-            elif self._most_s is None:
-                self.files |= groups.files_of(group.pids()) - self._ours
-            elif time.monotonic() > self._begun_s + self._most_s:
+            too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
+            if self.starter.received is None and too_long:
                 self.gave_up = True
                 group.end(signal.SIGTERM)
-                self._end(group)
-
-    def _end(self, group: LimitedGroup) -> None:
-        """Kill what does not end by itself."""
-        if not self._over.wait(_GRACE_S):
-            group.end(signal.SIGKILL)
-
-
-_SHORTEST_S = 2.0
-"""No run is given up earlier."""
-_MANY_FILES = 32 << 20
-"""Reading fewer bytes takes no time that matters."""
-_MUCH = 0.02
-"""Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
-_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
+            if self.starter.received is not None or too_long:
+                if not self._over.wait(_GRACE_S):
+                    group.end(signal.SIGKILL)
+            elif self._most_s is None:
+                self.files |= groups.files_of(group.pids()) - self._ours
 
 
-def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
+def search(options: FitOptions, output: pathlib.Path, parent: ParentGroup | None, *, resume: bool) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with folder.alone_in(place):
+    with folder.alone_in(output):
         if not resume:
-            folder.remove_earlier(place)
-        return _search(choices, place, parent, resume=resume)
-
-
-def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
-    fit = folder.begun(choices, place) if resume else folder.new(choices)
-    if parent is not None:
-        for left in groups.remove_leftovers(parent):
+            folder.remove_earlier(output)
+        fit = folder.begun(options, output) if resume else folder.new(options)
+        for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
-    with Starter() as starter:
-        if not _Runs(choices, place, parent, fit, starter).go():
-            how = f"--resume --output {shlex.quote(str(place))}"
-            screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
-            return 128 + (starter.received or signal.SIGINT)
-    failure = folder.write_beside(fit, choices.unit, place)
-    if choices.as_json:
-        screen.to_stdout(folder.as_json(fit))
-    else:
-        screen.to_stdout(outputs.text(fit, choices.unit))
-        screen.to_stdout(outputs.commands(fit))
-    if failure is not None:
-        raise failure
-    screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
-    return int(not choices.free_only and fit.works_from is None)
+        with Starter() as starter:
+            if not _Runs(options, output, parent, fit, starter).go():
+                how = f"--resume --output {shlex.quote(str(output))}"
+                screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
+                return 128 + (starter.received or signal.SIGINT)
+        failure = folder.write_beside(fit, options.unit, output)
+        if options.as_json:
+            screen.to_stdout(folder.as_json(fit))
+        else:
+            screen.to_stdout(outputs.text(fit, options.unit))
+            screen.to_stdout(outputs.commands(fit))
+        if failure is not None:
+            raise failure
+        screen.to_stderr(f"\nWritten to {printable(str(output))}\n")
+        return int(not options.free_only and fit.works_from is None)
 
 
 class _Runs:
     """The runs of a search."""
 
-    def __init__(self, choices: Choices, place: pathlib.Path, parent: Place | None, fit: Fit, starter: Starter) -> None:
-        self._choices = choices
-        self._place = place
+    def __init__(
+        self, options: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
+    ) -> None:
+        self._options = options
+        self._folder = output
         self._parent = parent
         self._fit = fit
-        self._recorder = Recorder(choices, place, starter)
+        self._starter = starter
+        self._input = RepeatedInput()
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
-        fit, choices = self._fit, self._choices
+        fit, options = self._fit, self._options
         if fit.free is None:
-            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            screen.to_stderr(f"Run 1: {printable(shlex.join(fit.command))}, without a limit\n")
             if not self._run_free():
                 return False
         assert fit.free is not None
-        if choices.free_only or self._parent is None:
+        if options.free_only or self._parent is None:
             return True
         free = fit.free
-        of = Search(
-            free.floor,
-            free.comfortable,
-            free.peak_rss,
-            free.duration_s,
-            choices.tolerance,
-            choices.slower,
-            free.charged,
-        )
-        self._announce(free)
-        limit = of.next_limit(fit.trials)
-        while limit is not None and fit.runs < choices.most_runs:
+        sizes = free.floor, free.comfortable, free.peak_rss
+        plan = Search(*sizes, free.duration_s, options.tolerance, options.slower, free.charged)
+        screen.to_stderr(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}\n")
+        limit = plan.next_limit(fit.trials)
+        while limit is not None and fit.runs < options.most_runs:
             trial = self._try(limit, free)
             if trial is None:
                 return False
             fit.trials.append(trial)
-            self._keep(of)
-            limit = of.next_limit(fit.trials)
-            left = self._left(free) if limit is not None and fit.runs < choices.most_runs else "the last run"
-            self._say(f"Run {fit.runs}: {outputs.of_trial(trial, choices.unit)} ({left})")
+            self._keep(plan)
+            limit = plan.next_limit(fit.trials)
+            left = self._left(free) if limit is not None and fit.runs < options.most_runs else "the last run"
+            screen.to_stderr(f"Run {fit.runs}: {outputs.of_trial(trial, options.unit)} ({left})\n")
         fit.is_finished = limit is None
-        self._keep(of)
+        self._keep(plan)
         return True
 
-    def _keep(self, of: Search) -> None:
-        """Write all that is known after a run."""
-        works, fast = of.works_from(self._fit.trials), of.fast_from(self._fit.trials)
+    def _keep(self, plan: Search) -> None:
+        works, fast = plan.works_from(self._fit.trials), plan.fast_from(self._fit.trials)
         self._fit.works_from = None if works is None else works.limit
         self._fit.fast_from = None if fast is None else fast.limit
-        folder.write(self._fit, self._place)
-
-    def _say(self, text: str) -> None:
-        screen.to_stderr(f"{text}\n")
-
-    def _announce(self, free: Free) -> None:
-        """Say how many runs follow, and how long they may take."""
-        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+        folder.write(self._fit, self._folder)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
-        most, trials = max(0, self._choices.most_runs - self._fit.runs), self._fit.trials
+        most, trials = max(0, self._options.most_runs - self._fit.runs), self._fit.trials
         each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
         runs = min(most, max(1, _USUAL_RUNS - len(trials)))
         return f"at most {most} more, about {seconds_text(each_s * runs)}"
@@ -301,33 +187,33 @@ class _Runs:
         fit = self._fit
         is_warm = True
         while is_warm:
-            found = self._free([] if fit.free is None else fit.free.files)
-            if found is None:
-                return False
-            free, is_warm = found
             known = [] if fit.free is None else fit.free.files
+            figures = self._free(known)
+            if figures is None:
+                return False
+            free, is_warm = figures
             fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
-            self._say(f"Run {fit.runs}: {outputs.of_free(free, self._choices.unit)}{again}")
-        folder.write(fit, self._place)
+            screen.to_stderr(f"Run {fit.runs}: {outputs.of_free(free, self._options.unit)}{again}\n")
+        folder.write(fit, self._folder)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
         charged = None
         if self._parent is None:
-            done = self._recorder.record(self._fit.runs + 1, None, None, files)
+            done = self._recorded(None, None, files)
         else:
-            with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
-                done = self._recorder.record(self._fit.runs + 1, group, None, files)
+            with LimitedGroup(self._parent, self._fit.runs + 1) as group:
+                done = self._recorded(group, None, files)
                 charged = group.most_charged()
         if done is None:
             return None
         session = done.session
         needed = None if session is None else needs(session)
         if session is None or done.ended != WORKED:
-            log = self._place / f"{done.name}.log"
+            log = self._folder / f"{done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
         if needed is None and session.finished:
             took = seconds_text(session.duration_s)
@@ -335,7 +221,6 @@ class _Runs:
         if needed is None or not session.finished:
             raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
         peak = session.peaks.get("rss")
-        read = {file.path for file in session.files_read}
         of_files = needed.comfortable - needed.floor
         stored = session.totals.get("read_bytes")
         is_worth_it = self._parent is not None and of_files > max(_MANY_FILES, needed.comfortable * _MUCH)
@@ -347,26 +232,24 @@ class _Runs:
             peak_rss=0 if peak is None else peak.low or 0,
             session=f"{done.name}.json",
             charged=charged,
-            files=sorted(read | done.watch.files),
+            files=sorted({file.path for file in session.files_read} | done.watch.files),
         )
         return free, is_warm
 
     def _try(self, limit: int, free: Free) -> Trial | None:
         assert self._parent is not None
-        with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+        with LimitedGroup(self._parent, self._fit.runs + 1) as group:
             try:
-                group.limit(limit, self._choices.swap)
+                group.limit(limit, self._options.swap)
             except OSError as error:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._recorder.record(
-                self._fit.runs + 1, group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files
-            )
+            done = self._recorded(group, max(_SHORTEST_S, free.duration_s * self._options.give_up), free.files)
             refaults = group.refaults()
         if done is None:
             return None
         session = done.session
-        duration_s = session.duration_s if session is not None and session.finished else done.seconds
+        duration_s = session.duration_s if session is not None and session.finished else done.watch.seconds
         peak = None if session is None else session.peaks.get("rss")
         return Trial(
             limit=limit,
@@ -381,3 +264,60 @@ class _Runs:
             session=f"{done.name}.json",
             is_warm=done.cached > free.comfortable * _MUCH,
         )
+
+    def _recorded(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str]) -> Done | None:
+        """Drop files from the page cache, and run the command once; return None if we were interrupted.
+
+        Raises NncfToolsError.
+        """
+        options, name = self._options, f"run-{self._fit.runs + 1}"
+        log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
+        with destination.opened("--output", log) as output:
+            failed = options.before is not None and self._shell(options.before, output)
+            if self._is_interrupted():
+                return None
+            if failed:
+                raise NncfToolsError(f"option --before: {options.before!r} failed; its output is in {log}")
+            plan = copy.deepcopy(options.plan)
+            planning.watch_disks(plan, options.argv, self._folder)
+            target, entry = destination.at_file(file, force=True), () if group is None else group.entry
+            run = recording.Run(self._starter, plan, name, options.argv, target, entry=entry)
+            view = View(metrics=["rss"], unit=options.unit)
+            self._input.rewind()
+            cached = groups.drop(files)
+            with Watch(group, most_s, self._starter) as watch:
+                recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
+            if self._is_interrupted():
+                return None
+            if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
+                why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
+                recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
+                with contextlib.suppress(OSError):
+                    recorded.session.save(file)
+            ended = self._ended(recorded.status, watch, output)
+        # its --success may have been ended
+        return None if self._is_interrupted() else Done(name, recorded.session, watch, ended, cached)
+
+    def _is_interrupted(self) -> bool:
+        return self._starter.received is not None
+
+    def _ended(self, status: int, watch: Watch, output: int) -> str:
+        given_up = f"given up after {seconds_text(watch.seconds)}"
+        if watch.lost_processes:
+            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
+        if watch.gave_up:
+            return given_up
+        if status:
+            return f"exit status {status}"
+        success = self._options.success
+        return "not successful" if success is not None and self._shell(success, output) else WORKED
+
+    def _shell(self, script: str, output: int) -> int:
+        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
+        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
+        with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_POLL_S)
+                if self._is_interrupted():
+                    os.killpg(process.pid, signal.SIGKILL)

@@ -1,13 +1,13 @@
-"""Which limit to try next, to find the smallest one with which a command works, and the smallest with which it is fast.
+"""The runs of a search under memory limits, and which limit to try next.
 
-More memory never hurts: what works with a limit works with any larger one.
-
-A run under a memory limit, and all runs of a search.
+The search finds the smallest limit with which a command works, and the smallest with which it is fast. More memory
+never hurts: what works with a limit works with any larger one.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -107,6 +107,7 @@ it, a tenth of the limit is.
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
 _FEW, _SLOW_STORAGE = 0.02, 2.5
+_LIMIT = operator.attrgetter("limit")
 _NOTHING_S = 0.1
 """A difference of times that says nothing."""
 
@@ -131,11 +132,11 @@ class Search:
 
     def works_from(self, trials: Sequence[Trial]) -> Trial | None:
         """Return the trial with the smallest limit with which the command worked."""
-        return min((trial for trial in trials if trial.worked), key=_limit, default=None)
+        return min((trial for trial in trials if trial.worked), key=_LIMIT, default=None)
 
     def fast_from(self, trials: Sequence[Trial]) -> Trial | None:
         """Return the trial with the smallest limit with which it took about as long as the free run."""
-        return min((trial for trial in trials if self.is_fast(trial)), key=_limit, default=None)
+        return min((trial for trial in trials if self.is_fast(trial)), key=_LIMIT, default=None)
 
     def is_fast(self, trial: Trial) -> bool:
         """Return whether a trial took about as long as the free run.
@@ -149,7 +150,7 @@ class Search:
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
         below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works.limit))
-        failed = max(below, key=_limit, default=None)
+        failed = max(below, key=_LIMIT, default=None)
         if works is None:
             return next(self._upwards(failed, trials), None)
         if failed is None:
@@ -183,7 +184,7 @@ class Search:
     def _next_fast(self, trials: Sequence[Trial]) -> float | None:
         fast = self.fast_from(trials)
         below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
-        slow = max(below, key=_limit, default=None)
+        slow = max(below, key=_LIMIT, default=None)
         if fast is None:
             ways = self._enough_for_files()
             if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
@@ -209,10 +210,6 @@ class Search:
         if self.charged is None or self.charged < self.comfortable * _ABOVE_COMFORTABLE[1]:
             return [self.comfortable * by for by in _ABOVE_COMFORTABLE]
         return [self.comfortable, _middle(self.comfortable, self.charged), self.charged]
-
-
-def _limit(trial: Trial) -> int:
-    return trial.limit
 
 
 def _down(good: list[int], bad: float, tolerance: float) -> float:

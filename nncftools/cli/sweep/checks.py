@@ -1,7 +1,4 @@
-"""Whether a text for calibration holds a part of the text for evaluation.
-
-Checks of a sweep: all that can be known before the first run, which may be hours before the last one.
-"""
+"""Checks of a sweep: all that can be known before the first run, which may be hours before the last one."""
 
 from __future__ import annotations
 
@@ -15,15 +12,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweep import grid
-from nncftools.cli.sweep.grid import Configuration
+from nncftools.cli.sweep.grid import Configuration, Weights
 from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp
-from nncftools.cli.sweep.runs import Choices
+from nncftools.cli.sweep.runs import Sweep, SweepOptions
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
@@ -34,10 +30,10 @@ RUN = 12
 """So many words in the same order, in both texts, are no accident."""
 
 
-def shared(one: str, other: str) -> str:
+def shared(text: str, other: str) -> str:
     """Return the first run of 12 words that is in both texts; empty if there is none."""
     known = set(_runs(other))
-    return next((" ".join(run) for run in _runs(one) if run in known), "")
+    return next((" ".join(run) for run in _runs(text) if run in known), "")
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -52,98 +48,59 @@ _ASKS_S = 60
 _WRITTEN = (".csv", ".md", ".png")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The options."""
-
-    model: pathlib.Path
-    output: pathlib.Path
-    grid: str
-    inputs: Mapping[str, pathlib.Path | None]
-    only: Sequence[str]
-    name: str
-    python: str
-    max_memory: int | None
-    keep_models: bool
-    resume: bool
-    force: bool
-    is_dry: bool
-    scheduler: str | None = None
-    tasks: Sequence[str] = ()
-    include_path: pathlib.Path | None = None
-
-
-def checked(asked: Asked) -> tuple[Choices, list[str]]:
+def checked(asked: SweepOptions) -> tuple[Sweep, list[str]]:
     """Return what to do, and notes for the user. Raises NncfToolsError for anything that would fail later."""
     refuse_to_record()
-    output = asked.output
-    if output.suffix != ".csv":
-        raise UsageError(f"option --output: a file that ends in .csv expected, found {str(output)!r}")
+    if asked.output.suffix != ".csv":
+        raise UsageError(f"option --output: a file that ends in .csv expected, found {str(asked.output)!r}")
     inputs = {name: path for name, path in asked.inputs.items() if path is not None}
     for name, path in inputs.items():
         with options.named(f"--{name}"):
             if path.exists() and not path.is_file():
                 raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
-    _check_place(asked, inputs)
-    code = ""
+    _check_output(asked, inputs)
+    configurations: Sequence[Configuration]
+    notes: list[str] = []
+    code, setup = "", "model"
     if KIND in inputs:
         code = _code(inputs[KIND])
-        configurations, notes = _of_kind(asked, inputs, code)
-        setup = "model"
+        configurations = _of_kind(asked, inputs, code)
     else:
         configurations, notes = _of_language(asked, inputs)
-        sizes = {found for one in configurations if (found := getattr(one, "group_size", None)) is not None}
+        sizes = {weights.group_size for weights in configurations if weights.group_size is not None}
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
     with options.named("--only"):
         chosen = grid.chosen(configurations, asked.only)
     _check_tasks(asked)
     _check_packages(asked)
-    state = State(
-        model=asked.name or (asked.model if asked.model.name.strip(".") else asked.model.resolve()).name,
-        setup=setup,
-        inputs={name: stamp(path) for name, path in {**inputs, MODEL: asked.model}.items()}
-        | ({"tasks": ",".join(asked.tasks)} if asked.tasks else {}),
-    )
-    folder = Folder(output)
+    inputs[MODEL] = asked.model
+    stamps = {name: stamp(path) for name, path in inputs.items()}
+    stamps |= {"tasks": ",".join(asked.tasks)} if asked.tasks else {}
+    model = asked.name or (asked.model if asked.model.name.strip(".") else asked.model.resolve()).name
+    folder, state = Folder(asked.output), State(model, setup, stamps)
     before = _before(asked, folder, state, configurations)
-    choices = Choices(
-        grid=configurations,
-        chosen=chosen,
-        folder=folder,
-        state=state,
-        inputs={**inputs, MODEL: asked.model},
-        python=asked.python,
-        max_memory=asked.max_memory,
-        keep_models=asked.keep_models,
-        scheduler=asked.scheduler,
-        tasks=asked.tasks,
-        include_path="" if asked.include_path is None else str(asked.include_path.absolute()),
-        code=code,
-        again=asked.only,
-        before=before,
-    )
-    return choices, notes
+    return Sweep(asked, configurations, chosen, folder, state, inputs, code, before), notes
 
 
 def _code(path: pathlib.Path) -> str:
     """Return the user's file, which is read once: what the checks saw is what runs. Raises NncfToolsError."""
     with options.named("--kind"), intake.open_file(path, may_wait=False) as file:
-        found = os.fstat(file.fileno())
-        _refuse(path, another_owner(found) or open_to_all(found))
+        _refuse_others(path, os.fstat(file.fileno()))
         try:
             return importlib.util.decode_source(intake.content(file, path))
         except (SyntaxError, UnicodeDecodeError) as error:
             raise UsageError(f"{str(path)!r} is no text of Python: {error}") from error
 
 
-def _refuse(path: pathlib.Path, why: str) -> None:
-    """Raise UsageError if there is a reason why another user chooses what runs."""
+def _refuse_others(path: pathlib.Path, status: os.stat_result) -> None:
+    """Raise UsageError if another user may change what runs."""
+    why = another_owner(status) or open_to_all(status)
     if why:
         raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
 
 
-def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path], text: str) -> tuple[list[Configuration], list[str]]:
+def _of_kind(asked: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
             raise UsageError(f"option --{name}: for language models; with --kind, your file gives data and score")
@@ -158,67 +115,59 @@ def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path], text: str) -> tup
         if needed not in code.co_names:
             raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
     with options.named("--grid"):
-        return list(grid.quantization_grid(asked.grid)), []
+        return grid.quantization_grid(asked.grid)
 
 
-def _of_language(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Configuration], list[str]]:
+def _of_language(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
     with options.named("--model"):
         if not asked.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(asked.model)!r}")
         grid.config_of(asked.model)
-        found = grid.layers_of(asked.model)
+        layers = grid.layers_of(asked.model)
     with options.named("--grid"):
-        configurations, notes = grid.weight_grid(asked.grid, found)
+        configurations, notes = grid.weight_grid(asked.grid, layers)
     with options.named("--only"):
-        wanted = grid.chosen(configurations, asked.only)
-    needing = next((one.name for one in wanted if one.needs_data), None)
+        chosen = grid.chosen(configurations, asked.only)
+    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
     if needing is not None and CALIBRATION not in inputs:
         raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+    words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
             with options.named(f"--{name}"):
-                _check_text(inputs[name])
-    _check_overlap(inputs)
-    return list(configurations), notes
+                words[name] = _words(inputs[name])
+    for name in (TEXT, LAST_WORDS):
+        both = shared(words[CALIBRATION], words[name]) if CALIBRATION in words and name in words else ""
+        if both:
+            why = f"{str(inputs[name])!r} holds the same words, so results would look too good: {both!r}"
+            raise UsageError(f"option --calibration: {why}; use a text of another source")
+    return configurations, notes
 
 
-def _check_text(path: pathlib.Path) -> None:
-    """Raise UsageError for a text without words, and for lines of a .jsonl that have no text."""
-    text = _text(path)
-    if path.suffix == ".jsonl":
-        _check_lines(path, text)
-    if not any(map(str.split, evaluation.documents(str(path)))):
-        raise UsageError(f"{str(path)!r} holds no words")
-
-
-def _check_lines(path: pathlib.Path, text: str) -> None:
-    for number, line in enumerate(text.split("\n"), 1):
+def _words(path: pathlib.Path) -> str:
+    """Return the documents of a file; raise NncfToolsError for lines of a .jsonl without a text, and for no words."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise NncfToolsError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise NncfToolsError(f"{str(path)!r} is not a text in UTF-8: {error.reason}") from error
+    for number, line in enumerate(text.split("\n"), 1) if path.suffix == ".jsonl" else ():
         try:
             has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
         except (ValueError, TypeError, KeyError, RecursionError):
             has_text = False
         if not has_text:
             raise UsageError(f"{str(path)!r}: line {number}: an object with a text as 'text' expected")
+    words = "\n".join(evaluation.documents(str(path)))
+    if not words.split():
+        raise UsageError(f"{str(path)!r} holds no words")
+    return words
 
 
-def _check_overlap(inputs: Mapping[str, pathlib.Path]) -> None:
-    if CALIBRATION not in inputs:
-        return
-    calibration = _words(inputs[CALIBRATION])
-    for name in (TEXT, LAST_WORDS):
-        found = shared(calibration, _words(inputs[name])) if name in inputs else ""
-        if found:
-            why = f"{str(inputs[name])!r} holds the same words, so results would look too good: {found!r}"
-            raise UsageError(f"option --calibration: {why}; use a text of another source")
-
-
-def _words(path: pathlib.Path) -> str:
-    return "\n".join(evaluation.documents(str(path)))
-
-
-def _check_place(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> None:
+def _check_output(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
     """Raise UsageError for results that would be among the inputs, or replace one."""
     output = asked.output.resolve()
     if asked.model.is_dir() and output.is_relative_to(asked.model.resolve()):
@@ -229,7 +178,7 @@ def _check_place(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> None:
             raise UsageError(f"option --output: the results would replace the file of --{name}; choose another name")
 
 
-def _check_tasks(asked: Asked) -> None:
+def _check_tasks(asked: SweepOptions) -> None:
     if asked.tasks and asked.inputs[KIND] is not None:
         raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
     if asked.include_path is not None:
@@ -248,23 +197,13 @@ def _check_include_path(path: pathlib.Path) -> None:
         raise UsageError(f"{str(path)!r} is not a folder")
     folder = path.resolve()
     try:
-        for place in (*reversed(folder.parents), folder, *folder.rglob("*")):
-            found = place.stat()
-            _refuse(place, another_owner(found) or open_to_all(found))
+        for part in (*reversed(folder.parents), folder, *folder.rglob("*")):
+            _refuse_others(part, part.stat())
     except OSError as error:
-        raise UsageError(f"{str(place)!r} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
 
-def _text(path: pathlib.Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise NncfToolsError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise NncfToolsError(f"{str(path)!r} is not a text in UTF-8: {error.reason}") from error
-
-
-def _check_packages(asked: Asked) -> None:
+def _check_packages(asked: SweepOptions) -> None:
     """Raise NncfToolsError unless the interpreter has what the steps import. A dry run needs nothing of it."""
     if asked.is_dry:
         return
@@ -277,28 +216,20 @@ def _check_packages(asked: Asked) -> None:
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )
-    done = subprocess.run(
-        [asked.python, "-c", script, *wanted], capture_output=True, text=True, timeout=_ASKS_S, check=False
-    )
+    words = [asked.python, "-c", script, *wanted]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_ASKS_S, check=False)
     try:
         missing = json.loads(done.stdout)
     except ValueError:
         raise UsageError(f"option --python: {asked.python!r} is no Python that works: {done.stderr.strip()}") from None
     if missing:
-        how = (
-            "pip install lm_eval"
-            if missing == ["lm_eval"]
-            else _OPTIMUM
-            if missing == ["optimum-intel"]
-            else f"{_INSTALL}; {_OPTIMUM}"
-            if needs_export
-            else _INSTALL
-        )
-        found = f"{asked.python!r} has no {' and no '.join(missing)}"
-        raise NncfToolsError(f"{found}: {how}; or name another Python with --python")
+        everything = f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
+        alone = {("lm_eval",): "pip install lm_eval", ("optimum-intel",): _OPTIMUM}
+        why = f"{asked.python!r} has no {' and no '.join(missing)}: {alone.get(tuple(missing), everything)}"
+        raise NncfToolsError(f"{why}; or name another Python with --python")
 
 
-def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence[Configuration]) -> dict[str, Row]:
+def _before(asked: SweepOptions, folder: Folder, state: State, grid: Sequence[Configuration]) -> dict[str, Row]:
     """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
     if folder.is_foreign:
         raise UsageError(f"option --output: {str(folder.path)!r} is there, and no sweep's; choose another name")
@@ -314,19 +245,15 @@ def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence
             raise UsageError(f"option --resume: {str(folder.path)!r} cannot go on: {why}")
         return {}
     if asked.is_dry:
-        return {} if earlier is None else folder.rows(configurations)
+        return {} if earlier is None else folder.rows(grid)
     if earlier is not None and not asked.force:
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
     for ending in _WRITTEN:
         destination.replaceable("--output", asked.output.with_suffix(ending), force=asked.force)
-    return _removed(folder, configurations) if folder.path.exists() else {}
-
-
-def _removed(folder: Folder, configurations: Sequence[Configuration]) -> dict[str, Row]:
-    """Remove the folder of a sweep, and return its rows. Raises UsageError while a sweep runs in it."""
     rows: dict[str, Row] = {}
-    with folder.held():
-        with contextlib.suppress(NncfToolsError):
-            rows = folder.rows(configurations)
-        shutil.rmtree(folder.path)
+    if folder.path.exists():
+        with folder.held():
+            with contextlib.suppress(NncfToolsError):
+                rows = folder.rows(grid)
+            shutil.rmtree(folder.path)
     return rows

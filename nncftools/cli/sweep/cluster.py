@@ -1,6 +1,6 @@
 """Runs the configurations of a sweep on a Dask cluster, one at a time on each worker.
 
-What a worker of a Dask cluster does: it runs one configuration in a process of its own, and returns its files.
+A worker runs its configuration in a process of its own, and returns its files.
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
         folder = pathlib.Path(name)
         task = msgspec.structs.replace(task, folder=name, inputs=inputs, python=python, keep_model=False)
         (folder / _TASK).write_bytes(msgspec.json.encode(task))
-        done = subprocess.run(
-            [*running(__name__), name], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
+        words, nothing = [*running(__name__), name], subprocess.DEVNULL
+        done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=nothing)
         if not (folder / ROW).exists():
-            raise NncfToolsError(f"{task.name}: exit status {done.returncode}: {done.stderr[-_SAID:].strip()}")
+            raise NncfToolsError(f"{task.row.name}: exit status {done.returncode}: {done.stderr[-_SAID:].strip()}")
         return packed({"": folder})
 
 
@@ -91,8 +90,8 @@ def _received(digest: str) -> pathlib.Path:
 
 
 def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
-    paths = {name: pathlib.Path(path) for name, path in inputs.items()}
-    return all(path.exists() and stamp(path) == stamps[name] for name, path in paths.items())
+    paths = ((pathlib.Path(path), stamps[name]) for name, path in inputs.items())
+    return all(path.exists() and stamp(path) == expected for path, expected in paths)
 
 
 def _run(folder: pathlib.Path) -> None:
@@ -145,7 +144,10 @@ class Cluster:
             raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
 
     def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
-        """Run tasks; see ``Executor``. A task whose worker is lost runs again on another one."""
+        """Run tasks, and give each row to ``ended`` as soon as it is there; return False if we were interrupted.
+
+        A task whose worker is lost runs again on another one.
+        """
         waiting = list(tasks)
         running: dict[str, tuple[Task, Any]] = {}
         tries: dict[str, int] = {}
@@ -166,17 +168,17 @@ class Cluster:
                     waiting.insert(0, task)
             for worker in sorted(workers - set(running))[: len(waiting)]:
                 task = waiting.pop(0)
-                self._say(f"Running {task.name} on {worker}…")
+                self._say(f"Running {task.row.name} on {worker}…")
                 running[worker] = task, self._submitted(task, worker)
             time.sleep(_LOOKS_S)
         return True
 
     def _check_tries(self, task: Task, tries: dict[str, int], why: str) -> None:
-        """Count a try that failed. Raises NncfToolsError after the last one."""
-        tries[task.name] = tries.get(task.name, 0) + 1
-        if tries[task.name] >= _MOST_TRIES:
-            raise NncfToolsError(f"{task.name} failed {_MOST_TRIES} times on the cluster: {why}")
-        self._say(f"{task.name}: {why}; it runs again")
+        name = task.row.name
+        tries[name] = tries.get(name, 0) + 1
+        if tries[name] >= _MOST_TRIES:
+            raise NncfToolsError(f"{name} failed {_MOST_TRIES} times on the cluster: {why}")
+        self._say(f"{name}: {why}; it runs again")
 
     def _submitted(self, task: Task, worker: str) -> Any:  # noqa: ANN401 — Dask's
         """Send inputs if the worker does not have them, and return the future of the task."""
@@ -192,7 +194,7 @@ class Cluster:
 
     def _taken(self, task: Task, future: Any) -> Row:  # noqa: ANN401 — Dask's
         """Put the files of a task where they would be if it had run here, and return its row."""
-        target = self._folder.clear(task.name)
+        target = self._folder.clear(task.row.name)
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             folder = pathlib.Path(name, "task")
             unpack(future.result(), folder)

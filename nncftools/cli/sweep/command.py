@@ -14,7 +14,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import bytes_from
 
 if TYPE_CHECKING:
-    from nncftools.cli.sweep.runs import Choices
+    from nncftools.cli.sweep.runs import Sweep
 
 
 def sweep(  # noqa: PLR0913 — one parameter per option
@@ -107,7 +107,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     begun_s = time.monotonic()
     from nncftools.cli.sweep import checks, runs
 
-    asked = checks.Asked(
+    asked = runs.SweepOptions(
         model=model,
         output=output,
         grid=grid,
@@ -140,7 +140,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     return status
 
 
-def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
+def _finish(choices: Sweep, recommend: str, also: list[Also] | None) -> int:
     """Make table and picture; return the exit status."""
     from nncftools.cli.sweep import runs
 

@@ -1,13 +1,13 @@
 """Which configurations a sweep tries: a grid in a TOML file, checked against the layers of the model.
 
-The sizes of a model's layers, from the headers of its files: no library of models is needed to check a grid.
+The sizes of the layers are in the headers of the model's files: no library of models is needed to check a grid.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -40,43 +40,38 @@ class Layers(NamedTuple):
 def layers_of(model: pathlib.Path) -> Layers:
     """Return the layers of a Hugging Face folder. Raises NncfToolsError if a file in it cannot be read."""
     shapes = [shape for file in sorted(model.glob("*.safetensors")) for shape in _shapes(file)]
-    if not shapes:
-        return _by_config(model / "config.json")
-    return Layers(frozenset(shape[-1] for shape in shapes), min(min(shape) for shape in shapes))
+    if shapes:
+        return Layers(frozenset(shape[-1] for shape in shapes), min(min(shape) for shape in shapes))
+    config = config_of(model)
+    inputs = [config[name] for name in _INPUTS if isinstance(config.get(name), int)]
+    return Layers(frozenset(inputs), min(inputs, default=None))
 
 
 def config_of(model: pathlib.Path) -> dict[str, Any]:
     """Return the configuration of a Hugging Face folder. Raises NncfToolsError."""
     file = model / "config.json"
     try:
-        found = json.loads(intake.whole(file))
+        config = json.loads(intake.whole(file))
     except (OSError, ValueError, RecursionError) as error:
         raise NncfToolsError(f"{str(file)!r} cannot be read: {error}; the folder of a model expected") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise NncfToolsError(f"{str(file)!r}: an object expected")
-    return found
-
-
-def _by_config(file: pathlib.Path) -> Layers:
-    config = config_of(file.parent)
-    inputs = [config[name] for name in _INPUTS if isinstance(config.get(name), int)]
-    return Layers(frozenset(inputs), min(inputs, default=None))
+    return config
 
 
 def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
-    """Return the shapes of the matrices in a file of weights, without embeddings."""
     try:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(min(size, _LONGEST_HEADER)))
-        found: list[tuple[int, ...]] = [
+        shapes: list[tuple[int, ...]] = [
             tuple(map(int, entry["shape"]))
             for name, entry in header.items()
             if name != "__metadata__" and not any(part in name for part in _EMBEDDINGS)
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise NncfToolsError(f"{str(file)!r} is not a file of weights (safetensors): {error}") from error
-    return [shape for shape in found if len(shape) == _MATRIX and min(shape) > 0]
+    return [shape for shape in shapes if len(shape) == _MATRIX and min(shape) > 0]
 
 
 GRIDS = ("quick", "full")
@@ -86,20 +81,43 @@ _PER_CHANNEL = -1
 _FOLDER = pathlib.Path(__file__).with_name("grids")
 _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
-_MODES = {
-    *("int8_sym", "int8_asym", "int4_sym", "int4_asym", "nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4"),
-    *("int2_sym", "int3_sym", "cb4", "nvfp4"),
-}
+_MODES = {"int8_sym", "int8_asym", "int4_sym", "int4_asym", "int2_sym", "int3_sym"}
+_MODES |= {"nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4", "cb4", "nvfp4"}
 _FOUR_BITS = ("int4", "nf4", "cb4", "fp4", "mxfp4", "nvfp4")
 _GROUPED = ("int4", "nf4", "int2", "int3", "cb4", "fp4")
 _PRESETS = ("performance", "mixed")
 _LONGEST_NAME = 60
 
 
-class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One compression of a language model's weights; None leaves a setting to NNCF."""
+class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a configuration of either kind has: its name, then the setting that is ``fp32`` for the baseline."""
 
     name: str
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether nothing is compressed."""
+        return bool(getattr(self, self.__struct_fields__[1]) == BASELINE)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of adapters; None without any."""
+        return None
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it needs data for calibration that the user's file does not give."""
+        return False
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that are given, without the name."""
+        given: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in given.items() if name != "name" and value is not None}
+
+
+class Weights(_Configuration, frozen=True):
+    """One compression of a language model's weights; None leaves a setting to NNCF."""
+
     mode: str
     """``fp32`` for the baseline, or a mode of ``nncf.compress_weights``."""
     ratio: float | None = None
@@ -113,22 +131,12 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     subset_size: int | None = None
 
     @property
-    def is_baseline(self) -> bool:
-        """Whether nothing is compressed."""
-        return self.mode == BASELINE
-
-    @property
-    def is_grouped(self) -> bool:
-        """Whether weights are compressed in groups, with int8 as the backup."""
-        return self.mode.startswith(_GROUPED)
-
-    @property
     def title(self) -> str:
         """The mode in words: ``int4 symmetric + awq``."""
         first, _, last = self.mode.partition("_")
-        how = [("awq", self.awq), ("scale estimation", self.scale_estimation), ("gptq", self.gptq)]
-        parts = [f"{first} {_WORDS.get(last, last)}".strip(), *(text for text, is_on in how if is_on)]
-        return " + ".join([*parts, *(["lora correction"] if self.lora_rank else [])])
+        data_aware = [("awq", self.awq), ("scale estimation", self.scale_estimation), ("gptq", self.gptq)]
+        how = [text for text, is_on in [*data_aware, ("lora correction", self.lora_rank)] if is_on]
+        return " + ".join([f"{first} {_WORDS.get(last, last)}".strip(), *how])
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -156,15 +164,10 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         parts = [(self.gptq, 5.0), (self.lora_rank, 6.0), (self.scale_estimation, 1.2), (self.awq, 1.2)]
         return 1.0 if self.is_baseline else 2.0 + sum(more for is_on, more in parts if is_on)
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that are given, without the name."""
-        return _settings(self)
 
-
-class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Quantization(_Configuration, frozen=True):
     """One quantization of a model of another kind; None leaves a setting to NNCF."""
 
-    name: str
     preset: str
     """``fp32`` for the baseline, ``performance`` or ``mixed``."""
     fast_bias_correction: bool | None = None
@@ -173,19 +176,14 @@ class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     model_type: str | None = None
 
     @property
-    def is_baseline(self) -> bool:
-        """Whether nothing is quantized."""
-        return self.preset == BASELINE
-
-    @property
     def title(self) -> str:
         """The settings in words: ``int8 mixed + accurate bias correction``."""
         if self.is_baseline:
             return BASELINE
-        smooth = {None: [], True: ["smooth quant"], False: ["no smooth quant"]}[self.smooth_quant]
-        accurate = ["accurate bias correction"] if self.fast_bias_correction is False else []
-        samples = [f"{self.subset_size} samples"] if self.subset_size else []
-        return " + ".join([f"{_INT8} {self.preset}", *accurate, *smooth, *samples])
+        accurate = "accurate bias correction" if self.fast_bias_correction is False else ""
+        smooth = {None: "", True: "smooth quant", False: "no smooth quant"}[self.smooth_quant]
+        samples = f"{self.subset_size} samples" if self.subset_size else ""
+        return " + ".join(filter(None, [f"{_INT8} {self.preset}", accurate, smooth, samples]))
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -193,27 +191,13 @@ class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return 0.0, float(not self.is_baseline)
 
     @property
-    def rank(self) -> int | None:
-        """The rank of adapters: none."""
-        return None
-
-    @property
-    def needs_data(self) -> bool:
-        """Whether it needs data for calibration, which the user's file gives."""
-        return False
-
-    @property
     def effort(self) -> float:
         """The usual time, in times of the baseline's."""
         return 1.0 if self.is_baseline else 4.0 if self.fast_bias_correction is False else 2.0
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that are given, without the name."""
-        return _settings(self)
-
 
 Configuration = Weights | Quantization
-_Kind = TypeVar("_Kind", bound="Weights | Quantization")
+_Kind = TypeVar("_Kind", bound="_Configuration")
 
 
 def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
@@ -223,37 +207,41 @@ def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
     """
     is_built_in = grid in GRIDS
     path = _FOLDER / f"{grid}.toml" if is_built_in else pathlib.Path(grid)
-    found: list[Weights] = []
+    configurations: list[Weights] = []
     notes: list[str] = []
-    for one in _read(path, Weights):
-        wrong = _wrong_weights(one) or _misfit(one, layers)
+    for weights in _read(path, Weights):
+        wrong = next(_faults(weights, layers), "")
         if wrong and is_built_in:
-            notes.append(f"{one.name} is left out: {wrong}")
+            notes.append(f"{weights.name} is left out: {wrong}")
         elif wrong:
-            raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {wrong}")
+            raise NncfToolsError(f"{str(path)!r}: configuration {weights.name!r}: {wrong}")
+        elif weights.group_size is None and weights.mode.startswith(_GROUPED):
+            # the largest usual size that divides the layers; channels where none does
+            size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
+            configurations.append(msgspec.structs.replace(weights, group_size=size))
         else:
-            found.append(_with_group_size(one, layers))
-    return _with_baseline(path, found, Weights(BASELINE, BASELINE)), notes
+            configurations.append(weights)
+    return _with_baseline(path, configurations, Weights(BASELINE, BASELINE)), notes
 
 
 def quantization_grid(grid: str) -> list[Quantization]:
     """Return the configurations of a built-in grid or a TOML file; the first is the baseline. Raises NncfToolsError."""
     path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else pathlib.Path(grid)
-    found = _read(path, Quantization)
-    for one in found:
-        if not one.is_baseline and one.preset not in _PRESETS:
+    configurations = _read(path, Quantization)
+    for model in configurations:
+        if not model.is_baseline and model.preset not in _PRESETS:
             expected = f"preset {BASELINE}, {' or '.join(_PRESETS)} expected"
-            raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {expected}, found {one.preset!r}")
-    return _with_baseline(path, found, Quantization(BASELINE, BASELINE))
+            raise NncfToolsError(f"{str(path)!r}: configuration {model.name!r}: {expected}, found {model.preset!r}")
+    return _with_baseline(path, configurations, Quantization(BASELINE, BASELINE))
 
 
-def chosen(grid: Sequence[Configuration], names: Sequence[str]) -> list[Configuration]:
+def chosen(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
     """Return the configurations of these names, and the baseline; all of them without names. Raises NncfToolsError."""
-    known = [one.name for one in grid]
+    known = [configuration.name for configuration in grid]
     for name in names:
         if name not in known:
             raise NncfToolsError(f"no configuration {name!r} in the grid: it has {', '.join(known)}")
-    return [one for one in grid if not names or one.name in names or one.is_baseline]
+    return [each for each in grid if not names or each.name in names or each.is_baseline]
 
 
 def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
@@ -263,85 +251,54 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
         unknown = sorted(set(document) - {"configuration"})
         if unknown:
             raise NncfToolsError(f"{str(path)!r}: unknown key {unknown[0]!r}; {expected}")
-        found = [msgspec.convert(one, kind) for one in _tables(document)]
+        tables = document.get("configuration", [])
+        if not isinstance(tables, list):
+            raise NncfToolsError(f"{str(path)!r}: `configuration` is no list of tables; {expected}")
+        configurations = [msgspec.convert(table, kind) for table in tables]
     except (OSError, SessionFileError) as error:
         raise NncfToolsError(f"{error}; {' or '.join(GRIDS)}, or a TOML file expected") from error
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise NncfToolsError(f"{str(path)!r}: {error}; {expected}") from error
-    if not found:
+    if not configurations:
         raise NncfToolsError(f"{str(path)!r}: no configuration; {expected}")
-    _check_names(path, [one.name for one in found])
-    return found
-
-
-def _tables(document: Mapping[str, Any]) -> Sequence[Any]:
-    found = document.get("configuration", [])
-    if not isinstance(found, list):
-        raise ValueError("`configuration` is no list of tables")  # noqa: TRY004 — as of any other wrong content
-    return found
-
-
-def _check_names(path: pathlib.Path, names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    names: set[str] = set()
+    for name in (configuration.name for configuration in configurations):
+        if name in names:
             raise NncfToolsError(f"{str(path)!r}: two configurations are named {name!r}")
         if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
             raise NncfToolsError(f"{str(path)!r}: a name of 1 to {_LONGEST_NAME} characters expected, found {name!r}")
+        names.add(name)
+    return configurations
 
 
-def _wrong_weights(one: Weights) -> str:
-    """Return what is wrong with a configuration by itself; empty if nothing is."""
-    if not one.is_baseline and one.mode not in _MODES:
-        return f"mode {BASELINE} or {', '.join(sorted(_MODES))} expected, found {one.mode!r}"
-    others = [name for name in one.settings() if name != "mode"]
-    if one.is_baseline and others:
-        return f"the baseline has no {others[0]}"
-    if one.mode.startswith(_INT8):
-        given = [name for name in others if name != "all_layers"]
-        if given:
-            return f"{given[0]} does not go with {one.mode}"
-    if one.ratio is not None and not 0 <= one.ratio <= 1:
-        return f"ratio from 0 to 1 expected, found {one.ratio:g}"
-    if one.gptq and one.lora_rank:
-        return "NNCF cannot do gptq and lora_rank together"
-    return _wrong_count(one)
-
-
-def _wrong_count(one: Weights) -> str:
-    for name, value in (("lora_rank", one.lora_rank), ("subset_size", one.subset_size)):
+def _faults(weights: Weights, layers: Layers) -> Iterator[str]:
+    """Yield what is wrong with a configuration by itself, then why it cannot be applied to the layers."""
+    if not weights.is_baseline and weights.mode not in _MODES:
+        yield f"mode {BASELINE} or {', '.join(sorted(_MODES))} expected, found {weights.mode!r}"
+    others = [name for name in weights.settings() if name != "mode"]
+    if weights.is_baseline and others:
+        yield f"the baseline has no {others[0]}"
+    if weights.mode.startswith(_INT8):
+        yield from (f"{name} does not go with {weights.mode}" for name in others if name != "all_layers")
+    if weights.ratio is not None and not 0 <= weights.ratio <= 1:
+        yield f"ratio from 0 to 1 expected, found {weights.ratio:g}"
+    rank, size = weights.lora_rank, weights.group_size
+    if weights.gptq and rank:
+        yield "NNCF cannot do gptq and lora_rank together"
+    for name, value in (("lora_rank", rank), ("subset_size", weights.subset_size)):
         if value is not None and value < 1:
-            return f"{name} of at least 1 expected, found {value}"
-    if one.group_size is not None and one.group_size < 1 and one.group_size != _PER_CHANNEL:
-        return f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {one.group_size}"
-    return ""
+            yield f"{name} of at least 1 expected, found {value}"
+    if size is not None and size < 1 and size != _PER_CHANNEL:
+        yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
+    if rank is not None and layers.smallest is not None and rank > layers.smallest:
+        yield f"rank {rank} is more than the smallest layer has ({layers.smallest})"
+    odd = None if size is None or size <= 0 else layers.indivisible(size)
+    if odd is not None:
+        yield f"group size {size} does not divide layers with {odd} inputs"
 
 
-def _misfit(one: Weights, layers: Layers) -> str:
-    """Return why a configuration cannot be applied to the layers; empty if it can."""
-    if one.lora_rank is not None and layers.smallest is not None and one.lora_rank > layers.smallest:
-        return f"rank {one.lora_rank} is more than the smallest layer has ({layers.smallest})"
-    if one.group_size is not None and one.group_size > 0:
-        odd = layers.indivisible(one.group_size)
-        if odd is not None:
-            return f"group size {one.group_size} does not divide layers with {odd} inputs"
-    return ""
-
-
-def _with_group_size(one: Weights, layers: Layers) -> Weights:
-    """Return a configuration with the largest usual group size that divides the layers; channels where none does."""
-    if one.group_size is not None or not one.is_grouped:
-        return one
-    size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
-    return msgspec.structs.replace(one, group_size=size)
-
-
-def _with_baseline(path: pathlib.Path, found: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
-    first = next((one for one in found if one.is_baseline), baseline)
-    if first is baseline and any(one.name == BASELINE for one in found):
+def _with_baseline(path: pathlib.Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
+    first = next((each for each in configurations if each.is_baseline), baseline)
+    if first is baseline and any(each.name == BASELINE for each in configurations):
         raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another one")
-    return [first, *(one for one in found if not one.is_baseline)]
-
-
-def _settings(one: Configuration) -> dict[str, Any]:
-    given: dict[str, Any] = msgspec.to_builtins(one)
-    return {name: value for name, value in given.items() if name != "name" and value is not None}
+    return [first, *(each for each in configurations if not each.is_baseline)]

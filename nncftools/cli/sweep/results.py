@@ -1,8 +1,6 @@
-"""One row of the results: a configuration that ended, with its figures or with the verdict on its failure.
+"""The results of a sweep: a row for each configuration that ended, the table of them, and what each column means.
 
-What a sweep keeps beside its results: a folder for each configuration, with its row, recordings and logs.
-
-What each column of the results means.
+Beside its results a sweep keeps a folder for each configuration, with its row, recordings and logs.
 """
 
 from __future__ import annotations
@@ -15,15 +13,17 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from nncftools import intake
+from nncftools.compression import reading
+from nncftools.compression.checking import FAILED
 from nncftools.compression.filling import GIB
 from nncftools.compression.outputs import escaped
-from nncftools.compression.reading import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STDERR
+from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, held, replacing
 
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
     from nncftools.cli.sweep.grid import Configuration
 
 
-COMPRESSION = "compression time, s"
-PEAK, PEAK_HIGH, OWNER = "peak memory, MiB", "peak memory high, MiB", "peak owner"
-INFERENCE_PEAK = "inference peak memory, MiB"
-FIRST_TOKEN, PER_TOKEN, INFERENCE = "first token, s", "per token, s", "inference, s"
-BITS, WIDTHS = "bits per weight", "bit widths"
-FAILED = "failed"
+COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
+PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
+FIRST_TOKEN, PER_TOKEN, INFERENCE = reading.FIRST_TOKEN.column, reading.LATENCY.column, "inference, s"
 _MIB = 2**20
 
 
@@ -88,24 +85,19 @@ class Row(msgspec.Struct):
 
 def table(model: str, setup: str, rows: Sequence[Row]) -> str:
     """Return the CSV file of the results. An empty cell is unknown; a row that failed has no size and no quality."""
-    quality = list(dict.fromkeys(column for row in rows for column in row.figures))
-    columns = [part for column in quality for part in (column, column + STDERR)]
-    described = [MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE]
+    quality = dict.fromkeys(column for row in rows for column in row.figures)
+    columns = [setup, *DESCRIBING, *(part for column in quality for part in (column, column + STDERR))]
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, [setup, *described, *columns, *measured_columns(rows)], restval="", lineterminator="\n"
-    )
+    writer = csv.DictWriter(text, [*columns, *measured_columns(rows)], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        cells = {setup: model, **_cells(row)}
-        writer.writerow({column: cells[column] for column in writer.fieldnames if column in cells})
+    writer.writerows({setup: model, **_cells(row)} for row in rows)
     return text.getvalue()
 
 
 def measured_columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns after those of quality: a language model has times per token, another one that of a call."""
     times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
-    return [COMPRESSION, PEAK, PEAK_HIGH, OWNER, INFERENCE_PEAK, *times, BITS, WIDTHS, FAILED]
+    return [COMPRESSION, PEAK, PEAK_HIGH, PEAK_OWNER, INFERENCE_PEAK, *times, BITS_PER_WEIGHT, BIT_WIDTHS, FAILED]
 
 
 def widths_text(widths: dict[str, int]) -> str:
@@ -116,36 +108,25 @@ def widths_text(widths: dict[str, int]) -> str:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    known = {
-        MODE: row.mode,
+    texts = {
+        reading.MODE: row.mode,
         INT4: f"{row.int4:g}",
         INT8: f"{row.int8:g}",
-        LORA_RANK: "" if row.rank is None else str(row.rank),
+        reading.LORA_RANK: "" if row.rank is None else str(row.rank),
         PLOT_NAME: row.name if row.rank is not None or row.name != row.mode else "",
-        COMPRESSION: _figure(row.compression_s),
-        PEAK: _mib(row.peak),
-        PEAK_HIGH: _mib(row.peak_high),
-        OWNER: row.owner,
-        INFERENCE_PEAK: _mib(row.inference_peak),
-        FIRST_TOKEN: _figure(row.first_token_s),
-        PER_TOKEN: _figure(row.per_token_s),
-        INFERENCE: _figure(row.inference_s),
+        PEAK_OWNER: row.owner,
         FAILED: row.failed,
     }
+    sizes = {PEAK: row.peak, PEAK_HIGH: row.peak_high, INFERENCE_PEAK: row.inference_peak}
+    figures = {COMPRESSION: row.compression_s, INFERENCE: row.inference_s}
+    figures |= {FIRST_TOKEN: row.first_token_s, PER_TOKEN: row.per_token_s}
     if row.is_complete:
-        known |= {SIZE: _figure(None if row.size is None else row.size / GIB), BITS: _figure(row.bits)}
-        known[WIDTHS] = widths_text(row.widths)
+        texts[BIT_WIDTHS] = widths_text(row.widths)
+        figures |= {SIZE: None if row.size is None else row.size / GIB, BITS_PER_WEIGHT: row.bits}
         for column, (value, stderr) in row.figures.items():
-            known |= {column: _figure(value), column + STDERR: _figure(stderr)}
-    return known
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.5g}"
-
-
-def _mib(size: int | None) -> str:
-    return "" if size is None else f"{size / _MIB:.0f}"
+            figures |= {column: value, column + STDERR: stderr}
+    texts |= {column: f"{size / _MIB:.0f}" for column, size in sizes.items() if size is not None}
+    return texts | {column: f"{value:.5g}" for column, value in figures.items() if value is not None}
 
 
 _Kept = TypeVar("_Kept", "State", Row)
@@ -193,9 +174,8 @@ class Folder:
     def is_foreign(self) -> bool:
         """Whether something else has the name of the folder: not a sweep, and not empty."""
         try:
-            return not (self.path / _STATE).exists() and any(
-                not one.name.startswith(".") for one in self.path.iterdir()
-            )
+            is_ours = (self.path / _STATE).exists()
+            return not is_ours and not all(path.name.startswith(".") for path in self.path.iterdir())
         except FileNotFoundError:
             return False
         except NotADirectoryError:
@@ -231,11 +211,10 @@ class Folder:
         Raises NncfToolsError for a row that is damaged.
         """
         try:
-            found = {one.name: _read(self.of(one.name) / ROW, Row) for one in grid}
+            rows = [(configuration, _read(self.of(configuration.name) / ROW, Row)) for configuration in grid]
         except NncfToolsError as error:
             raise NncfToolsError(f"{error}; remove that file, and its configuration runs again") from error
-        wanted = {one.name: one.settings() for one in grid}
-        return {name: row for name, row in found.items() if row is not None and row.settings == wanted[name]}
+        return {kept.name: row for kept, row in rows if row is not None and row.settings == kept.settings()}
 
     def keep(self, row: Row) -> None:
         """Write the row of a configuration that ended. Raises OSError."""
@@ -267,10 +246,10 @@ def stamp(path: pathlib.Path) -> str:
     digest = hashlib.sha256()
     try:
         for file in files:
-            found = file.stat()
-            digest.update(f"{file.name} {found.st_size}\n".encode())
-            if found.st_size > _HASHED:
-                digest.update(f"{found.st_mtime_ns}".encode())
+            status = file.stat()
+            digest.update(f"{file.name} {status.st_size}\n".encode())
+            if status.st_size > _HASHED:
+                digest.update(f"{status.st_mtime_ns}".encode())
                 continue
             with file.open("rb") as opened:
                 while piece := opened.read(_PIECE):
@@ -290,12 +269,9 @@ def differing(before: State, now: State) -> str:
     """Return what differs between two sweeps, as a text; empty when a sweep can go on."""
     if (before.model, before.setup) != (now.model, now.setup):
         return f"it is of {before.model!r} ({before.setup}), not of {now.model!r} ({now.setup})"
-    names = [name for name in {**before.inputs, **now.inputs} if _differs(name, before.inputs, now.inputs)]
+    both = {**before.inputs, **now.inputs}
+    names = [name for name in both if before.inputs.get(name) != now.inputs.get(name)]
     return f"it was made with another {' and another '.join(names)}" if names else ""
-
-
-def _differs(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    return before.get(name) != now.get(name)
 
 
 def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
@@ -332,13 +308,13 @@ DEFINITIONS = {
     COMPRESSION: "time of nncf.compress_weights or nncf.quantize",
     PEAK: "peak RSS of what reads, compresses and saves, children included; the real peak is at least this",
     PEAK_HIGH: "the real peak is at most this",
-    OWNER: "the operation in which that peak was reached, or the place in the code",
+    PEAK_OWNER: "the operation in which that peak was reached, or the place in the code",
     INFERENCE_PEAK: "peak RSS of the process that evaluates, at least; it reads logits in steps of 128 tokens",
     FIRST_TOKEN: "time to the first new token, median over prompts",
     PER_TOKEN: "time per further token of a greedy continuation of 32 tokens, median over prompts",
     INFERENCE: "time of a call, median over at most 20 items of calibration",
-    BITS: "bits of the file per weight, with scales and zero points",
-    WIDTHS: "share of the weights in matrices by their width",
+    BITS_PER_WEIGHT: "bits of the file per weight, with scales and zero points",
+    BIT_WIDTHS: "share of the weights in matrices by their width",
     FAILED: "why the configuration failed",
 }
 _TASK = "by lm-evaluation-harness, with its own definition"

@@ -1,7 +1,4 @@
-"""What a sweep would run, and how much time and memory it may take by runs before.
-
-A sweep, from its checked options to its results; ``sweep`` imports this after it has checked its options.
-"""
+"""A sweep, from its checked options to its results, and what it would run; imported after the options are parsed."""
 
 from __future__ import annotations
 
@@ -9,15 +6,16 @@ import pathlib
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
 from nncftools.cli import destination, screen
 from nncftools.cli.fit import groups
-from nncftools.cli.sweep import steps
-from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Executor, Task
+from nncftools.cli.sweep import results, steps
+from nncftools.cli.sweep.results import Folder, Row, State
+from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
@@ -26,7 +24,6 @@ from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:
     from nncftools.cli.sweep.grid import Configuration
-    from nncftools.cli.sweep.results import Folder, Row, State
 
 
 class Expected(NamedTuple):
@@ -48,11 +45,9 @@ def expected(configuration: Configuration, grid: Sequence[Configuration], before
     if row is not None and row.is_complete:
         peaks = [size for size in (row.peak, row.inference_peak) if size is not None]
         return Expected(row.wall_s, is_measured=True, peak=max(peaks, default=None))
-    known = [
-        (before[one.name].wall_s, one.effort) for one in grid if one.name in before and before[one.name].is_complete
-    ]
-    effort = sum(of for _, of in known)
-    unit_s = sum(wall_s for wall_s, _ in known) / effort if effort else None
+    known = [other for other in grid if other.name in before and before[other.name].is_complete]
+    effort = sum(other.effort for other in known)
+    unit_s = sum(before[other.name].wall_s for other in known) / effort if effort else None
     return Expected(None if unit_s is None else unit_s * configuration.effort, is_measured=False, peak=None)
 
 
@@ -60,7 +55,7 @@ def time_left_s(
     todo: Sequence[Configuration], grid: Sequence[Configuration], before: Mapping[str, Row]
 ) -> float | None:
     """Return the seconds that configurations may still take; None for unknown."""
-    times = [expected(one, grid, before).seconds for one in todo]
+    times = [expected(configuration, grid, before).seconds for configuration in todo]
     known = [time_s for time_s in times if time_s is not None]
     return sum(known) if len(known) == len(times) else None
 
@@ -73,9 +68,33 @@ _TASK = "text-generation-with-past"
 
 
 @dataclass(frozen=True)
-class Choices:
+class SweepOptions:
     """What the user asks for."""
 
+    model: pathlib.Path
+    output: pathlib.Path
+    grid: str
+    inputs: Mapping[str, pathlib.Path | None]
+    only: Sequence[str]
+    name: str
+    python: str
+    max_memory: int | None
+    keep_models: bool
+    resume: bool
+    force: bool
+    is_dry: bool
+    scheduler: str | None = None
+    tasks: Sequence[str] = ()
+    """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
+    include_path: pathlib.Path | None = None
+    """Where other tasks than its own are."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to do, by options that were checked."""
+
+    options: SweepOptions
     grid: Sequence[Configuration]
     """All of it: what ended before stays in the results."""
     chosen: Sequence[Configuration]
@@ -84,37 +103,26 @@ class Choices:
     state: State
     inputs: Mapping[str, pathlib.Path]
     """By what they are for; ``model`` is the user's."""
-    python: str
-    max_memory: int | None
-    keep_models: bool
-    scheduler: str | None
-    tasks: Sequence[str] = ()
-    """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
-    include_path: str = ""
-    """Where other tasks than its own are."""
-    code: str = ""
+    code: str
     """The user's file of ``--kind``, as it was when it was checked."""
-    again: Sequence[str] = ()
-    """Names to run again if they failed before."""
-    before: Mapping[str, Row] = field(default_factory=dict)
+    before: Mapping[str, Row]
     """Rows of an earlier sweep that is replaced: only for the time that is left."""
 
 
-def sweep(choices: Choices) -> tuple[int | None, float]:
+def sweep(plan: Sweep) -> tuple[int | None, float]:
     """Run what is left of a sweep; return None when all of it is there, the exit status if it was interrupted.
 
     Also return the time of the processes that were measured, in seconds.
     """
     with Starter() as starter:
-        runs = _Runs(choices, starter)
+        runs = _Runs(plan, starter)
         try:
-            with choices.folder.held():
-                whole = runs.go()
+            with plan.folder.held():
+                is_whole = runs.go()
         except OSError as error:
-            raise destination.cannot_write("--output", choices.folder.path, error) from error
-        if not whole:
-            kept = f"{runs.count} configurations are kept; go on with --resume"
-            screen.message(f"interrupted; {kept}")
+            raise destination.cannot_write("--output", plan.folder.path, error) from error
+        if not is_whole:
+            screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
 
@@ -126,19 +134,19 @@ def took(begun_s: float, measured_s: float) -> str:
     return f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n"
 
 
-def dry_run(choices: Choices) -> str:
+def dry_run(plan: Sweep) -> str:
     """Return what would run, with the time and the memory that runs before make probable."""
-    known = {**choices.before, **choices.folder.rows(choices.grid)}
-    lines = [f"{len(choices.chosen)} configurations of {choices.state.model}"]
-    done = set() if choices.before else {name for name, one in known.items() if one.is_complete}
-    for one in choices.chosen:
-        found = expected(one, choices.grid, known)
-        took = "time unknown" if found.seconds is None else seconds_text(found.seconds)
-        took += "" if found.is_measured or found.seconds is None else " (estimated)"
-        held = "" if found.peak is None else f", peak {MemoryUnit.MiB.label(found.peak)}"
-        lines.append(f"  {one.name}: {one.title}: {'is there; ' if one.name in done else ''}{took}{held}")
-    todo = [one for one in choices.chosen if one.name not in done]
-    left_s = time_left_s(todo, choices.grid, known)
+    known = {**plan.before, **plan.folder.rows(plan.grid)}
+    lines = [f"{len(plan.chosen)} configurations of {plan.state.model}"]
+    done = set() if plan.before else {name for name, row in known.items() if row.is_complete}
+    for configuration in plan.chosen:
+        name, usual = configuration.name, expected(configuration, plan.grid, known)
+        took = "time unknown" if usual.seconds is None else seconds_text(usual.seconds)
+        took += "" if usual.is_measured or usual.seconds is None else " (estimated)"
+        peak = "" if usual.peak is None else f", peak {MemoryUnit.MiB.label(usual.peak)}"
+        lines.append(f"  {name}: {configuration.title}: {'is there; ' if name in done else ''}{took}{peak}")
+    todo = [configuration for configuration in plan.chosen if configuration.name not in done]
+    left_s = time_left_s(todo, plan.grid, known)
     total = "time unknown: nothing ran before" if left_s is None else f"about {seconds_text(left_s)}"
     return "".join(f"{printable(line)}\n" for line in [*lines, f"To run: {len(todo)}, {total}"])
 
@@ -146,54 +154,67 @@ def dry_run(choices: Choices) -> str:
 class _Runs:
     """The runs of a sweep."""
 
-    def __init__(self, choices: Choices, starter: Starter) -> None:
-        self._choices = choices
+    def __init__(self, plan: Sweep, starter: Starter) -> None:
+        self._plan = plan
+        self._options = plan.options
         self._starter = starter
-        self._folder = choices.folder
-        self.rows = {
-            name: one
-            for name, one in self._folder.rows(choices.grid).items()
-            if one.is_complete or name not in choices.again
-        }
+        self._folder = plan.folder
+        rows = self._folder.rows(plan.grid).items()
+        self.rows = {name: row for name, row in rows if row.is_complete or name not in plan.options.only}
         self.measured_s = 0.0
 
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
-        self._folder.begin(self._choices.state)
-        if self._choices.max_memory is not None and self._choices.scheduler is None:
+        self._folder.begin(self._plan.state)
+        if self._options.max_memory is not None and self._options.scheduler is None:
             parent = steps.parent_group()
             how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
             if parent is not None:
                 groups.remove_leftovers(parent)
-            self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._choices.max_memory)}, {how}")
+            _say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:
             return False
         self._write()
-        executor = self._executor()
-        baseline, *others = self._choices.chosen
-        for group in ([baseline], others):
-            missing = [one for one in group if one.name not in self.rows]
-            tasks = [self._task(one, inputs) for one in missing]
-            if tasks and not executor.run(tasks, self._ended):
+        cluster = None
+        if self._options.scheduler is not None:
+            from nncftools.cli.sweep.cluster import Cluster
+
+            cluster = Cluster(self._options.scheduler, self._folder, self._starter, _say)
+        for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
+            missing = [configuration for configuration in group if configuration.name not in self.rows]
+            tasks = [self._task(configuration, inputs) for configuration in missing]
+            if tasks and not (self._run_here(tasks) if cluster is None else cluster.run(tasks, self._ended)):
                 return False
+        return True
+
+    def _run_here(self, tasks: Sequence[Task]) -> bool:
+        """Run tasks on this machine, one after another: each has it for itself. Return False if we were interrupted."""
+        for task in tasks:
+            if self._starter.received is not None:
+                return False
+            _say(f"Running {task.row.name}…")
+            self._folder.clear(task.row.name)
+            row = steps.run_task(task, self._starter)
+            if row is None:
+                return False
+            self._ended(row)
         return True
 
     def _inputs(self) -> dict[str, str] | None:
         """Return the inputs of all tasks, with the model exported; None if we were interrupted."""
-        inputs = {name: str(path.absolute()) for name, path in self._choices.inputs.items()}
+        inputs = {name: str(path.absolute()) for name, path in self._plan.inputs.items()}
         if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
             return inputs
         target = self._folder.exported
         if not (target / _DONE).exists():
-            self._say("Exporting the model…")
+            _say("Exporting the model…")
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            python = self._choices.python
-            ran = steps.of_module(_EXPORT, words, python, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.python, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if self._starter.received is not None:
                 return None
@@ -203,105 +224,66 @@ class _Runs:
             (target / _DONE).touch()
         return {**inputs, MODEL: str(target.absolute())}
 
-    def _task(self, one: Configuration, inputs: Mapping[str, str]) -> Task:
-        reference = self.rows.get(self._choices.grid[0].name)
+    def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
+        options, shares = self._options, configuration.shares
+        reference = self.rows.get(self._plan.grid[0].name)
         continuations = None if reference is None or not reference.is_complete else reference.continuations
-        int4, int8 = one.shares
-        without = set() if one.is_baseline or continuations is not None else {PROMPTS}
+        without = set() if configuration.is_baseline or continuations is not None else {PROMPTS}
         return Task(
-            name=one.name,
-            settings=one.settings(),
-            mode=one.title,
-            int4=int4,
-            int8=int8,
-            rank=one.rank,
-            is_baseline=one.is_baseline,
-            needs_data=one.needs_data or (one.shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
+            row=Row(configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank),
+            is_baseline=configuration.is_baseline,
+            needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
             inputs={name: path for name, path in inputs.items() if name not in without},
-            folder=str(self._folder.of(one.name).absolute()),
-            python=self._choices.python,
-            max_memory=self._choices.max_memory,
-            keep_model=self._choices.keep_models,
-            tasks=list(self._choices.tasks),
-            include_path=self._choices.include_path,
-            code=self._choices.code,
+            folder=str(self._folder.of(configuration.name).absolute()),
+            python=options.python,
+            max_memory=options.max_memory,
+            keep_model=options.keep_models,
+            tasks=list(options.tasks),
+            include_path="" if options.include_path is None else str(options.include_path.absolute()),
+            code=self._plan.code,
             reference=continuations,
         )
 
-    def _executor(self) -> Executor:
-        address = self._choices.scheduler
-        if address is None:
-            return _Here(self._starter, self._folder, self._say)
-        from nncftools.cli.sweep.cluster import Cluster
-
-        return Cluster(address, self._folder, self._starter, self._say)
-
-    def _ended(self, ended: Row) -> None:
+    def _ended(self, row: Row) -> None:
         """Keep a row: on disk before anything else is done."""
-        ended.failed = ended.failed or collapsed(ended, self.rows.get(self._choices.grid[0].name))
-        self.rows[ended.name] = ended
-        self._folder.keep(ended)
+        row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
+        self.rows[row.name] = row
+        self._folder.keep(row)
         self._write()
-        self.measured_s += ended.measured_s
-        place = self.count.replace(" of ", "/")
-        self._say(f"[{place}] {ended.name}: {_words(ended)}, {seconds_text(ended.wall_s)}{self._left()}")
+        self.measured_s += row.measured_s
+        todo = [configuration for configuration in self._plan.chosen if configuration.name not in self.rows]
+        left_s = time_left_s(todo, self._plan.grid, {**self._plan.before, **self.rows})
+        left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
+        _say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
 
     def _write(self) -> None:
-        rows = [self.rows[one.name] for one in self._choices.grid if one.name in self.rows]
+        rows = [self.rows[configuration.name] for configuration in self._plan.grid if configuration.name in self.rows]
         if rows:
-            self._folder.write_table(self._choices.state, rows)
+            self._folder.write_table(self._plan.state, rows)
 
     @property
-    def count(self) -> str:
-        """How many of the configurations have ended."""
-        ended = sum(one.name in self.rows for one in self._choices.chosen)
-        return f"{ended} of {len(self._choices.chosen)}"
-
-    def _left(self) -> str:
-        todo = [one for one in self._choices.chosen if one.name not in self.rows]
-        left_s = time_left_s(todo, self._choices.grid, {**self._choices.before, **self.rows})
-        return "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-
-    @staticmethod
-    def _say(text: str) -> None:
-        screen.to_stderr(f"{printable(text)}\n")
+    def count(self) -> tuple[str, str]:
+        """How many of the configurations have ended, and how many there are."""
+        ended = sum(configuration.name in self.rows for configuration in self._plan.chosen)
+        return str(ended), str(len(self._plan.chosen))
 
 
-class _Here:
-    """Runs tasks on this machine, one after another: each has it for itself."""
-
-    def __init__(self, starter: Starter, folder: Folder, say: Callable[[str], None]) -> None:
-        self._starter = starter
-        self._folder = folder
-        self._say = say
-
-    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
-        """Run tasks; see ``Executor``."""
-        for task in tasks:
-            if self._starter.received is not None:
-                return False
-            self._say(f"Running {task.name}…")
-            self._folder.clear(task.name)
-            found = steps.run_task(task, self._starter)
-            if found is None:
-                return False
-            ended(found)
-        return True
+def _say(text: str) -> None:
+    screen.to_stderr(f"{printable(text)}\n")
 
 
-def _words(ended: Row) -> str:
-    """Return the outcome of a configuration in a few words."""
-    if not ended.is_complete:
-        return f"failed: {ended.failed}"
-    size = "size unknown" if ended.size is None else f"{brief_size(ended.size)} of weights"
-    quality = [f"{column} {value:.4g}" for column, (value, _) in list(ended.figures.items())[:1]]
-    peak = [] if ended.peak is None else [f"peak {MemoryUnit.MiB.label(ended.peak)}"]
+def _outcome(row: Row) -> str:
+    if not row.is_complete:
+        return f"failed: {row.failed}"
+    size = "size unknown" if row.size is None else f"{brief_size(row.size)} of weights"
+    quality = [f"{column} {value:.4g}" for column, (value, _) in list(row.figures.items())[:1]]
+    peak = [] if row.peak is None else [f"peak {MemoryUnit.MiB.label(row.peak)}"]
     return ", ".join([size, *quality, *peak])
 
 
-def collapsed(ended: Row, baseline: Row | None) -> str:
+def collapsed(row: Row, baseline: Row | None) -> str:
     """Return which figure is beyond all comparison with the baseline's; empty if none is."""
-    for column, (value, _) in ended.figures.items():
+    for column, (value, _) in row.figures.items():
         base = None if baseline is None else baseline.figures.get(column)
         if base is not None and abs(value) >= _MOST * abs(base[0]) > 0:
             return f"the model has collapsed: {column} {value:.3g}, the baseline's is {base[0]:.3g}"
@@ -314,24 +296,22 @@ def metrics_of(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     Errors are relative to the baseline, the first row: a column in which it has 0 or less cannot be compared, nor one
     in which another row has less than 0, or nothing.
     """
-    found: list[str] = []
+    metrics: list[str] = []
     notes: list[str] = []
-    complete = [one for one in rows if one.is_complete]
+    complete = [row for row in rows if row.is_complete]
     for column, (base, _) in rows[0].figures.items():
-        wrong = [one.name for one in complete if column not in one.figures or one.figures[column][0] < 0]
+        wrong = [row.name for row in complete if column not in row.figures or row.figures[column][0] < 0]
         if base <= 0 or wrong:
             why = f"{wrong[0]!r} has no figure of at least 0" if wrong else f"the baseline has {base:g}"
             notes.append(f"{column} is not a part of the error, which is relative to the baseline: {why}")
         else:
-            found.append(f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}")
-    return found, notes
+            metrics.append(f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}")
+    return metrics, notes
 
 
 def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
-    from nncftools.cli.sweep import results
-
-    quality = list(dict.fromkeys(column for one in rows for column in one.figures))
+    quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
     try:
         with replacing(table) as beside:

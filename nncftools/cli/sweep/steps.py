@@ -1,6 +1,6 @@
-"""The work on one configuration, as data: it may be done here or on another machine.
+"""One configuration of a sweep: the task, which may be done here or on another machine, and its row from that.
 
-Runs one configuration of a sweep: its steps as processes of their own, each recorded; and its row from that.
+Its steps are processes of their own, and each is recorded.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import pathlib
 import re
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,12 +30,12 @@ from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard
 from nncftools.render.view import View
-from nncftools.sampler.client import Starter, held_back
+from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
@@ -46,12 +45,8 @@ MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada"
 class Task(msgspec.Struct, frozen=True):
     """What to run for one configuration, and with which inputs."""
 
-    name: str
-    settings: dict[str, Any]
-    mode: str
-    int4: float
-    int8: float
-    rank: int | None
+    row: Row
+    """What is known of it before it runs."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
@@ -72,14 +67,6 @@ class Task(msgspec.Struct, frozen=True):
     """The baseline's continuations of the prompts."""
 
 
-class Executor(Protocol):
-    """Runs tasks, here or elsewhere."""
-
-    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
-        """Run tasks, and give each row to ``ended`` as soon as it is there; return False if it was interrupted."""
-        ...
-
-
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
 """Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
 INTERVAL_S = 0.05
@@ -88,8 +75,6 @@ _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
 _LOOKS_S = 0.2
 _LONGEST = 300
 _TAIL = 1 << 16
-KILL = "kill"
-_METRICS = ("rss",)
 
 
 @dataclass(frozen=True)
@@ -110,11 +95,11 @@ class Ran:
     def peak(self, end: str) -> int | None:
         """Return an end of the bracket of its RSS peak, ``low`` or ``high``, in bytes."""
         peak = None if self.session is None else self.session.peaks.get("rss")
-        found: int | None = None if peak is None else getattr(peak, end)
-        return found
+        size: int | None = None if peak is None else getattr(peak, end)
+        return size
 
 
-def parent_group() -> groups.Place | None:
+def parent_group() -> groups.ParentGroup | None:
     """Return where control groups with a limit can be made; None where that is not allowed."""
     try:
         return groups.parent_group()
@@ -129,16 +114,15 @@ def run_task(task: Task, starter: Starter) -> Row | None:
     """
     begun_s = time.monotonic()
     steps = _Steps(task, starter)
-    row = Row(task.name, task.settings, task.mode, task.int4, task.int8, task.rank)
     try:
-        saved = steps.model(row)
-        if saved is not None:
-            steps.evaluate(saved, row)
+        model = steps.model()
+        if model is not None:
+            steps.evaluate(model)
     finally:
         if not task.keep_model:
             shutil.rmtree(steps.saved, ignore_errors=True)
-    row.wall_s = time.monotonic() - begun_s
-    return None if starter.received is not None else row
+    task.row.wall_s = time.monotonic() - begun_s
+    return None if starter.received is not None else task.row
 
 
 class _Steps:
@@ -146,20 +130,18 @@ class _Steps:
 
     def __init__(self, task: Task, starter: Starter) -> None:
         self._task = task
+        self._row = task.row
         self._starter = starter
         self._folder = pathlib.Path(task.folder)
         self.saved = self._folder / "model"
         self._parent = None if task.max_memory is None else parent_group()
 
-    def model(self, row: Row) -> pathlib.Path | None:
+    def model(self) -> pathlib.Path | None:
         """Make the compressed model, and return its folder; None if that failed."""
-        task = self._task
+        task, row = self._task, self._row
         if task.is_baseline and KIND not in task.inputs:
             return pathlib.Path(task.inputs[MODEL])
-        of_weights = KIND not in task.inputs
-        ran = self._run("compress" if of_weights else "quantize", task.inputs[MODEL])
-        row.measured_s += ran.seconds
-        row.failed = ran.failed
+        ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
         if not task.is_baseline:
             row.peak, row.peak_high, row.owner = ran.peak("low"), ran.peak("high"), owner(ran.session)
         if ran.result is None:
@@ -167,92 +149,88 @@ class _Steps:
         row.compression_s = ran.result["compression_s"]
         return self.saved
 
-    def evaluate(self, saved: pathlib.Path, row: Row) -> None:
+    def evaluate(self, model: pathlib.Path) -> None:
         """Evaluate a saved model into the row."""
-        ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(saved))
-        row.measured_s += ran.seconds
-        row.inference_peak, row.failed = ran.peak("low"), ran.failed
+        row = self._row
+        ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
+        row.inference_peak = ran.peak("low")
         if ran.result is None:
             return
-        row.size = sum(file.stat().st_size for file in saved.glob("*.bin") if "tokenizer" not in file.name)
-        self._keep(row, ran.result["figures"])
+        row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)
+        self._keep(ran.result["figures"])
         row.widths = ran.result["widths"]
         row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
         row.inference_s = ran.result.get("inference_s")
         row.continuations = ran.result.get("continuations", [])
         if self._task.tasks and row.is_complete:
-            self._evaluate_tasks(saved, row)
+            self._evaluate_tasks(model)
 
-    def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
-        """Add the figures of tasks of lm-evaluation-harness to the row."""
+    def _evaluate_tasks(self, model: pathlib.Path) -> None:
         task, results = self._task, self._folder / "tasks"
         names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
-        argv = ["--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]
         argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
         argv += ["--include_path", task.include_path] if task.include_path else []
-        ran = of_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)
-        row.measured_s += ran.seconds
-        row.failed = ran.failed
-        if ran.failed:
+        if self._noted(run_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)).failed:
             return
         try:
             wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            found = filling.from_lm_eval(file, wanted)
+            figures = filling.from_lm_eval(file, wanted)
         except (NncfToolsError, ValueError) as error:
-            row.failed = shortened(f"tasks: {error}", _LONGEST)
+            self._row.failed = shortened(f"tasks: {error}", _LONGEST)
             return
-        figures = {
-            name: (value, found.get(name + STDERR)) for name, value in found.items() if not name.endswith(STDERR)
-        }
-        self._keep(row, figures)
+        quality = {name: value for name, value in figures.items() if not name.endswith(STDERR)}
+        self._keep({name: (value, figures.get(name + STDERR)) for name, value in quality.items()})
 
-    @staticmethod
-    def _keep(row: Row, figures: Mapping[str, Sequence[float | None]]) -> None:
+    def _keep(self, figures: Mapping[str, Sequence[float | None]]) -> None:
         """Add figures of quality to the row; it has failed if one is no number."""
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
-                row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
+                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
                 return
-            row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
+            self._row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
+
+    def _noted(self, ran: Ran) -> Ran:
+        """Note the time of a step in the row, and whether it failed."""
+        self._row.measured_s += ran.seconds
+        self._row.failed = ran.failed
+        return ran
 
     def _run(self, step: str, model: str) -> Ran:
-        task = self._task
+        """Run a step under the limit of the task, if it has one."""
+        task, limit = self._task, self._task.max_memory
         job: dict[str, Any] = {
             "step": step,
-            "name": task.name,
+            "name": task.row.name,
             "model": model,
             "output": str(self.saved),
-            "settings": task.settings,
+            "settings": task.row.settings,
             "needs_data": task.needs_data,
             "reference": task.reference,
             "code": task.code,
-            **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
+            **{name: task.inputs.get(name) for name in (TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND)},
         }
         with _Step(task.python, job, self._starter) as running:
-            return self._limited(running, step)
-
-    def _limited(self, running: _Step, step: str) -> Ran:
-        task = self._task
-        if self._parent is None:
-            return _recorded(running, self._folder, step, task.max_memory)
-        with groups.LimitedGroup(self._parent, 1) as group:
-            assert task.max_memory is not None
-            group.limit(task.max_memory, 0)
-            ran = _recorded(running, self._folder, step, entry=group.entry)
-            killed = group.oom_kills() and ran.result is None
-        over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(task.max_memory)}"
-        return Ran(ran.session, None, over) if killed else ran
+            if self._parent is None or limit is None:
+                return self._noted(_recorded(running, self._folder, step, limit))
+            with groups.LimitedGroup(self._parent, 1) as group:
+                group.limit(limit, 0)
+                ran = _recorded(running, self._folder, step, entry=group.entry)
+                if group.oom_kills() and ran.result is None:
+                    over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
+                    ran = Ran(ran.session, None, over)
+            return self._noted(ran)
 
 
-class _Step:
+class _Step(groups.Watcher):
     """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
 
     The pipe ends when we are gone; a thread ends it when we are asked to end, also if only we got the signal.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any], starter: Starter) -> None:
-        self.starter = starter
+        super().__init__(starter)
         self._written = json.dumps(job).encode()
         with tempfile.TemporaryFile() as file:
             file.write(self._written)
@@ -262,17 +240,9 @@ class _Step:
         for descriptor in (self._job, self._theirs):
             os.set_inheritable(descriptor, True)
         self.argv = [python, _WORKER, str(self._job), str(self._theirs)]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        with held_back():
-            self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         os.close(self._theirs)
         os.close(self._job)
 
@@ -285,11 +255,11 @@ class _Step:
         """Return what the step measured, after its end; None if it did not come so far."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
-            found = file.read()
-        return json.loads(found) if found else None
+            result = file.read()
+        return json.loads(result) if result else None
 
 
-def of_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
+def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
     module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
 ) -> Ran:
     """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
@@ -307,24 +277,20 @@ def _recorded(
     running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
 ) -> Ran:
     """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
-    action = options.ACTIONS[0] if max_memory is None else KILL
-    request = options.Request(
-        types=list(_METRICS), interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
-    )
-    metrics, columns = planning.columns(request, _METRICS)
+    action = "warn" if max_memory is None else "kill"
+    request = options.Request(types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc")
+    metrics, columns = planning.columns(request)
     plan = planning.plan(columns, request)
-    place = destination.at_file(folder / f"{name}.json", force=True)
+    target = destination.at_file(folder / f"{name}.json", force=True)
     looking = planning.looking(request, default=True)
     share = options.share("--stacks-budget", request.stacks_budget)
-    marking = recording.Marking([])
-    run = recording.Run(
-        running.starter, plan, name, running.argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT
-    )
+    what = plan, name, running.argv, target, recording.Marking([]), looking, share
+    run = recording.Run(running.starter, *what, entry=entry, environment=ENVIRONMENT)
     with destination.opened("--output", folder / f"{name}.log") as log:
-        found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
-        result = None if found.status else running.result()
-        failed = "" if result is not None else f"{name}: {_verdict(found, log)}"
-    return Ran(found.session, result, failed)
+        recorded = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+        result = None if recorded.status else running.result()
+        failed = "" if result is not None else f"{name}: {_verdict(recorded, log)}"
+    return Ran(recorded.session, result, failed)
 
 
 def owner(session: Session | None) -> str:
@@ -337,23 +303,22 @@ def owner(session: Session | None) -> str:
     where = where_text(session).removeprefix("during ")
     if where:
         return where
-    found = build_up.of_peak(session)
-    stack = () if found is None or found.top is None else found.top.stack
+    rise = build_up.of_peak(session)
+    stack = () if rise is None or rise.top is None else rise.top.stack
     frames = [frame for frame in stack if not code_places.is_machinery(frame)]
     return code_places.label(frames[-1]) if frames else ""
 
 
-def _verdict(found: recording.Recorded, log: int) -> str:
+def _verdict(recorded: recording.Recorded, log: int) -> str:
     """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import headline
 
-    judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
-    ended = f"exit status {found.status}" + ("" if found.status else ", without a result")
+    judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
+    ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
     text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
         tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
         lines = tail.decode("utf-8", errors="replace").splitlines()
-        error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")
-        text += f": {error}" if error else ""
+        text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
     return shortened(" ".join(text.split()), _LONGEST)

@@ -1,8 +1,6 @@
-"""Measures of quality from a model's logits: NumPy only, and nothing of the model's library.
+"""Texts, and measures of quality from a model's logits on them: NumPy only, and nothing of the model's library.
 
 Word perplexity and last words follow the definitions of lm-evaluation-harness.
-
-Texts for calibration and evaluation.
 """
 
 from __future__ import annotations
@@ -59,22 +57,21 @@ def likelihood(model: Model, context: Sequence[int], continuation: Sequence[int]
     tokens = [*context, *continuation[:-1]]
     wanted = np.asarray(continuation)
     skipped = len(context) - 1
-    found = np.empty(len(wanted))
+    of_tokens = np.empty(len(wanted))
     is_greedy, at = True, 0
     for logits in model.logits(tokens):
         first, last = max(skipped - at, 0), len(logits)
         at += last
         if first >= last:
             continue
-        place = at - last + first - skipped
-        targets = wanted[place : place + last - first]
+        start = at - last + first - skipped
+        targets = wanted[start : start + last - first]
         rows = logits[first:last].astype(np.float64)
         top = rows.max(axis=1)
         logsumexp = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
-        chosen = rows[np.arange(len(rows)), targets]
-        found[place : place + len(rows)] = chosen - logsumexp
+        of_tokens[start : start + len(rows)] = rows[np.arange(len(rows)), targets] - logsumexp
         is_greedy = is_greedy and bool(np.all(rows.argmax(axis=1) == targets))
-    return Likelihood(found, is_greedy)
+    return Likelihood(of_tokens, is_greedy)
 
 
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -100,9 +97,9 @@ def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, pref
     for document in documents:
         parts = [likelihood(model, *window).of_tokens for window in windows(encode(document), prefix, length)]
         of_tokens = np.concatenate(parts) if parts else np.empty(0)
-        blocks += [(float(part.sum()), len(part)) for part in _cut(of_tokens)]
-    total = math.fsum(one for one, _ in blocks)
-    value = _exp(-total / words)
+        cut = (of_tokens[start : start + BLOCK] for start in range(0, len(of_tokens), BLOCK))
+        blocks += [(float(part.sum()), len(part)) for part in cut]
+    value = _exp(-math.fsum(total for total, _ in blocks) / words)
     error = _error_of_sum(blocks)
     return Figure(value, None if error is None else value * error / words)
 
@@ -112,32 +109,25 @@ def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[F
 
     A word counts as right when each of its tokens is the most probable one. Perplexity is exp(−(mean log-likelihood)).
     """
-    found = [likelihood(model, *_split(passage, encode)) for passage in passages]
-    right = np.array([one.is_greedy for one in found], dtype=float)
-    logs = np.array([one.of_tokens.sum() for one in found])
+    likelihoods = []
+    for passage in passages:
+        before, whole = encode(passage.rpartition(" ")[0]), encode(passage)
+        likelihoods.append(likelihood(model, whole[: len(before)], whole[len(before) :]))
+    right = np.array([each.is_greedy for each in likelihoods], dtype=float)
+    logs = np.array([each.of_tokens.sum() for each in likelihoods])
     perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)
-    return (
-        Figure(float(right.mean()), _error_of_mean(right)),
-        Figure(perplexity, None if error is None else perplexity * error),
-    )
+    accuracy = Figure(float(right.mean()), _error_of_mean(right))
+    return accuracy, Figure(perplexity, None if error is None else perplexity * error)
 
 
-def similarity(found: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
+def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
     """Return how alike continuations are: per pair, twice the number of matching tokens ÷ the number of both.
 
     Matching runs of tokens are found as by ``difflib.SequenceMatcher``; 1 is the same text, 0 has no token in common.
     """
-    ratios = np.array(
-        [difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in zip(found, reference, strict=True)]
-    )
+    pairs = zip(continuations, reference, strict=True)
+    ratios = np.array([difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in pairs])
     return Figure(float(ratios.mean()), _error_of_mean(ratios))
-
-
-def _split(passage: str, encode: Encode) -> tuple[list[int], list[int]]:
-    """Return the tokens before the last word, and those of the last word with its blank."""
-    context = passage.rpartition(" ")[0]
-    whole, before = encode(passage), encode(context)
-    return whole[: len(before)], whole[len(before) :]
 
 
 def _exp(value: float) -> float:
@@ -147,21 +137,15 @@ def _exp(value: float) -> float:
         return math.inf
 
 
-def _cut(of_tokens: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    return [of_tokens[start : start + BLOCK] for start in range(0, len(of_tokens), BLOCK)]
-
-
 def _error_of_mean(values: NDArray[np.float64]) -> float | None:
-    if len(values) < _FEWEST:
-        return None
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
+    return None if len(values) < _FEWEST else float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
     """Return the standard error of the sum of blocks, which are taken as independent; the last one may be shorter."""
     if len(blocks) < _FEWEST:
         return None
-    sums, sizes = np.array([one for one, _ in blocks]), np.array([size for _, size in blocks])
+    sums, sizes = np.array(blocks).T
     rest = sums - sums.sum() / sizes.sum() * sizes
     return float(math.sqrt(len(blocks) / (len(blocks) - 1) * float((rest**2).sum())))
 
@@ -179,8 +163,8 @@ def documents(path: str) -> list[str]:
     if file.suffix != ".jsonl":
         return [text.strip()]
     # other ends of lines than \n, such as U+2028, may be inside of a text
-    found: list[str] = [json.loads(line)["text"].strip() for line in text.split("\n") if line.strip()]
-    return [document for document in found if document]
+    texts: list[str] = [json.loads(line)["text"].strip() for line in text.split("\n") if line.strip()]
+    return [document for document in texts if document]
 
 
 def lines(path: str) -> list[str]:
@@ -195,13 +179,13 @@ def passages(document: str) -> list[str]:
 
     A passage ends with the first sentence after 40 words.
     """
-    found: list[str] = []
-    held: list[str] = []
+    texts: list[str] = []
+    words: list[str] = []
     for sentence in _SENTENCE.split(" ".join(document.split())):
-        held += sentence.split()
-        if len(held) >= LEAST_WORDS:
-            held[-1] = held[-1].rstrip(_AROUND)
-            if held[-1]:
-                found.append(" ".join(held))
-            held = []
-    return found
+        words += sentence.split()
+        if len(words) >= LEAST_WORDS:
+            words[-1] = words[-1].rstrip(_AROUND)
+            if words[-1]:
+                texts.append(" ".join(words))
+            words = []
+    return texts

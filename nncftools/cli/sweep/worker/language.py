@@ -1,8 +1,6 @@
-"""A causal language model in OpenVINO, which keeps its state between calls, and its tokenizer.
+"""The steps of a language model: NNCF compresses its weights; it is evaluated on texts and prompts, with its latency.
 
-Compresses the weights of a language model with NNCF, and saves it.
-
-Evaluates a saved language model: quality on texts, continuations of prompts, and latency.
+The model is in OpenVINO and keeps its state between calls.
 """
 
 from __future__ import annotations
@@ -49,9 +47,9 @@ def tokenizer(folder: str) -> Callable[[str], list[int]]:
 
 def prefix(folder: str) -> int:
     """Return the token before a text: the one that begins texts, or else the one that ends them."""
-    found = _of(pathlib.Path(folder, "config.json"))
+    config = _config(folder)
     for name in ("bos_token_id", "eos_token_id"):
-        value = found.get(name)
+        value = config.get(name)
         if isinstance(value, list) and value:
             value = value[0]
         if isinstance(value, int):
@@ -61,14 +59,15 @@ def prefix(folder: str) -> int:
 
 def window(folder: str) -> int:
     """Return how many tokens are read at once: what the model allows, at most 2,048."""
-    found = _of(pathlib.Path(folder, "config.json"))
-    sizes: list[int] = [found[name] for name in _LENGTHS if isinstance(found.get(name), int)]
+    config = _config(folder)
+    sizes: list[int] = [config[name] for name in _LENGTHS if isinstance(config.get(name), int)]
     return min([_LONGEST, *sizes])
 
 
-def _of(file: pathlib.Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return found
+def _config(folder: str) -> dict[str, Any]:
+    file = pathlib.Path(folder, "config.json")
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return config
 
 
 def batch(names: set[str], tokens: Sequence[int], past: int = 0) -> dict[str, NDArray[np.int64 | np.int32]]:
@@ -114,8 +113,8 @@ class LanguageModel:
         """Return the logits after each of these tokens, which follow those before."""
         self._request.infer(batch(self._names, tokens, self._past))
         self._past += len(tokens)
-        found: NDArray[np.float32] = self._request.get_tensor("logits").data[0]
-        return found
+        logits: NDArray[np.float32] = self._request.get_tensor("logits").data[0]
+        return logits
 
     def logits(self, tokens: Sequence[int]) -> Iterator[NDArray[np.float32]]:
         """Yield the logits after each token of a new sequence; an array is valid until the next one."""
@@ -138,21 +137,14 @@ def compress(job: dict[str, Any]) -> dict[str, Any]:
     arguments = _arguments(job, model)
     begun_s = time.perf_counter()
     compressed = nncf.compress_weights(model, **arguments)
-    compression_s = seconds(begun_s)
-    output = pathlib.Path(job["output"])
-    output.mkdir(parents=True, exist_ok=True)
-    openvino.save_model(compressed, output / MODEL, compress_to_fp16=False)
+    result = models.saved(compressed, pathlib.Path(job["output"], MODEL), seconds(begun_s))
     for file in pathlib.Path(job["model"]).iterdir():
         if file.suffix == ".json":
-            shutil.copy(file, output)
-    return {
-        "compression_s": compression_s,
-        "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__},
-    }
+            shutil.copy(file, job["output"])
+    return result
 
 
 def _arguments(job: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 — a model of OpenVINO
-    """Return the arguments of ``nncf.compress_weights`` for the settings of a configuration."""
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedLoraCorrectionParameters
 
@@ -180,9 +172,8 @@ def _data(job: dict[str, Any], model: Any, samples: int) -> list[dict[str, Any]]
     tokens = [token for document in evaluation.documents(job["calibration"]) for token in encode(document)]
     length = min(_TOKENS, len(tokens))
     count = max(1, min(samples, len(tokens) // length))
-    stride = (len(tokens) - length) // max(1, count - 1) if count > 1 else 0
-    starts = [number * stride for number in range(count)]
-    return [batch(names, tokens[start : start + length]) for start in starts]
+    stride = (len(tokens) - length) // max(1, count - 1)
+    return [batch(names, tokens[number * stride : number * stride + length]) for number in range(count)]
 
 
 _NEW_TOKENS = 32
@@ -201,11 +192,10 @@ def evaluate(job: dict[str, Any]) -> dict[str, Any]:
     figures: dict[str, evaluation.Figure] = {
         f"{TEXT}, word perplexity": evaluation.word_perplexity(model, documents, encode, prefix(folder), window(folder))
     }
-    source = TEXT if job["lambada"] is None else PASSAGES
     if job["lambada"] is None:
-        passages = [passage for document in documents for passage in evaluation.passages(document)]
+        source, passages = TEXT, [passage for document in documents for passage in evaluation.passages(document)]
     else:
-        passages = [line for line in evaluation.lines(job["lambada"]) if " " in line]
+        source, passages = PASSAGES, [line for line in evaluation.lines(job["lambada"]) if " " in line]
     if passages:
         accuracy, perplexity = evaluation.last_words(model, passages, encode)
         figures |= {f"{source}, last-word acc": accuracy, f"{source}, last-word perplexity": perplexity}
@@ -226,7 +216,7 @@ def _prompts(job: dict[str, Any], documents: Sequence[str], encode: evaluation.E
 
 def _generate(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> tuple[list[list[int]], dict[str, float]]:
     """Continue each prompt greedily; return the new tokens, and the median times of first and further tokens."""
-    found: list[list[int]] = []
+    continuations: list[list[int]] = []
     firsts: list[float] = []
     others: list[float] = []
     for number, prompt in enumerate([prompts[0], *prompts]):
@@ -238,7 +228,7 @@ def _generate(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> tuple[l
         for _ in range(_NEW_TOKENS - 1):
             tokens.append(int(model.after(tokens[-1:])[-1].argmax()))
         if number:  # the first one was a warm-up
-            found.append(tokens)
+            continuations.append(tokens)
             firsts.append(first_s)
             others.append(seconds(begun_s) / (_NEW_TOKENS - 1))
-    return found, {"first_token_s": statistics.median(firsts), "per_token_s": statistics.median(others)}
+    return continuations, {"first_token_s": statistics.median(firsts), "per_token_s": statistics.median(others)}

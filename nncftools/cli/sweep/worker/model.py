@@ -1,13 +1,12 @@
-"""Quantizes a model of any kind with NNCF, by the data of the user's file, and saves it.
+"""The steps of a model of any kind: NNCF quantizes it by the data of the user's file, whose function scores it.
 
-How many bits the weights of a saved model take.
-
-Scores a saved model of any kind by the function of the user's file.
+Also counts the weights of a saved model by their width.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
 import statistics
 import time
@@ -38,19 +37,23 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
         begun_s = time.perf_counter()
         model = nncf.quantize(model, data, **_arguments(preset, settings))
         compression_s = seconds(begun_s)
-    output = pathlib.Path(job["output"])
-    output.mkdir(parents=True, exist_ok=True)
-    openvino.save_model(model, output / MODEL, compress_to_fp16=False)
-    return {
-        "compression_s": compression_s,
-        "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__},
-    }
+    return saved(model, pathlib.Path(job["output"], MODEL), compression_s)
+
+
+def saved(model: Any, file: pathlib.Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
+    """Save a model; return the time of its compression, and the versions."""
+    import nncf
+    import openvino
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    openvino.save_model(model, file, compress_to_fp16=False)
+    return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
 
 
 def _calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module and data
     """Return the user's data, which NNCF reads several times; a generator could be read once."""
-    found = user.calibration()
-    return _Anew(user) if iter(found) is found else found
+    data = user.calibration()
+    return _Anew(user) if iter(data) is data else data
 
 
 class _Anew:
@@ -64,7 +67,6 @@ class _Anew:
 
 
 def _arguments(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``nncf.quantize`` for the settings of a configuration."""
     import nncf
 
     arguments: dict[str, Any] = {"preset": nncf.QuantizationPreset(preset), **settings}
@@ -82,7 +84,7 @@ def _arguments(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-_BITS = {"boolean": 1, "i4": 4, "u4": 4, "nf4": 4, "f4e2m1": 4, "u2": 2, "i2": 2, "u3": 3, "u6": 6, "u1": 1}
+_KINDS = {"boolean", "i4", "u4", "nf4", "f4e2m1", "u2", "i2", "u3", "u6", "u1"}
 _NAMES = {"i4": "int4", "u4": "int4", "i8": "int8", "u8": "int8", "i2": "int2", "u2": "int2", "f4e2m1": "mxfp4"}
 _FLOATS = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8", "f8e5m2": "fp8"}
 _BESIDE = ("zero_point", "scale", "shift")
@@ -97,14 +99,6 @@ class Constant(NamedTuple):
     """Its element type, as OpenVINO names it: ``i4``."""
     shape: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        size = 1
-        for one in self.shape:
-            size *= one
-        return size
-
 
 def constants(model: Any) -> list[Constant]:  # noqa: ANN401 — a model of OpenVINO
     """Return the constants of a model."""
@@ -115,14 +109,15 @@ def constants(model: Any) -> list[Constant]:  # noqa: ANN401 — a model of Open
     ]
 
 
-def by_width(found: Iterable[Constant]) -> dict[str, int]:
+def by_width(constants: Iterable[Constant]) -> dict[str, int]:
     """Return the number of weights by their width: matrices and larger arrays, without scales and zero points."""
     counts: dict[str, int] = {}
-    for one in found:
-        name = _NAMES.get(one.kind) or _FLOATS.get(one.kind) or (one.kind if one.kind in _BITS else None)
-        is_matrix = sum(size > 1 for size in one.shape) >= _DIMENSIONS
-        if name is not None and is_matrix and not any(part in one.name.rpartition("/")[2] for part in _BESIDE):
-            counts[name] = counts.get(name, 0) + one.size
+    for constant in constants:
+        kind = constant.kind
+        name = _NAMES.get(kind) or _FLOATS.get(kind) or (kind if kind in _KINDS else None)
+        is_matrix = sum(size > 1 for size in constant.shape) >= _DIMENSIONS
+        if name is not None and is_matrix and not any(part in constant.name.rpartition("/")[2] for part in _BESIDE):
+            counts[name] = counts.get(name, 0) + math.prod(constant.shape)
     return counts
 
 
