@@ -148,9 +148,9 @@ def _take_aftermath(session: Session) -> None:
 
 def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
     from nncftools.journal import reading
-    from nncftools.journal.reading import Tail
     from nncftools.marks import collecting
     from nncftools.redaction import Redaction
+    from nncftools.session.recording import Tail
 
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with reading.reader(file) as journal:

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nncftools.journal.lines import ProcessFields
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.marks.entries import AUTO, END, Entry
 from nncftools.marks.nesting import Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
-from nncftools.session.model import Exit, Frame, Host, MemoryLimit
+from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import noise
 from nncftools.session.session import Session
@@ -306,9 +305,9 @@ class Run:
         """Take the peak of the whole run, of a metric."""
         self.peaks[name] = peak
 
-    def take_rise(self, level: float, from_s: float, to_s: float) -> None:
+    def take_rise(self, rise: Rise) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
-        self._reach("rss", level, (from_s + to_s) / 2)
+        self._reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
 
     def _reach(self, name: str, value: float, at_s: float) -> None:
         before = self.peaks.get(name)
@@ -332,7 +331,7 @@ class Run:
         while self.recent and self.recent[0][0] < self.latest_s - RECENT_S:
             self.recent.popleft()
 
-    def take_process(self, fields: ProcessFields) -> None:
+    def take_process(self, fields: Mapping[str, Any]) -> None:
         """Take facts of a process; a process that has ended is forgotten."""
         number = fields["id"]
         mark = fields.get("high_water_mark")

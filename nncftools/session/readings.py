@@ -12,11 +12,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
-from nncftools.journal.lines import Held
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
 from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
 
@@ -71,6 +70,18 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """PID and RSS of each; None when there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
+
+
+class Held(TypedDict):
+    """What processes held at the sample that a mark triggered, and what they can have held since the sample before."""
+
+    from_s: float
+    """When the sample before began."""
+    to_s: float
+    """When this sample began."""
+    rss: list[list[int]] | None
+    """For each process whose RSS is new or not certain: its ``id``, RSS in bytes, and, if these differ, the least and
+    the most since ``from_s``. A process that is not listed holds what it held in the line before. Null: too many."""
 
 
 class HeldLines(NamedTuple):

@@ -1,7 +1,7 @@
 """The helper process beside the sampler: watches a tree for growth, and takes stacks and mappings of what grew.
 
 It polls ``statm`` of each process (10 µs) and never changes the command. What it sees goes to a log of its own, line by
-line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks are missing.
+line, as ``nncftools.session.snapshots`` describes. Nobody depends on it: if it dies, only stacks are missing.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from rich.color import ColorSystem
 import nncftools
 from nncftools.cli import app
 from nncftools.journal import reading
-from nncftools.journal.reading import Tail
 from nncftools.live.figures import Look, Machine, after, status_line
 from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
+from nncftools.session.recording import Recording
 from nncftools.testing.tap import Tap
 
 
@@ -79,7 +79,8 @@ class Tapped:
 
     def __init__(self, journal: pathlib.Path) -> None:
         self._tap = Tap(1.0)
-        self._tap._tail = Tail(reading.reader(journal), str(journal))
+        self._tap._file = file = reading.reader(journal)
+        self._tap._recording = Recording(file, str(journal))
 
     def rows(self) -> list[object]:
         """Return the new samples: moment, RSS, processes, RSS of each, and the largest process."""
