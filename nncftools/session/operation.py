@@ -40,10 +40,6 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind in KINDS if kind.casefold() == plain), None)
 
 
-_OF_A_CLASS = ("from_pretrained", "save_pretrained")
-"""Methods that many classes have."""
-
-
 def short_name(call: str) -> str:
     """Return the part of a function's name that says what it does.
 
@@ -52,7 +48,7 @@ def short_name(call: str) -> str:
     """
     *before, last = call.split(".")
     is_method = bool(before) and before[-1][:1].isupper()
-    if last in _OF_A_CLASS and is_method:
+    if is_method and last in {"from_pretrained", "save_pretrained"}:  # many classes have them
         return f"{before[-1]}.{last}"
     if "_" in last.strip("_") or before == ["nncf"]:
         return last
@@ -86,8 +82,6 @@ RATE_WINDOW_S = 0.2
 CPU = "cpu"
 """The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
 RSS = "rss"
-_MOSTLY = 0.9
-"""Of the time from the first to the last call: with less inside of calls, their own CPU time is unknown."""
 
 
 class Bracket(NamedTuple):
@@ -232,7 +226,7 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
         None for less than 0.2 s.
         """
         over_s = self.duration_s if self.cores_s is None else self.cores_s
-        if self.cores_s is None and self.total_s is not None and self.total_s < over_s * _MOSTLY:
+        if self.cores_s is None and self.total_s is not None and self.total_s < over_s * 0.9:
             return None  # CPU time was counted between the calls, too
         return None if self.cpu_s is None or over_s < RATE_WINDOW_S else self.cpu_s / over_s
 

@@ -9,7 +9,7 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,23 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
-from nncftools.session.peak_place import enclosing, place_of
-from nncftools.session.peaks import Envelope, MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
+from nncftools.session.peak_place import enclosing, outwards_from, place_of
+from nncftools.session.peaks import (
+    Envelope,
+    MostHeld,
+    ProcessTable,
+    Reached,
+    earliest,
+    held_at_most,
+    noise,
+    of_rise,
+    read_at_marks,
+)
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
     from nncftools.session.peak_place import Above, PeakPlace
 
-
-_DEEPEST = 400
-"""A log of marks is read to 200 levels of one process."""
 
 
 def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
@@ -40,7 +47,7 @@ def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
     above = enclosing(operations)
     processes: dict[int, _Running] = {}
     for operation in operations:
-        if operation.pid is not None and _has_a_time(operation):
+        if operation.pid is not None and operation.count == 1 and operation.end_s > operation.start_s:
             processes.setdefault(operation.pid, _Running(above)).begin(operation)
     found = set[int]().union(*(running.parallel for running in processes.values()))
     return [replace(one, is_parallel=True) if id(one) in found else one for one in operations]
@@ -71,7 +78,8 @@ class _Running:
 
     def _compare(self, operation: Operation) -> None:
         """Add an operation that may be beside others."""
-        around = {id(one) for one in self._around(operation) if one.end_s > operation.start_s}
+        outwards = islice(outwards_from(operation, self._above), 1, None)
+        around = {id(outer) for outer in outwards if outer.end_s > operation.start_s}
         beside = [one for one in self._nested if id(one) not in around and one.end_s > operation.start_s]
         if beside or len(self._ends) > len(around & self.parallel):
             beside.append(operation)
@@ -81,18 +89,6 @@ class _Running:
         self._nested = [one for one in self._nested if id(one) not in self.parallel]
         for one in beside:
             heapq.heappush(self._ends, one.end_s)
-
-    def _around(self, operation: Operation) -> Iterator[Operation]:
-        for _ in range(_DEEPEST):
-            outer = self._above.get(id(operation))
-            if outer is None:
-                return
-            operation = outer
-            yield operation
-
-
-def _has_a_time(operation: Operation) -> bool:
-    return operation.count == 1 and operation.end_s > operation.start_s
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
@@ -122,10 +118,7 @@ def operations(session: SessionData) -> list[Operation]:
     certain, above = set(map(id, place.path)), enclosing(found)
     possible = set[int]()
     for one in (*place.either, *place.rivals):
-        around: Operation | None = one
-        while around is not None and id(around) not in possible:
-            possible.add(id(around))
-            around = above.get(id(around))
+        possible.update(id(around) for around in outwards_from(one, above))
     return [
         _with_peak(one, peak.low or 0)
         if id(one) in certain
@@ -208,13 +201,11 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session.samples)
-        self._sampled_s: Sequence[float] = session.samples.time_s
+        self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
         self._envelope = Envelope(session)
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in session.processes:
-            self._by_pid.setdefault(process.pid, []).append(process)
+        self._table = ProcessTable(session.processes)
         self._rises = sorted(
             (of_rise(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
@@ -225,7 +216,7 @@ class _FiguresOf:
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
         """Return the operation from a mark to its end."""
-        process = self._process(mark)
+        process = self._table.at(mark.pid, mark.start_s + _TICK_S)
 
         def figures(name: str) -> Figures:
             column = self._columns[name]
@@ -242,11 +233,6 @@ class _FiguresOf:
             process=None if process is None else process.id,
             figures=LazyMapping(self._columns, figures),
         )
-
-    def _process(self, mark: Mark) -> Process | None:
-        """Return the process that performed an operation: a PID may be reused."""
-        begun = [one for one in self._by_pid.get(mark.pid, ()) if (one.start_s or 0.0) <= mark.start_s + _TICK_S]
-        return begun[-1] if begun and mark.pid is not None else None
 
     def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
         """Replace the samples at both ends by what was read there; add to the peak what marks prove."""

@@ -6,7 +6,7 @@ The most that a process tree can have held between samples.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
@@ -19,18 +19,12 @@ from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-_DRIFT = 1000
-_SMALLEST_DRIFT = 256 * 1024
-_NOISE, _SMALLEST_NOISE = 0.01, 1 << 20
 _CHUNK = 4096
-_SHARES = ("pss", "uss")
-"""Of RSS: they are never above it."""
-_AGE = "pss_age"
 
 
 def drift(size: float) -> float:
     """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
-    return max(size / _DRIFT, _SMALLEST_DRIFT)
+    return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
@@ -39,7 +33,7 @@ def noise(size: float) -> float:
     The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
     and caches still move a little. A figure with closer bounds is given without them.
     """
-    return max(size * _NOISE, _SMALLEST_NOISE)
+    return max(size * 0.01, 1 << 20)
 
 
 class Reached(NamedTuple):
@@ -67,7 +61,7 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
     found = {name: sampled_peak(name, samples) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
         found["rss"] = rss_peak(samples, processes, floor)
-        for name in _SHARES:
+        for name in ("pss", "uss"):  # never above RSS
             if name in found and found[name].low is not None:  # counted in some samples only
                 found[name] = replace(_when_counted(found[name], samples), high=found["rss"].high)
     return found
@@ -101,9 +95,9 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
 
 def _when_counted(peak: Peak, samples: Samples) -> Peak:
     """Return a peak with the moment at which it was counted: a sample may show that later."""
-    if _AGE not in samples or peak.rose_to_s is None:
+    if "pss_age" not in samples or peak.rose_to_s is None:
         return peak
-    age_s = samples[_AGE][bisect_left(samples.time_s, peak.rose_to_s)]
+    age_s = samples["pss_age"][bisect_left(samples.time_s, peak.rose_to_s)]
     counted_s = peak.rose_to_s - (0.0 if isnan(age_s) else age_s)
     return replace(peak, at_s=counted_s, rose_from_s=counted_s, rose_to_s=counted_s)
 
@@ -196,6 +190,32 @@ def mark_of_tree(process: Process, floor: int) -> int:
     return limit if started_by_us and limit > floor else 0
 
 
+class ProcessTable:
+    """The processes of a session by their numbers and PIDs."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        """Take processes in the order in which they were found."""
+        self.by_id: dict[int, Process] = {}
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in processes:
+            self.by_id[process.id] = process
+            self._by_pid.setdefault(process.pid, []).append(process)
+
+    def at(self, pid: int | None, at_s: float) -> Process | None:
+        """Return the process that had a PID at a moment: a PID may be reused."""
+        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
+        return begun[-1] if begun and pid is not None else None
+
+    def upwards(self, process: Process) -> Iterator[Process]:
+        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
+        above: Process | None = process
+        for _ in range(len(self.by_id)):
+            if above is None:
+                return
+            yield above
+            above = None if above.parent is None else self.by_id.get(above.parent)
+
+
 class MostHeld:
     """The largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
 
@@ -227,14 +247,13 @@ def held_at_most(
     processes: Sequence[Process], *, unsampled: bool = False
 ) -> Iterator[tuple[float | None, float | None, int | None]]:
     """Yield begin and end of each process, or of those that no sample shows, and the most that it can have held."""
-    by_id = {process.id: process for process in processes}
+    table = ProcessTable(processes)
     for process in processes:
-        if unsampled and process.samples:
-            continue
-        yield process.start_s, process.end_s, most_held_by(process, by_id)
+        if not (unsampled and process.samples):
+            yield process.start_s, process.end_s, most_held_by(process, table)
 
 
-def most_held_by(process: Process, by_id: Mapping[int, Process]) -> int | None:
+def most_held_by(process: Process, table: ProcessTable) -> int | None:
     """Return the most that a process can have held in bytes; None for unknown.
 
     This is its mark, if the kernel reported it at the end of the process or the process was still running at the end of
@@ -243,16 +262,11 @@ def most_held_by(process: Process, by_id: Mapping[int, Process]) -> int | None:
     """
     if (process.accounted or process.end_s is None) and process.high_water_mark is not None:
         return process.high_water_mark
-    above: Process | None = process
-    for _ in range(len(by_id)):
-        if above is None or above.high_water_limit is not None:
-            break
-        above = by_id.get(above.parent) if above.parent is not None else None
-    return None if above is None else above.high_water_limit
+    limits = (above.high_water_limit for above in table.upwards(process))
+    return next((limit for limit in limits if limit is not None), None)
 
 
 _PAGE = 4096
-_LARGEST = 512 * _PAGE
 _HUGE = "huge_pages"
 
 
@@ -295,4 +309,4 @@ class Envelope:
         before, after = bisect_right(self._huge_s, start_s) - 1, bisect_left(self._huge_s, end_s)
         if before < 0 or after >= len(self._huge):
             return None
-        return faults * _PAGE + min(self._huge[after] - self._huge[before], faults * _LARGEST)
+        return faults * _PAGE + min(self._huge[after] - self._huge[before], faults * 512 * _PAGE)

@@ -11,20 +11,20 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
-from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
+from nncftools.session.peaks import MostHeld, ProcessTable, held_at_most, most_held_by, noise
 
 _SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
 """Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
 _ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
 """The stable releases that took 82241a83cd15: from this patch level on."""
-_LEAST_BATCH = 32
-_PAGE, _LARGE_PAGE = 4096, 65536
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
@@ -40,7 +40,7 @@ def rss_error(host: Host) -> int:
     if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
         return 0
     has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
-    return max(_LEAST_BATCH, 2 * host.cpus) * host.cpus * (_LARGE_PAGE if has_large_pages else _PAGE)
+    return max(32, 2 * host.cpus) * host.cpus * (65536 if has_large_pages else 4096)
 
 
 _LINES = "held"
@@ -112,10 +112,7 @@ class Holdings:
                 times, values = self._values.setdefault(number, ([], []))
                 times.append(line["to_s"])
                 values.append(rss)
-        self._by_id = {process.id: process for process in session.processes}
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in session.processes:
-            self._by_pid.setdefault(process.pid, []).append(process)
+        self._table = ProcessTable(session.processes)
         self._children: dict[int | None, set[int]] = {}
         for process in session.processes:
             self._children.setdefault(process.parent, set()).add(process.id)
@@ -134,7 +131,7 @@ class Holdings:
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
         own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
-        mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
+        mark = _Mark(at_s, self._table.at(pid, at_s + _EARLY_S), reading.listed, reading.descendants is not None)
         level, processes = self._level(mark, reading)
         if level is None:
             return None if reading.rss is None and reading.high_water_mark is None else own
@@ -156,7 +153,7 @@ class Holdings:
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
         for child, rss in reading.descendants or ():
-            process = self._process(child, at_s)
+            process = self._table.at(child, at_s + _EARLY_S)
             if process is not None:
                 mark.covered.add(process.id)
                 mark.absent[process.id] = not rss and process.samples > 0
@@ -206,48 +203,35 @@ class Holdings:
             if one is mark.process or (mark.absent.get(one.id) and is_later == (from_s < mark.at_s)):
                 continue
             was_sampled = one.counted_s is not None and one.counted_s <= line["from_s"] + _ROUNDED_S
-            high = self._of_other(one, mark.at_s, place).high if was_sampled else most_held_by(one, self._by_id)
+            high = self._of_other(one, mark.at_s, place).high if was_sampled else most_held_by(one, self._table)
             found.append(None if high is None else high + self._error)
         return None if None in found else sum(high for high in found if high is not None)
-
-    def _process(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process with a PID at a moment: a PID may be reused."""
-        begun = [one for one in self._by_pid.get(pid, ()) if (one.start_s or 0.0) <= at_s + _EARLY_S]
-        return begun[-1] if begun and pid is not None else None
 
     def _is_absent(self, process: Process, mark: _Mark, to_s: float) -> bool:
         """Return whether the reading of a mark, in which a process is not, shows that it did not live then.
 
         ``to_s`` is the time of the sample after the mark.
         """
-        line: list[Process] = []
-        one: Process | None = process
-        while one is not None and one.id not in mark.absent:
-            mark.absent[one.id] = False  # parents of a damaged journal may be a circle
-            line.append(one)
-            one = self._above(one)
-        for one in reversed(line):
-            mark.absent[one.id] = self._is_missing(one, mark, to_s)
+        line = list(takewhile(lambda above: above.id not in mark.absent, self._table.upwards(process)))
+        mark.absent.update((unknown.id, False) for unknown in line)
+        for unknown in reversed(line):
+            mark.absent[unknown.id] = self._is_missing(unknown, mark, to_s)
         return mark.absent[process.id]
 
     def _below(self, process: Process) -> set[int]:
         """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
         found = self._families.get(process.id)
         if found is None:
-            found = self._families[process.id] = set()
-            waiting = [process.id]
+            found, waiting = self._families.setdefault(process.id, set()), [process.id]
             while waiting:
                 new = self._children.get(waiting.pop(), set()) - found
                 found |= new
                 waiting += new
         return found
 
-    def _above(self, process: Process) -> Process | None:
-        return None if process.parent is None else self._by_id.get(process.parent)
-
     def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
         """Return what ``_is_absent`` does, once that is known of the process above."""
-        above = self._above(process)
+        above = None if process.parent is None else self._table.by_id.get(process.parent)
         if above is None:
             return False
         if above is mark.process:
@@ -277,16 +261,16 @@ class Holdings:
         before = bisect_left(times, at_s)
         last = values[before - 1] if before else None
         if place >= len(self._lines):
-            return Level(last or 0, 0, most_held_by(process, self._by_id))
+            return Level(last or 0, 0, most_held_by(process, self._table))
         line = self._lines[place]
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
-            return Level(last or 0, 0, most_held_by(process, self._by_id))
+            return Level(last or 0, 0, most_held_by(process, self._table))
         entry = self._entry(place).get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)
         is_sure = (process.start_s or 0.0) + _SURE_S <= at_s
         if entry is None:  # the sample did not find it: it had not begun
-            return Level(0, 0, most_held_by(process, self._by_id) if is_sure else 0)
+            return Level(0, 0, most_held_by(process, self._table) if is_sure else 0)
         rss, (low, high) = entry[1], entry[2:] or entry[1:2] * 2
         return Level(rss, low if is_sure else 0, high)
 
@@ -307,17 +291,17 @@ class Holdings:
         return Level(rss, known, None if high is None else max(rss, high))
 
 
+@dataclass
 class _Mark:
     """A mark, and the processes that it read."""
 
-    def __init__(self, at_s: float, process: Process | None, is_listed: bool, is_complete: bool) -> None:  # noqa: FBT001
-        self.at_s = at_s
-        self.process = process
-        self.covered: set[int] = set()
-        self.absent: dict[int, bool] = {}
-        """Of each process whether it did not live at the mark, as far as that was looked at."""
-        self.is_listed = is_listed
-        self.is_complete = is_complete
+    at_s: float
+    process: Process | None
+    is_listed: bool
+    is_complete: bool
+    covered: set[int] = field(default_factory=set)
+    absent: dict[int, bool] = field(default_factory=dict)
+    """Of each process whether it did not live at the mark, as far as that was looked at."""
 
 
 class _Alive:

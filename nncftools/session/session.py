@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_HOLDING = ", with a session of `nncf-tools monitor`"
 _AS_LOADED = "as_loaded"
 STILL_RUNS = "unfinished: the recording still runs"
 
@@ -41,7 +40,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     Raises SessionFileError, which names the file, the place and what was expected.
     """
     path = pathlib.Path(path)
-    with intake.open_file(path, _HOLDING) as file:
+    with intake.open_file(path, ", with a session of `nncf-tools monitor`") as file:
         return load_from(file, path)
 
 
@@ -187,8 +186,6 @@ def _why_unfinished(path: pathlib.Path) -> str:
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
 
 
-_TOO_LARGE = 2.0**63
-_OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
 _Value = TypeVar("_Value")
 
 
@@ -216,12 +213,12 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        return list(self._computed_once(_OPERATIONS, lambda: operations(self)))
+        return list(self._computed_once("operations", lambda: operations(self)))
 
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self._computed_once(_PEAK_PLACE, lambda: peak_place(self, self.operations))
+        return self._computed_once("peak_place", lambda: peak_place(self, self.operations))
 
     def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """Return what was computed under this name, as long as the fields that it depends on are the same."""
@@ -247,7 +244,7 @@ class Session(SessionData):
         columns = {name: self.samples[name] for name in self.samples.metrics}
         table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
         for name, values in columns.items():
-            if are_whole(name, values) and self.samples.figures(name).highest < _TOO_LARGE:
+            if are_whole(name, values) and self.samples.figures(name).highest < intake.LARGEST:
                 table[name] = table[name].round().astype("Int64")
         return table
 
