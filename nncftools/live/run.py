@@ -56,13 +56,13 @@ class LiveOperations:
         if entry.event == END:
             self._close(self._nesting.end(entry), entry.start_s)
             return
-        place = self._nesting.begin(entry)
-        self._close([place.ended] if place.ended else [], entry.start_s)
+        opened, ended = self._nesting.begin(entry)
+        self._close([ended] if ended else [], entry.start_s)
         span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
         around = (one for one in self._nesting.every() if entry.source == AUTO or one.entry.pid != entry.pid)
-        outermost = place.outer is None and next(around, None) is None
-        if entry.end_s is None and entry.count == 1 and entry.depth is None:
-            self._nesting.open(entry, place, _Shown(span, outermost))
+        outermost = opened.outer is None and next(around, None) is None
+        if entry.end_s is None and entry.may_go_on:
+            self._nesting.open(opened, _Shown(span, outermost))
         elif outermost and not entry.depth:
             self._keep(span)
 

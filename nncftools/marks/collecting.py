@@ -28,7 +28,7 @@ from nncftools.files import replacing
 from nncftools.intake import limits
 from nncftools.marks.entries import BEGIN, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.resolving import TellingTogether, resolve
+from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
@@ -174,7 +174,7 @@ class _Notes:
 
 def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
     """Return the operations of a log or sidecar; a warning says when some are counted together."""
-    together = TellingTogether()
+    together = LimitedMarks()
     marks = resolve(together.listed(entries), session)
     if together.counted:
         session.warnings.append(

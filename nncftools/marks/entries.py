@@ -93,6 +93,11 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether it may be around others: its line is not of a whole operation with its depth, or of several calls."""
+        return self.count == 1 and self.depth is None
+
+    @property
     def is_operation(self) -> bool:
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from nncftools.session.peak_place import Above, PeakPlace
 
 
-
 def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
     """Return operations, in the order of their starts, with ``is_parallel``.
 
