@@ -23,7 +23,6 @@ SNAPSHOTS_ENDING = ".snapshots.jsonl"
 """Of the log of the helper, next to the journal."""
 PRIVATE = 0o600
 """The journal holds the command as typed."""
-_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
@@ -44,9 +43,10 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
     With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
+    new = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(_TRIES):
         try:
-            descriptor = above_standard(os.open(path, os.O_RDWR | os.O_APPEND | _NEW, PRIVATE))
+            descriptor = above_standard(os.open(path, new, PRIVATE))
         except FileExistsError:
             if not replace:
                 raise

@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run that goes on has room for this much, then always for a quarter more."""
-_STEPS = 8
-"""Zoomed in, the axis moves on in parts of its length."""
 _SMALLEST_CHART = 3
-_FINE = 256
-"""The latest value is drawn when it has changed by this part of the peak: no chart has so many dots in its height."""
 _RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (11, (1, 1, 1)), (8, (1,)))
 """From which height on, the heights of CPU and of the other rates."""
 
@@ -76,8 +72,9 @@ class Body:
     def _chart(self, run: Run, look: Look, medium: Medium, shown: Window, height: int) -> list[Row]:
         names = charted(run, look)
         peaks = [run.peaks.get(name) for name in names]
+        # The latest value is drawn when it has changed by 1/256 of the peak: no chart has so many dots in its height.
         heights = [
-            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * _FINE)
+            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * 256)
             for name, peak in zip(names, peaks, strict=True)
         ]
         dot_s = (shown.end_s - shown.begin_s) / shown.columns / 2
@@ -86,7 +83,9 @@ class Body:
         if self._state != state:
             self._state = state
             marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
-            self._drawn = plot([_line(run, name, shown) for name in names], marked, shown, height, medium)
+            ends = shown.begin_s, shown.end_s, 2 * shown.columns
+            lines = [Line(label(name), *run.history.points(name, *ends)) for name in names]
+            self._drawn = plot(lines, marked, shown, height, medium)
         return self._drawn
 
     def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
@@ -100,10 +99,6 @@ class Body:
             yield from rows[:-1]
             now = None if run.ended else run.rate(rate.counters) or 0.0
             yield [*rate_label(rate, now, medium), *rows[-1][LABEL:]]
-
-
-def _line(run: Run, name: str, shown: Window) -> Line:
-    return Line(label(name), *run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns))
 
 
 def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
@@ -127,7 +122,7 @@ def _window(now_s: float, zoom: int, columns: int, *, has_ended: bool) -> Window
     length_s = _SHORTEST_S * _GROWTH**doublings / 2**zoom
     end_s = length_s
     if zoom:
-        step_s = length_s / _STEPS
+        step_s = length_s / 8  # zoomed in, the axis moves on in parts of its length
         end_s = max(length_s, math.ceil(now_s / step_s) * step_s)
     return Window(end_s - length_s, end_s, columns, now_s)
 
@@ -145,7 +140,7 @@ def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medi
     for one in left:
         room = width - length(tail) - length(head) - 5
         if room > 0:
-            head += [text("─", line), text(" "), *_cut(one, room), text(" ")]
+            head += [text("─", line), text(" "), *(one if length(one) <= room else fitted(one, room)), text(" ")]
     between = max(0, width - 2 - length(head) - length(tail))
     return fitted([text(ends[0], line), *head, text("─" * between, line), *tail, text(ends[1], line)], width)
 
@@ -154,10 +149,6 @@ def sided(row: Row, width: int, medium: Medium) -> Row:
     """Return a row between the sides of the box."""
     line = medium.style("axis")
     return [text("│ ", line), *fitted(row, width - SIDES), text(" │", line)]
-
-
-def _cut(row: Row, room: int) -> Row:
-    return row if length(row) <= room else fitted(row, room)
 
 
 _GAP = 3
@@ -173,7 +164,6 @@ KEYS = (
     ("+ -", "zoom"),
 )
 """In the order in which they are named where there is little room."""
-_KEYS_OF_FILTER = (("enter", "keep"), ("esc", "clear"))
 
 
 def state(run: Run, look: Look, medium: Medium) -> Row:
@@ -269,16 +259,14 @@ def keys(look: Look, medium: Medium, width: int) -> Row:
     row: Row = []
     if look.typing:
         row = [text("filter: ", medium.style("key")), text(f"{printable(look.filter)}▏   ")]
-    for name, meaning in _KEYS_OF_FILTER if look.typing else KEYS:
+    for name, meaning in (("enter", "keep"), ("esc", "clear")) if look.typing else KEYS:
         part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
         if length(row) + length(part) - _GAP <= width:
             row += part
     return [*row[:-1], text(row[-1].text.rstrip(), row[-1].style)] if row else row
 
 
-_BOXED_FROM = 60, 12
-_NARROW, _NARROW_GUTTER = 60, 10
-_WIDE, _WIDE_GUTTER = 100, 16
+_NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
 _SMALLEST_BODY = 5
 _MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (16, 2), (12, 1))
 """From which height on, how many processes are shown below the chart."""
@@ -300,8 +288,7 @@ class _Screen:
 
     @property
     def is_boxed(self) -> bool:
-        columns, rows = _BOXED_FROM
-        return self.width >= columns and self.height >= rows
+        return self.width >= _NARROW and self.height >= _BOXED_ROWS
 
     @property
     def inner(self) -> int:
@@ -320,7 +307,7 @@ class Drawing:
 
     def frame(self, run: Run, look: Look, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
-        gutter = _NARROW_GUTTER if width < _NARROW else _WIDE_GUTTER if width >= _WIDE else GUTTER
+        gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
         medium = Medium(look.unit, look.unicode, look.colours, gutter)
         seen = self._here.processes(run)
         shown = chosen(seen, look)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FRAME_S = 0.5
 STATUS_S = 5.0
-_CHECK_S = 0.1
 _SMALLEST, _SHARE = 9, 0.6
 """The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4
@@ -127,5 +126,5 @@ class LiveView:
                     terminal.show([status_line(follower.run, self._look, here)[: columns - 1]])
             elif terminal.has_output:
                 terminal.paint()
-            if self._stop.wait(_CHECK_S):
+            if self._stop.wait(0.1):
                 break

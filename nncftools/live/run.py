@@ -23,6 +23,7 @@ from nncftools.marks.nesting import Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
+from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import noise
 from nncftools.session.session import Session
@@ -116,20 +117,14 @@ class RecordedOperations:
         return [span for _, span in self._spans if span.start_s <= now_s < (span.end_s or 0)]
 
 
-BUCKETS = 4096
-_FINEST_S = 0.01
-_TICKS_S = 0.2
-"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
-
-
 class History:
     """The smallest and the largest value of every column in buckets of equal length."""
 
-    def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = BUCKETS) -> None:
+    def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = 4096) -> None:
         """Begin with buckets that hold one sample each."""
         self._places = {name: place for place, name in enumerate(columns)}
         self._size = buckets
-        self.width_s = max(interval_s, _FINEST_S)
+        self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
         self.last_s = 0.0
         """The time of the last sample."""
@@ -198,7 +193,7 @@ class History:
         moments = np.concatenate([[0.0], self._moments[known]])
         values = np.concatenate([[0.0], totals[known]])
         middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
-        reach = max((end_s - begin_s) / cells, _TICKS_S, self.width_s) / 2
+        reach = max((end_s - begin_s) / cells, RATE_WINDOW_S, self.width_s) / 2
         before = np.clip(middles - reach, 0, self.last_s)
         after = np.clip(middles + reach, 0, self.last_s)
         span = after - before

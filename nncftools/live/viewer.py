@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from nncftools.live.run import Run
 
 
-_STEP_S = 0.5
 _GONE = "\x04"
 _QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE)
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_DONE = b"clean"
 _WATCHDOG = """
 import ast, os, signal, sys, termios
 for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTTOU", "SIGTSTP"):
@@ -39,7 +36,6 @@ if os.read(0, 5) != b"clean":
     if modes:
         termios.tcsetattr(os.open("/dev/tty", os.O_RDWR), termios.TCSADRAIN, modes)
 """
-_ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
 
 
 class Ended(BaseException):
@@ -75,8 +71,7 @@ class FullScreen(Terminal):
             words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
             with contextlib.suppress(OSError):
                 self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
-            for name in _ENDING:
-                number = getattr(signal, name)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, _end)
             self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
@@ -92,7 +87,7 @@ class FullScreen(Terminal):
         self._restore()
         if self._watchdog is not None:
             with contextlib.suppress(OSError):
-                self._watchdog.communicate(_DONE)
+                self._watchdog.communicate(b"clean")
         if self._keys >= 0:
             os.close(self._keys)
             self._keys = -1
@@ -110,7 +105,7 @@ class FullScreen(Terminal):
         if self._modes is not None:
             tty.setcbreak(self._keys)
         self.repaint()
-        self._write(_ENTER)
+        self._write("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")  # the alternate screen, no cursor, cleared
 
     def _restore(self) -> None:
         import termios
@@ -210,4 +205,4 @@ def print_status(source: Source, look: Look, here: Machine, put: Callable[[str],
             next_s = now_s + STATUS_S
             put(f"{status_line(source.run, look, here)}\n")
         if more:
-            time.sleep(_STEP_S)
+            time.sleep(0.5)

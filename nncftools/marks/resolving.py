@@ -22,9 +22,6 @@ from nncftools.session.operations import in_order
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 
-_DEEPEST_TREE = 200
-"""Processes above a process that are looked at."""
-
 
 @dataclass(eq=False)
 class _Frame:
@@ -138,7 +135,7 @@ class _Resolver:
         if entry.source == AUTO and entry.tid != entry.pid:
             main = self._nesting.innermost(entry.pid, entry.pid)
         process = self._table.at(entry.pid, entry.start_s or 0.0)
-        ancestors = () if process is None else islice(self._table.upwards(process), 1, _DEEPEST_TREE + 1)
+        ancestors = () if process is None else islice(self._table.upwards(process), 1, 201)
         pids = (*(ancestor.pid for ancestor in ancestors), None)
         return main or next((found for pid in pids if (found := self._nesting.innermost(pid)) is not None), None)
 
@@ -234,26 +231,10 @@ _DEEPEST = 200
 
 
 _NOT_SHARED = dict.fromkeys(
-    [
-        "event",
-        "op",
-        "arguments",
-        "saved",
-        "saved_size",
-        "rt_info",
-        "error",
-        "own_start",
-        "own_end",
-        "own",
-        "rss",
-        "high_water_mark",
-        "faults",
-        "descendants",
-        "total_ns",
-        "longest_ns",
-        "total_s",
-        "longest_s",
-    ]
+    (
+        *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error", "own_start", "own_end", "own", "rss"),
+        *("high_water_mark", "faults", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
+    )
 )
 """The fields of a line that say nothing of others of its name."""
 

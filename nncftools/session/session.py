@@ -5,6 +5,7 @@ Loads sessions from files, and saves them.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
@@ -54,20 +55,16 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
     if f'"{lines.FORMAT}"'.encode() in first[:200]:
-        session = recording.session_from(io.BytesIO(data), origin, snapshots=_snapshots_beside(path))
+        snapshots = b""
+        with contextlib.suppress(OSError), reading.reader(reading.snapshots_beside(path)) as log:
+            snapshots = log.read(intake.limits().size)
+        session = recording.session_from(io.BytesIO(data), origin, snapshots=snapshots)
         if not session.finished:
-            session.warnings.append(_why_unfinished(path))
+            killed = "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
+            runs = reading.is_recording(path)
+            session.warnings.append(f"{STILL_RUNS}; these are the figures up to now" if runs else killed)
         return session
     return _session_from(data, origin)
-
-
-def _snapshots_beside(journal: pathlib.Path) -> bytes:
-    """Return the helper's log of a recording; empty without one, or if it cannot be read."""
-    try:
-        with reading.reader(reading.snapshots_beside(journal)) as log:
-            return log.read(intake.limits().size)
-    except OSError:
-        return b""
 
 
 def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -178,12 +175,6 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
         text = str(error)
         where = text.replace("`$", f"`{place}", 1) if "`$" in text else f"{text} - at `{place}`"
         raise SessionFileError(f"{origin}: {where}") from error
-
-
-def _why_unfinished(path: pathlib.Path) -> str:
-    if reading.is_recording(path):
-        return f"{STILL_RUNS}; these are the figures up to now"
-    return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
 
 
 _Value = TypeVar("_Value")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _MARKER = "limit_peak"
-_LONGEST_COMMAND = 60
 _KNOWN_HOW = {
     KERNEL: "the kernel's maximum of one process",
     SAMPLED: "sampled",
@@ -74,12 +73,8 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
     how = _KNOWN_HOW[peak.known]
     if peak.known == SAMPLED and largest_process is not None:
         command, rss = largest_process
-        shown = textwrap.shorten(command, _LONGEST_COMMAND, placeholder=" …")
-        how += f"; the largest process held {size_text(rss)}: {shown}"
+        how += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
     return f"memory peak {of.label(held)}{counted} exceeds the limit of {of.label(limit.size)} ({how})"
-
-
-_NO_FAILURE = (pytest.skip.Exception, pytest.xfail.Exception)
 
 
 class Measuring:
@@ -141,7 +136,9 @@ class Measuring:
 
     def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
         """Return the message on the test's limit after a step, at most once per test; otherwise None."""
-        if call.excinfo is not None and not isinstance(call.excinfo.value, _NO_FAILURE):
+        if call.excinfo is not None and not isinstance(
+            call.excinfo.value, pytest.skip.Exception | pytest.xfail.Exception
+        ):
             self._error = self._error or call.excinfo.typename
         if call.when == "setup" and call.excinfo is None:
             return None

@@ -26,8 +26,6 @@ from nncftools.testing.tap import Row, Tap
 
 _STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
 _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
-_RESET_HIGH_WATER_MARK = b"5"
-"""Since Linux 4.0, proc(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,7 @@ def memory(excluded_child: int | None) -> Memory:
 def reset_mark() -> bool:
     """Set VmHWM, and with it getrusage's ``ru_maxrss``, to the current RSS; return whether that worked."""
     try:
-        pathlib.Path(_CLEAR_REFS).write_bytes(_RESET_HIGH_WATER_MARK)
+        pathlib.Path(_CLEAR_REFS).write_bytes(b"5")  # since Linux 4.0, proc(5)
     except OSError:
         return False
     return True
