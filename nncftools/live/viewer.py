@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nncftools.live.run import Run
 
 
+_STEP_S = 0.5
 _GONE = "\x04"
 _QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE)
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -205,4 +206,4 @@ def print_status(source: Source, look: Look, here: Machine, put: Callable[[str],
             next_s = now_s + STATUS_S
             put(f"{status_line(source.run, look, here)}\n")
         if more:
-            time.sleep(0.5)
+            time.sleep(_STEP_S)

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 _MARKER = "limit_peak"
-_KNOWN_HOW = {
-    KERNEL: "the kernel's maximum of one process",
-    SAMPLED: "sampled",
-    UNSAMPLED: "the test's process only",
-}
+_KNOWN_HOW = {KERNEL: "the kernel's maximum of one process", SAMPLED: "sampled", UNSAMPLED: "the test's process only"}
 
 
 @dataclass(frozen=True)
