@@ -221,21 +221,17 @@ class Machine:
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: of the machine, the control group or the limit that has least.
 
-        Those of the machine are as recorded, else as the kernel says now.
+        Those of the machine are as recorded, else as the kernel says now, which is asked once a second.
         """
-        now = self._now(run)
+        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
+            alive = () if run.ended else (process.pid for process in run.processes.values() if process.pid is not None)
+            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
+        now = self._answer
         used, memory = run.latest.get("system"), run.host.memory
         of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
         limit, held = run.limit, run.latest.get("rss")
         of_limit = limit.size - held if limit is not None and held is not None and held < limit.size else None
         return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
-
-    def _now(self, run: Run) -> Available:
-        """Return what the kernel says; it is asked once a second."""
-        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
-            alive = () if run.ended else (one.pid for one in run.processes.values() if one.pid is not None)
-            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
-        return self._answer
 
     def processes(self, run: Run) -> list[Seen]:
         """Return the processes that are alive and whose RSS is known, in the order in which they began."""

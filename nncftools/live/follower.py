@@ -238,7 +238,8 @@ class Replay:
         while self._rises and self._rises[-1].to_s <= now_s:
             self.run.take_rise(self._rises.pop())
         while self._peaks and self._peaks[-1][0] <= now_s:
-            self.run.take_peak(*self._peaks.pop()[1:])
+            _, name, peak = self._peaks.pop()
+            self.run.peaks[name] = peak
         self.run.processes = {
             process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
             for process in self._session.processes
@@ -262,7 +263,5 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 def _rss(process: Process, now_s: float) -> int | None:
     """Return what a process held, if its RSS over time was kept."""
-    if process.series is None:
-        return None
-    place = bisect_right(process.series.time_s, now_s) - 1
-    return process.series.rss[place] if place >= 0 else None
+    place = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
+    return None if process.series is None or not place else process.series.rss[place - 1]

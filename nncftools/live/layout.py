@@ -19,19 +19,9 @@ import numpy as np
 from nncftools.live import figures
 from nncftools.live.figures import Look, Machine, Seen, charted
 from nncftools.live.processes import chosen, gauge, process_rows
+from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
-from nncftools.render.terminal_plot import (
-    LABEL,
-    Line,
-    Marked,
-    Rate,
-    key,
-    operations_row,
-    plot,
-    rate_label,
-    rate_rows,
-    rates_shown,
-)
+from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
 from nncftools.render.view import label
 from nncftools.units import printable, shortened
 
@@ -63,7 +53,7 @@ class Body:
             return []
         shown = _window(run.latest_s, look.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
         spans = run.operations.outermost(run.latest_s)
-        below = [operations_row(spans, shown, medium)] if spans else []
+        below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
         below += self._rates(run, medium, shown, height)
         room = height - len(below)
         chart = self._chart(run, look, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
@@ -85,7 +75,7 @@ class Body:
             marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
             ends = shown.begin_s, shown.end_s, 2 * shown.columns
             lines = [Line(label(name), *run.history.points(name, *ends)) for name in names]
-            self._drawn = plot(lines, marked, shown, height, medium)
+            self._drawn = terminal_plot.plot(lines, marked, shown, height, medium)
         return self._drawn
 
     def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
@@ -98,17 +88,17 @@ class Body:
         for rate, rows in self._rate_rows:
             yield from rows[:-1]
             now = None if run.ended else run.rate(rate.counters) or 0.0
-            yield [*rate_label(rate, now, medium), *rows[-1][LABEL:]]
+            yield [*terminal_plot.rate_label(rate, now, medium), *rows[-1][LABEL:]]
 
 
 def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
     """Yield CPU and I/O as bars."""
-    for place, rate in enumerate(rates_shown(run.columns)):
+    for place, rate in enumerate(terminal_plot.rates_shown(run.columns)):
         found = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
         if all(len(rates) for rates in found):
             rates = np.sum(found, axis=0)
             rates[shown.column(shown.now_s) + 1 :] = np.nan
-            yield rate, list(rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
+            yield rate, list(terminal_plot.rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
         if len(heights) == 1:
             return
 
@@ -179,11 +169,10 @@ def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
     names = figures.charted(run, look)
     if not names:
         return [text("no memory metric")]
-    first = _metric(run, names, 0, medium)
     peak = run.peaks.get(names[0])
-    parts: list[Row] = [first]
+    parts = [_metric(run, names, 0, medium)]
     right: list[Row] = []
-    room = width - length(first)
+    room = width - length(parts[0])
 
     def add(part: Row, to: list[Row]) -> None:
         nonlocal room
@@ -205,9 +194,8 @@ def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
 
 
 def _metric(run: Run, names: Sequence[str], place: int, medium: Medium) -> Row:
-    name = names[place]
-    value = medium.unit.label(run.latest.get(name))
-    return [*key(place, medium), text(f"{label(name)} "), text(value, medium.style("title"))]
+    value = medium.unit.label(run.latest.get(names[place]))
+    return [*terminal_plot.key(place, medium), text(f"{label(names[place])} "), text(value, medium.style("title"))]
 
 
 def _joined(parts: Sequence[Row]) -> Row:

@@ -296,10 +296,6 @@ class Run:
         found = smallest(self.limits, held, self.max_memory, self.host.memory)
         return None if found is None or found.kind == MACHINE else found
 
-    def take_peak(self, name: str, peak: SampledPeak) -> None:
-        """Take the peak of the whole run, of a metric."""
-        self.peaks[name] = peak
-
     def take_rise(self, rise: Rise) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
         self._reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)

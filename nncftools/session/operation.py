@@ -312,11 +312,6 @@ class Column:
         after = bisect_right(self.times, at_s)
         return after + self._is_triggered(at_s, after)
 
-    def sampled_before(self, at_s: float) -> float | None:
-        """Return the time of the last sample up to a moment, including a sample triggered by it."""
-        after = self._after(at_s)
-        return self.times[max(0, after - 1)] if self.times else None
-
     def read_until(self, at_s: float) -> float:
         """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` if it triggered none."""
         after = bisect_right(self.times, at_s)

@@ -93,11 +93,11 @@ class _Running:
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
     """Return marks whose numbers are none of those of the marks ``beside`` them."""
     most = max((mark.op or 0 for mark in beside), default=0)
-    return [replace(mark, op=_later(mark.op, most), inside=_later(mark.inside, most)) for mark in marks]
 
+    def later(number: int | None) -> int | None:
+        return None if number is None else number + most
 
-def _later(number: int | None, most: int) -> int | None:
-    return None if number is None else number + most
+    return [replace(mark, op=later(mark.op), inside=later(mark.inside)) for mark in marks]
 
 
 _TICK_S = 0.01

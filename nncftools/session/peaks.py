@@ -280,14 +280,10 @@ class Envelope:
         self._unseen = session.unseen
         self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._rss: Sequence[float] = samples["rss"] if "rss" in samples and session.unseen is not None else ()
-        known = (
-            [(at_s, size) for at_s, size in zip(self._times, samples[_HUGE], strict=True) if not isnan(size)]
-            if _HUGE in samples
-            else []
-        )
+        huge = zip(self._times, samples[_HUGE], strict=True) if _HUGE in samples else ()
         last = session.totals.get(_HUGE)
-        if last is not None:
-            known.append((session.duration_s, last))
+        ends = [] if last is None else [(session.duration_s, last)]
+        known = [*((at_s, size) for at_s, size in huge if not isnan(size)), *ends]
         self._huge_s, self._huge = [at_s for at_s, _ in known], [size for _, size in known]
 
     def most(self, start_s: float, end_s: float) -> float | None:

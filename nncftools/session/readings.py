@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -265,7 +265,9 @@ class Holdings:
         line = self._lines[place]
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
             return Level(last or 0, 0, most_held_by(process, self._table))
-        entry = self._entry(place).get(process.id)
+        if self._entries[0] != place:
+            self._entries = place, {entry[0]: entry for entry in line["rss"] or ()}
+        entry = self._entries[1].get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)
         is_sure = (process.start_s or 0.0) + _SURE_S <= at_s
@@ -273,12 +275,6 @@ class Holdings:
             return Level(0, 0, most_held_by(process, self._table) if is_sure else 0)
         rss, (low, high) = entry[1], entry[2:] or entry[1:2] * 2
         return Level(rss, low if is_sure else 0, high)
-
-    def _entry(self, place: int) -> Mapping[int, list[int]]:
-        """Return what a line says of each process."""
-        if self._entries[0] != place:
-            self._entries = place, {entry[0]: entry for entry in self._lines[place]["rss"] or ()}
-        return self._entries[1]
 
     def _of_crowd(self, at_s: float, known: int) -> Level | None:
         """Return what too many processes held: the sample after the mark."""

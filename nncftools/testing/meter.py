@@ -213,20 +213,17 @@ class Meter:
             self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S))
         begun.held = self._tap.latest if self._tap.is_alive else None
 
-    def peak(self) -> Peak:
-        """Return the peak since the test began."""
-        return self._peak(self._memory())
-
     def end(self, error: str | None) -> Peak:
         """End the test and return its peak; ``error`` names the exception that failed it."""
         assert self._begun is not None
         after = self._memory()
         if self._begun.operation is not None:
             self._tap.end(self._begun.operation, error)
-        return self._peak(after)
+        return self.peak(after)
 
-    def _peak(self, after: Memory) -> Peak:
-        begun = self._begun
+    def peak(self, after: Memory | None = None) -> Peak:
+        """Return the peak since the test began; ``after`` has the kernel's figures at its end, else those of now."""
+        begun, after = self._begun, after or self._memory()
         assert begun is not None
         self._note_mark(after)
         asks = after.has_children or not begun.was_reset
