@@ -26,7 +26,7 @@ from nncftools.sampler.starter import Interrupted, Starter, held_back
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nncftools.live.figures import Look
+    from nncftools.live.figures import ViewSettings
     from nncftools.live.live_view import LiveView
 
 
@@ -296,14 +296,14 @@ class OutputDisplay:
             self._relay.resize()
 
 
-def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
+def look_of(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
     """Return a look that uses only characters of this encoding, and colours that the terminal has."""
     from rich.console import Console
 
-    from nncftools.live.figures import Look
+    from nncftools.live.figures import ViewSettings
     from nncftools.render.canvas import colours_of
 
-    return Look(
+    return ViewSettings(
         metrics=view.metrics,
         unit=view.unit,
         unicode=_is_unicode(encoding) and os.environ.get("TERM") != _CONSOLE,

@@ -215,7 +215,7 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
         recording.session_from(
             claim.journal,
             str(run.place.journal),
-            recording.Known(header, outcome.start, outcome.end),
+            recording.StarterFacts(header, outcome.start, outcome.end),
             snapshots=claim.read_snapshots(),
         )
     )
@@ -237,13 +237,13 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
 
 
 def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
-    from nncftools.marks.collecting import reason, take_log, take_sizes
+    from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
     found = take_log(session, log, name, redaction)
     take_sizes(session.marks)
     if session.marks or not automatic:
         return
-    why = reason(session.processes, found.programs, found.outside)
+    why = no_marks_reason(session.processes, found.programs, found.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
 

@@ -1,10 +1,6 @@
-"""The words and figures of a view; the same for the drawn view and for plain lines.
+"""The words and figures of a live view, the same for the drawn view and for plain lines, and how its user sees them.
 
-What this machine says while a view is drawn, as the recording does not hold it: memory and CPU time of processes.
-
-And how long memory will last.
-
-How the user wants to see a run, and what the keys change.
+``Machine`` asks this machine what the recording does not hold: memory and CPU time of processes, and available memory.
 """
 
 from __future__ import annotations
@@ -116,7 +112,7 @@ _ORDERS = list(Order)
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewSettings:
     """The choices of a viewer."""
 
     metrics: Sequence[str] = ()
@@ -162,27 +158,27 @@ def _fits_the_run(column: str) -> bool:
     return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
 
 
-def after(look: Look, key: str) -> Look:
-    """Return the look after a key was pressed; unknown keys change nothing."""
-    if look.typing:
+def after(settings: ViewSettings, key: str) -> ViewSettings:
+    """Return the settings after a key was pressed; unknown keys change nothing."""
+    if settings.typing:
         if key in _ENTER:
-            return replace(look, typing=False)
+            return replace(settings, typing=False)
         if key == _ESCAPE:
-            return replace(look, typing=False, filter="")
+            return replace(settings, typing=False, filter="")
         if key in _ERASE:
-            return replace(look, filter=look.filter[:-1])
-        return replace(look, filter=(look.filter + key)[:80]) if key.isprintable() else look
+            return replace(settings, filter=settings.filter[:-1])
+        return replace(settings, filter=(settings.filter + key)[:80]) if key.isprintable() else settings
     changes = {
-        " ": {"paused": not look.paused},
-        "m": {"choice": look.choice + 1},
-        "+": {"zoom": min(6, look.zoom + 1)},
-        "-": {"zoom": max(0, look.zoom - 1)},
-        "l": {"listing": not look.listing},
-        "s": {"order": _ORDERS[(_ORDERS.index(look.order) + 1) % len(_ORDERS)]},
+        " ": {"paused": not settings.paused},
+        "m": {"choice": settings.choice + 1},
+        "+": {"zoom": min(6, settings.zoom + 1)},
+        "-": {"zoom": max(0, settings.zoom - 1)},
+        "l": {"listing": not settings.listing},
+        "s": {"order": _ORDERS[(_ORDERS.index(settings.order) + 1) % len(_ORDERS)]},
         "/": {"typing": True},
         _ESCAPE: {"filter": ""},
     }
-    return replace(look, **changes.get({"p": " ", "=": "+", "_": "-", "f": "/"}.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
+    return replace(settings, **changes.get({"p": " ", "=": "+", "_": "-", "f": "/"}.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
 
 
 _NAME = 40
@@ -193,7 +189,7 @@ _STILL_S = 3.0
 """Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
 
 
-class Seen(NamedTuple):
+class ShownProcess(NamedTuple):
     """A process that is alive."""
 
     number: int
@@ -233,7 +229,7 @@ class Machine:
         of_limit = limit.size - held if limit is not None and held is not None and held < limit.size else None
         return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
 
-    def processes(self, run: Run) -> list[Seen]:
+    def processes(self, run: Run) -> list[ShownProcess]:
         """Return the processes that are alive and whose RSS is known, in the order in which they began."""
         readings = self._readings(run)
         found = []
@@ -241,7 +237,7 @@ class Machine:
             reading = readings.get(process.pid or 0)
             rss = process.rss if process.rss is not None or reading is None else reading.rss
             if rss is not None:
-                found.append(Seen(number, process, rss, self._cpu(process.pid or 0)))
+                found.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
         return found
 
     def _readings(self, run: Run) -> dict[int, Reading]:
@@ -279,26 +275,26 @@ def at(moment_s: float) -> str:
     return clock(float(int(moment_s)))
 
 
-def charted(run: Run, look: Look) -> list[str]:
+def charted(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
-    first, *others = look.chart(run.columns)[:MOST_LINES] or [""]
+    first, *others = settings.chart(run.columns)[:MOST_LINES] or [""]
     highest = run.peaks[first].value if first in run.peaks else 0.0
     seen = (name for name in others if name in run.peaks and run.peaks[name].value >= highest / 200)
     return [first, *seen] if first else []
 
 
-def memory(run: Run, look: Look) -> str:
+def memory(run: Run, settings: ViewSettings) -> str:
     """Return the first metric of the chart: its value now, and its peak."""
-    chart = look.chart(run.columns)
+    chart = settings.chart(run.columns)
     if not chart:
         return "no memory metric"
     name = "rss" if "rss" in chart else chart[0]
-    text = f"{label(name)} {look.unit.label(run.latest.get(name))}"
+    text = f"{label(name)} {settings.unit.label(run.latest.get(name))}"
     peak = run.peaks.get(name)
     if peak is None:
         return text
     where = during(run, peak)
-    return f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
+    return f"{text}, peak {settings.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
 
 
 def during(run: Run, peak: SampledPeak) -> str:
@@ -382,13 +378,13 @@ def ending(run: Run) -> str:
     return f"ended, exit status {run.exit.code if signal is None else 128 + signal}"
 
 
-def status_line(run: Run, look: Look, here: Machine) -> str:
+def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
     """Return one plain line for logs."""
     available = here.available(run)
     name, left = memory_left(run, available)
     words = [
         at(run.latest_s),
-        memory(run, look),
+        memory(run, settings),
         ", ".join(activity(run)),
         operation(run),
         growth(run),

@@ -262,6 +262,5 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 
 def _rss(process: Process, now_s: float) -> int | None:
-    """Return what a process held, if its RSS over time was kept."""
     place = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
     return None if process.series is None or not place else process.series.rss[place - 1]

@@ -1,10 +1,7 @@
-"""The layout of the view, for any size of the screen.
+"""The live view as rows, for any size of the screen.
 
-The middle of the view: the chart of memory, operations and rates, on one time axis.
-
-The lines around and between the parts of the view, with texts in them.
-
-The rows above and below the chart: what is known of the run, of what is left for it, and the keys.
+From top to bottom: what is known of the run, the chart of memory, operations and rates on one time axis, processes, the
+memory that is left, and the keys.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live import figures
-from nncftools.live.figures import Look, Machine, Seen, charted
+from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
 from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
@@ -47,20 +44,22 @@ class Body:
         self._state_of_rates: object = None
         self._rate_rows: list[tuple[Rate, list[Row]]] = []
 
-    def rows(self, run: Run, look: Look, medium: Medium, width: int, height: int) -> list[Row]:
+    def rows(self, run: Run, settings: ViewSettings, medium: Medium, width: int, height: int) -> list[Row]:
         """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
         if not height:
             return []
-        shown = _window(run.latest_s, look.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
+        shown = _window(run.latest_s, settings.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
         spans = run.operations.outermost(run.latest_s)
         below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
         below += self._rates(run, medium, shown, height)
         room = height - len(below)
-        chart = self._chart(run, look, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
+        chart = (
+            self._chart(run, settings, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
+        )
         return [*chart, *below][:height]
 
-    def _chart(self, run: Run, look: Look, medium: Medium, shown: Window, height: int) -> list[Row]:
-        names = charted(run, look)
+    def _chart(self, run: Run, settings: ViewSettings, medium: Medium, shown: Window, height: int) -> list[Row]:
+        names = charted(run, settings)
         peaks = [run.peaks.get(name) for name in names]
         # The latest value is drawn when it has changed by 1/256 of the peak: no chart has so many dots in its height.
         heights = [
@@ -156,17 +155,17 @@ KEYS = (
 """In the order in which they are named where there is little room."""
 
 
-def state(run: Run, look: Look, medium: Medium) -> Row:
+def state(run: Run, settings: ViewSettings, medium: Medium) -> Row:
     """Return what goes on, and the time of the run."""
-    words = figures.ending(run) if run.ended else "paused" if look.paused else look.state
-    role = "warning" if look.paused else "good" if run.ended or words != "recording" else "danger"
+    words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
+    role = "warning" if settings.paused else "good" if run.ended or words != "recording" else "danger"
     sign = [] if run.ended else [text("● " if medium.unicode else "* ", medium.style(role))]
     return [*sign, text(f"{words}  {figures.at(run.latest_s)}", medium.style("title"))]
 
 
-def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
+def summary(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Row:
     """Return memory with its peak, the other metrics of the chart, and CPU, as far as there is room."""
-    names = figures.charted(run, look)
+    names = figures.charted(run, settings)
     if not names:
         return [text("no memory metric")]
     peak = run.peaks.get(names[0])
@@ -202,9 +201,9 @@ def _joined(parts: Sequence[Row]) -> Row:
     return [piece for place, part in enumerate(parts) for piece in ([text(" " * _GAP)] if place else []) + part]
 
 
-def current(run: Run, look: Look, medium: Medium, width: int) -> Iterator[Row]:
+def current(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Iterator[Row]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = figures.charted(run, look)
+    names = figures.charted(run, settings)
     others = [_metric(run, names, place, medium) for place in range(1, len(names))]
     now = figures.operation(run)
     row = [text("Now ", medium.style("axis")), text(now, medium.style("title"))] if now else []
@@ -242,12 +241,12 @@ def _shorter(words: str) -> Iterator[str]:
     yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
 
 
-def keys(look: Look, medium: Medium, width: int) -> Row:
+def keys(settings: ViewSettings, medium: Medium, width: int) -> Row:
     """Return the keys and what they do; while a filter is typed, the filter."""
     row: Row = []
-    if look.typing:
-        row = [text("filter: ", medium.style("key")), text(f"{printable(look.filter)}▏   ")]
-    for name, meaning in (("enter", "keep"), ("esc", "clear")) if look.typing else KEYS:
+    if settings.typing:
+        row = [text("filter: ", medium.style("key")), text(f"{printable(settings.filter)}▏   ")]
+    for name, meaning in (("enter", "keep"), ("esc", "clear")) if settings.typing else KEYS:
         part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
         if length(row) + length(part) - _GAP <= width:
             row += part
@@ -265,12 +264,12 @@ class _Screen:
     """A run and how it is to be shown."""
 
     run: Run
-    look: Look
+    settings: ViewSettings
     medium: Medium
     width: int
     height: int
-    seen: Sequence[Seen]
-    shown: Sequence[Seen]
+    seen: Sequence[ShownProcess]
+    shown: Sequence[ShownProcess]
     """The processes that pass the filter, in order."""
     available: float | None
 
@@ -293,27 +292,26 @@ class Drawing:
         self._most: dict[tuple[int, int], int] = {}
         """The largest number of processes on a screen of this size: its rows stay, so that the chart does not jump."""
 
-    def frame(self, run: Run, look: Look, width: int, height: int) -> list[str]:
+    def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
-        medium = Medium(look.unit, look.unicode, look.colours, gutter)
+        medium = Medium(settings.unit, settings.unicode, settings.colours, gutter)
         seen = self._here.processes(run)
-        shown = chosen(seen, look)
-        screen = _Screen(run, look, medium, width, height, seen, shown, self._here.available(run))
+        shown = chosen(seen, settings)
+        screen = _Screen(run, settings, medium, width, height, seen, shown, self._here.available(run))
         return [painted(row, medium) for row in self._rows(screen)[:height]]
 
     def _rows(self, screen: _Screen) -> list[Row]:
-        """Return the rows from top to bottom."""
         run, medium, width = screen.run, screen.medium, screen.inner
-        head = [summary(run, screen.look, medium, width), *current(run, screen.look, medium, width)]
+        head = [summary(run, screen.settings, medium, width), *current(run, screen.settings, medium, width)]
         foot = [memory_left(run, screen.available, medium, width)]
         middle = screen.height - len(head) - len(foot) - 2
-        if not screen.is_boxed and not screen.look.keys:
+        if not screen.is_boxed and not screen.settings.keys:
             middle += 1
         processes = self._processes(screen, max(0, middle))
-        body = self._body.rows(run, screen.look, medium, width, max(0, middle - len(processes)))
+        body = self._body.rows(run, screen.settings, medium, width, max(0, middle - len(processes)))
         if not screen.is_boxed:
-            below = [keys(screen.look, medium, width)] if screen.look.keys else []
+            below = [keys(screen.settings, medium, width)] if screen.settings.keys else []
             return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
         return _boxed(screen, [*head, *body], processes, foot)
 
@@ -323,7 +321,7 @@ class Drawing:
         size = screen.width, screen.height
         self._most[size] = max(self._most.get(size, 0), len(screen.seen))
         most = min(most, self._most[size], room - _SMALLEST_BODY - 1)
-        if screen.look.listing:
+        if screen.settings.listing:
             most = room - 1
         if most <= 0:
             return []
@@ -332,7 +330,7 @@ class Drawing:
 
 
 def _title(screen: _Screen) -> Row:
-    right = state(screen.run, screen.look, screen.medium)
+    right = state(screen.run, screen.settings, screen.medium)
     room = max(10, screen.width - length(right) - 2)
     command = shortened(printable(screen.run.command), room)
     left = [text(command, screen.medium.style("title"))]
@@ -340,10 +338,10 @@ def _title(screen: _Screen) -> Row:
 
 
 def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot: Sequence[Row]) -> list[Row]:
-    run, look, medium, width = screen.run, screen.look, screen.medium, screen.width
-    right = state(run, look, medium)
+    run, settings, medium, width = screen.run, screen.settings, screen.medium, screen.width
+    right = state(run, settings, medium)
     command = shortened(printable(run.command), max(10, width - length(right) - 10))
-    bottom = [keys(look, medium, width - 6)] if look.keys else []
+    bottom = [keys(settings, medium, width - 6)] if settings.keys else []
     inside = [sided(row, width, medium) for row in above]
     if processes:
         heading, *rows = processes
@@ -359,9 +357,9 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
 
 def _heading(screen: _Screen) -> Row:
     """Return how many processes there are, and by what they are sorted and filtered."""
-    look, medium = screen.look, screen.medium
-    number = f"{len(screen.shown)} of {len(screen.seen)}" if look.filter else f"{len(screen.seen)}"
-    row = [text("Processes", medium.style("title")), text(f" {number} by {look.order}", medium.style("axis"))]
-    if look.filter and not look.typing:
-        row.append(text(f" with {printable(look.filter)}", medium.style("warning")))
+    settings, medium = screen.settings, screen.medium
+    number = f"{len(screen.shown)} of {len(screen.seen)}" if settings.filter else f"{len(screen.seen)}"
+    row = [text("Processes", medium.style("title")), text(f" {number} by {settings.order}", medium.style("axis"))]
+    if settings.filter and not settings.typing:
+        row.append(text(f" with {printable(settings.filter)}", medium.style("warning")))
     return row

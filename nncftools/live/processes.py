@@ -1,7 +1,4 @@
-"""The processes of a run as rows: which they are, CPU, memory, and a bar of their share of it.
-
-Command lines of processes, shortened to what tells them apart.
-"""
+"""The processes of a run as rows: a command shortened to what tells it from others, CPU, memory, a bar of its share."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from nncftools.live.figures import Look, Order, Seen
+from nncftools.live.figures import Order, ShownProcess, ViewSettings
 from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
@@ -108,26 +105,28 @@ _MOST = 200
 """The most commands that those on the screen are compared with."""
 
 
-def chosen(seen: Sequence[Seen], look: Look) -> list[Seen]:
-    """Return the processes that pass the filter, in the order of the look."""
-    wanted = look.filter.casefold()
+def chosen(seen: Sequence[ShownProcess], settings: ViewSettings) -> list[ShownProcess]:
+    """Return the processes that pass the filter, in the order of the settings."""
+    wanted = settings.filter.casefold()
     passed = [one for one in seen if not wanted or wanted in _whole(one).casefold()]
-    keys: dict[Order, Callable[[Seen], tuple[object, ...]]] = {
+    keys: dict[Order, Callable[[ShownProcess], tuple[object, ...]]] = {
         Order.MEMORY: lambda one: (-one.rss, one.number),
         Order.CPU: lambda one: (-(one.cpu or 0.0), -one.rss, one.number),
         Order.AGE: lambda one: (one.number,),
         Order.NAME: lambda one: (_whole(one).casefold(), one.number),
     }
-    return sorted(passed, key=keys[look.order])
+    return sorted(passed, key=keys[settings.order])
 
 
-def _whole(one: Seen) -> str:
+def _whole(one: ShownProcess) -> str:
     """Return what the filter looks at: not the folders and the interpreter, which are not shown either."""
     command = " ".join(without_interpreter(one.process.command))
     return f"{command} {one.process.name} {one.process.pid or ''}"
 
 
-def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, width: int) -> Iterator[Row]:
+def process_rows(
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: Medium, width: int
+) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
     compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
     labels = short_commands(tuple((number, tuple(one.process.command)) for number, one in compared))

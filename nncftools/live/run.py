@@ -1,10 +1,7 @@
-"""The state of a run up to now; it takes the same memory after a minute and after a day.
+"""The state of a run up to now, in the same memory after a minute and after a day.
 
-The operations of a run in bounded memory: the outermost ones, and those that are open.
-
-``marks.resolving`` computes them exactly when the run has ended; this looks at each line once, when it arrives.
-
-The figures of a run over time in bounded memory: buckets that double their width.
+Operations are the outermost ones and those that are open: ``marks.resolving`` computes them exactly when the run has
+ended. Figures over time are kept in buckets that double their width.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nncftools.live.figures import Look, Machine, after
+from nncftools.live.figures import Machine, ViewSettings, after
 from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
 
@@ -158,14 +158,14 @@ class Source(Protocol):
         """Take what happened in the last ``passed_s`` seconds; return whether there is more to come."""
 
 
-def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool) -> bool:
+def show(source: Source, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
     """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
     from nncftools.live.layout import Drawing
 
-    look = replace(look, keys=True)
+    settings = replace(settings, keys=True)
     drawing = Drawing(here)
     with FullScreen(output) as screen:
         size = screen.size()
@@ -175,23 +175,23 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
         while True:
             now_s = time.monotonic()
             if now_s >= next_s:
-                if more and not look.paused:
+                if more and not settings.paused:
                     more = source.step(now_s - before_s)
                 before_s, next_s = now_s, now_s + FRAME_S
                 if size != (size := screen.size()):
                     screen.repaint()
-                screen.paint(drawing.frame(source.run, look, *size))
+                screen.paint(drawing.frame(source.run, settings, *size))
             if not more and not stays:
                 return True
             for key in (keys := screen.keys(max(0.0, next_s - time.monotonic()))):
-                if key in _QUIT_ALWAYS or (key in _QUIT and not look.typing):
+                if key in _QUIT_ALWAYS or (key in _QUIT and not settings.typing):
                     return not more
-                look = after(look, key)
+                settings = after(settings, key)
             if keys:
-                screen.paint(drawing.frame(source.run, look, *size))
+                screen.paint(drawing.frame(source.run, settings, *size))
 
 
-def print_status(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
+def print_status(source: Source, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
     from nncftools.live.figures import status_line
 
@@ -204,6 +204,6 @@ def print_status(source: Source, look: Look, here: Machine, put: Callable[[str],
         before_s = now_s
         if now_s >= next_s or not more:
             next_s = now_s + STATUS_S
-            put(f"{status_line(source.run, look, here)}\n")
+            put(f"{status_line(source.run, settings, here)}\n")
         if more:
             time.sleep(_STEP_S)

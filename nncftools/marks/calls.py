@@ -1,6 +1,6 @@
-"""The functions that a user wants to mark, and the environment that makes a command mark them.
+"""The functions that a user wants to mark, the environment that makes a command mark them, and where marks are stored.
 
-The names of files that hold marks; separate from their reader, because a recording needs only the names.
+This is separate from the reader of marks, because a recording needs only the names.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Adds marks and saved models to a session: from the log of a recording, and from sidecar files.
 
-What processes read of their own high-water mark when they marked operations: exact at the operations' ends.
-
-How large the files are that marked calls have saved, at the end of the run.
-
-Why a recording has no marks, as far as that is known.
+What processes read of their own high-water mark when they marked operations is exact, and narrows the peak's moment.
+Here are also the sizes of what marked calls have saved, and why a recording has no marks, as far as that is known.
 """
 
 from __future__ import annotations
@@ -351,7 +348,7 @@ _APART = {
 }
 
 
-def reason(processes: Sequence[Process], programs: int, outside: int) -> str:
+def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
     """Return why nothing was marked.
 
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between

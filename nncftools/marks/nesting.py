@@ -5,7 +5,7 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before.
 
-What marks say where operations run beside each other: what each is inside of, and its end.
+``tell_apart`` sets in marks what their depth does not say: ends and outer ones of operations beside each other.
 """
 
 from __future__ import annotations
@@ -218,7 +218,6 @@ def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
 
 
 def _latest(*found: Open[_What] | None) -> Open[_What] | None:
-    """Return what began last."""
     return max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 
 

@@ -1,6 +1,6 @@
 """Turns marks as they were logged into operations with a depth and an end.
 
-Counts operations together where a log holds more than a report can list.
+``LimitedMarks`` comes first: it counts operations together where a log holds more than a report can list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The content of a session: the data model of the JSON document.
+"""The data model: what a session, that is the JSON document of a recorded run, contains.
 
-What the helper process saw when memory rose: stacks, and what the memory was. Part of a session.
+All sizes are bytes, all times seconds since the start. ``Snapshots`` is what the helper process saw when memory rose.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""An operation of a run, and its figures.
+"""An operation of a run: its kind, which gives it name and colour, its function as people read it, and its figures.
 
-The kinds of operations, which give them names and colours.
-
-A function as people read it: its short name, and what it was called with.
-
-The figures of one column between two moments.
+``Column`` computes the figures of one metric between two moments.
 """
 
 from __future__ import annotations

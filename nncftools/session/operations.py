@@ -1,7 +1,4 @@
-"""What each operation of a session cost.
-
-Operations of one process that run beside each other, and numbers by which marks name what they are inside of.
-"""
+"""What each operation of a session cost, and which operations of one process ran beside each other."""
 
 from __future__ import annotations
 
@@ -17,20 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
+from nncftools.session import peaks
 from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing, outwards_from, place_of
-from nncftools.session.peaks import (
-    Envelope,
-    MostHeld,
-    ProcessTable,
-    Reached,
-    earliest,
-    held_at_most,
-    noise,
-    of_rise,
-    read_at_marks,
-)
+from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
@@ -202,14 +190,14 @@ class _FiguresOf:
         self._columns = _columns(session.samples)
         self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
-        self._held = MostHeld(held_at_most(session.processes))
+        self._held = MostHeld(peaks.held_at_most(session.processes))
         self._envelope = Envelope(session)
         self._table = ProcessTable(session.processes)
         self._rises = sorted(
-            (of_rise(rise, process.id) for process in session.processes for rise in process.rises),
+            (peaks.of_rise(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
-        self._read = sorted(read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
+        self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
         self._read_s = [reached.to_s or 0.0 for reached in self._read]
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
 
@@ -243,15 +231,15 @@ class _FiguresOf:
         reached += self._read[first:after]
         for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
             if level is not None:
-                reached.append(Reached(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
+                reached.append(PeakCandidate(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
         if found.peak is not None:
             sampled = int(found.peak.low)
-            reached.append(Reached(sampled, sampled, found.peak.from_s, found.peak.to_s))
+            reached.append(PeakCandidate(sampled, sampled, found.peak.from_s, found.peak.to_s))
         found = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
         if not reached:
             return found
         low, likely = max(one.level for one in reached), max(one.likely for one in reached)
-        rise = earliest(reached, likely)
+        rise = peaks.earliest(reached, likely)
         return found._replace(
             peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)
         )
@@ -301,7 +289,7 @@ class _FiguresOf:
         grown = self._envelope.grown(after.faults - before.faults, mark.start_s, end_s)
         return most if grown is None else min(most, before.rss + grown)
 
-    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
+    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield what the rises of marks prove that lie within an operation."""
         was_read = mark.own_end is not None and mark.own_end.tree is not None
         until_s = end_s if was_read else self._columns[RSS].read_until(end_s)
@@ -310,7 +298,7 @@ class _FiguresOf:
                 yield rise
         own = mark.own_peak
         if own is not None and process is not None and end_s <= self._duration_s:
-            yield Reached(own, own, mark.start_s, end_s, process.id)
+            yield PeakCandidate(own, own, mark.start_s, end_s, process.id)
 
 
 def _columns(samples: Samples) -> Mapping[str, Column]:

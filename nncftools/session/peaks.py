@@ -1,6 +1,6 @@
 """Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks.
 
-The most that a process tree can have held between samples.
+``MostHeld`` and ``Envelope`` are the most that the process tree can have held between samples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def noise(size: float) -> float:
     return max(size * 0.01, 1 << 20)
 
 
-class Reached(NamedTuple):
+class PeakCandidate(NamedTuple):
     """A level of memory in bytes that was reached between two moments."""
 
     level: int
@@ -68,7 +68,7 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
 
 
 def rss_peak(
-    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[Reached] = ()
+    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[PeakCandidate] = ()
 ) -> Peak:
     """Return the peak of RSS; the parameters are those of ``peaks``, ``held`` is what was read when marks were made."""
     high = MostHeld(held_at_most(processes)).most()
@@ -119,11 +119,11 @@ def moved(peak: Peak, by_s: float) -> Peak:
     return replace(peak, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
 
 
-def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
+def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) -> Peak:
     """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
     by_marks = list(reached)
     if by_marks:
-        sampled = Reached(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+        sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
         every = [sampled, *by_marks]
         low, likely = max(one.level for one in every), max(one.likely for one in every)
         first = earliest(every, likely)
@@ -139,7 +139,7 @@ def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def earliest(reached: Iterable[Reached], level: float) -> Reached:
+def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
     """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
     enough = level - noise(level)
     return min(
@@ -148,13 +148,15 @@ def earliest(reached: Iterable[Reached], level: float) -> Reached:
     )
 
 
-def of_rise(rise: Rise, process: int) -> Reached:
+def of_rise(rise: Rise, process: int) -> PeakCandidate:
     """Return what the rise of a process's mark says about the whole tree."""
     certain = rise.high_water_mark + rise.others
-    return Reached(certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process)
+    return PeakCandidate(
+        certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process
+    )
 
 
-def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reached]:
+def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
     """Yield what the processes' marks prove, each with the time between whose ends the mark rose.
 
     A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
@@ -166,17 +168,17 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reach
         if mark > explained:
             is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)
             life = (None, None) if is_near_sample else (process.start_s, process.end_s)
-            yield Reached(mark, mark, *life, process.id)
+            yield PeakCandidate(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
-            yield Reached(limit, limit, process.start_s, process.end_s)
+            yield PeakCandidate(limit, limit, process.start_s, process.end_s)
 
 
-def read_at_marks(marks: Iterable[Mark]) -> Iterator[Reached]:
+def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
     """Yield what the whole tree held when operations were marked."""
     for mark in marks:
         for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
             if own is not None and own.tree is not None and at_s is not None:
-                yield Reached(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+                yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:

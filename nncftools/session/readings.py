@@ -1,9 +1,8 @@
-"""By how much the kernel's RSS of a process may be off on machines with many cores.
-
-What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
+"""What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
 
 A process that marks reads itself and its descendants: that is exact. What the other processes held is known from the
-sample that the mark triggers, within the bounds that their page faults leave since the sample before.
+sample that the mark triggers, within the bounds that their page faults leave since the sample before. On machines with
+many cores, the kernel's own RSS of a process may be off (``rss_error``).
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ``descendants`` contains all children of the children."""
 
 
-class Held(TypedDict):
+class HeldBounds(TypedDict):
     """What processes held at the sample that a mark triggered, and what they can have held since the sample before."""
 
     from_s: float
@@ -87,7 +86,7 @@ class Held(TypedDict):
 class HeldLines(NamedTuple):
     """What a journal says of marks, which a session does not keep."""
 
-    lines: Sequence[Held] = ()
+    lines: Sequence[HeldBounds] = ()
     with_descendants: bool = True
 
 
@@ -180,7 +179,6 @@ class Holdings:
         return whole, sum(level.rss > 0 for level in levels)
 
     def _sampled_around(self, at_s: float) -> tuple[float, float]:
-        """Return the times of the samples before and after a moment."""
         times = self._samples.time_s
         place = bisect_left(times, at_s)
         return times[place - 1] if place else -inf, times[place] if place < len(times) else inf
@@ -256,7 +254,6 @@ class Holdings:
                 self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
     def _of_other(self, process: Process, at_s: float, place: int) -> Level:
-        """Return what a process held at a mark that it did not make."""
         times, values = self._values.get(process.id, ((), ()))
         before = bisect_left(times, at_s)
         last = values[before - 1] if before else None

@@ -73,7 +73,7 @@ class Line(TypedDict, total=False):
     """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
     process does not belong to the run after all."""
     rise: Rise
-    held: readings.Held
+    held: readings.HeldBounds
     unseen: UnseenLine
     limit_reached: model.LimitReached
     memory_limit: model.MemoryLimit
@@ -256,7 +256,7 @@ class Recording:
             line["process"]["command"] = self.redaction.words(line["process"]["command"])
 
 
-class Known(NamedTuple):
+class StarterFacts(NamedTuple):
     """What the starter of a recording knows, in place of lines that damage or a full disk may have lost."""
 
     header: Header | None = None
@@ -264,10 +264,10 @@ class Known(NamedTuple):
     end: End | None = None
 
 
-_NOTHING = Known()
+_NOTHING = StarterFacts()
 
 
-def session_from(file: BinaryIO, origin: str, known: Known = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
+def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
     """Return what a journal recorded; ``origin`` names it in messages, ``snapshots`` is the helper's log.
 
     A last line that was cut off by a kill is ignored. Other unreadable lines are skipped and counted. Without an
@@ -289,7 +289,7 @@ class WholeRecording(Recording):
         self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
-        self._held: list[readings.Held] = []
+        self._held: list[readings.HeldBounds] = []
         self._unseen = Unseen()
         self._limit_reached: model.LimitReached | None = None
         self._groups: list[model.ControlGroup] = []

@@ -1,7 +1,4 @@
-"""The session: one recorded run as an object.
-
-Loads sessions from files, and saves them.
-"""
+"""The session: one recorded run as an object, and its file: loaded, checked and saved."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Hooks that measure the tests of this process and fail those that exceed their limit.
+"""The hooks of the pytest plugin, which measure the tests of this process.
 
-``@pytest.mark.limit_peak``: a limit on a test's peak, and whether the test exceeded it.
-
-The table of the largest peaks, at the end of pytest's output.
+A test that exceeds its ``@pytest.mark.limit_peak`` fails; the largest peaks are a table at the end of pytest's output.
 """
 
 from __future__ import annotations

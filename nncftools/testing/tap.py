@@ -28,7 +28,7 @@ class Row:
     """RSS by process ID within the recording."""
 
 
-class Tap(Recorder):
+class LiveReader(Recorder):
     """Records RSS, in total and per process."""
 
     def __init__(self, interval_s: float) -> None:

@@ -58,7 +58,7 @@ def until(look):
 
 @pytest.fixture
 def tap(request):
-    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._tap
+    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._reader
 
 @pytest.fixture
 def sampled(tap):
