@@ -124,12 +124,12 @@ SIDES = 4
 def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medium: Medium) -> Row:
     """Return a horizontal line with texts in it; those on the left are cut if they are too long."""
     line = medium.style("axis")
-    tail = [part for one in right for part in (text(" "), *one, text(" "), text("─", line))]
+    tail = [part for row in right for part in (text(" "), *row, text(" "), text("─", line))]
     head: Row = []
-    for one in left:
+    for row in left:
         room = width - length(tail) - length(head) - 5
         if room > 0:
-            head += [text("─", line), text(" "), *(one if length(one) <= room else fitted(one, room)), text(" ")]
+            head += [text("─", line), text(" "), *(row if length(row) <= room else fitted(row, room)), text(" ")]
     between = max(0, width - 2 - length(head) - length(tail))
     return fitted([text(ends[0], line), *head, text("─" * between, line), *tail, text(ends[1], line)], width)
 

@@ -57,7 +57,7 @@ class LiveOperations:
         opened, ended = self._nesting.begin(entry)
         self._close([ended] if ended else [], entry.start_s)
         span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
-        around = (one for one in self._nesting.every() if entry.source == AUTO or one.entry.pid != entry.pid)
+        around = (outer for outer in self._nesting.every() if entry.source == AUTO or outer.entry.pid != entry.pid)
         outermost = opened.outer is None and next(around, None) is None
         if entry.end_s is None and entry.may_go_on:
             self._nesting.open(opened, _Shown(span, outermost))
@@ -69,9 +69,9 @@ class LiveOperations:
         self._close(self._nesting.end_process(pid), at_s)
 
     def _close(self, ended: Sequence[Open[_Shown]], at_s: float) -> None:
-        for one in ended:
-            if one.what.is_outermost:
-                self._keep(replace(one.what.span, end_s=max(at_s, one.what.span.start_s)))
+        for operation in ended:
+            if operation.what.is_outermost:
+                self._keep(replace(operation.what.span, end_s=max(at_s, operation.what.span.start_s)))
 
     def _keep(self, span: Span) -> None:
         before = self._ended[-1] if self._ended else None
@@ -85,12 +85,12 @@ class LiveOperations:
 
     def outermost(self, now_s: float) -> Sequence[Span]:
         """Return the outermost operations up to now, in the order of their starts."""
-        current = [one.what.span for one in self._nesting.every() if one.what.is_outermost]
+        current = [operation.what.span for operation in self._nesting.every() if operation.what.is_outermost]
         return sorted([*self._ended, *current], key=lambda span: span.start_s) if now_s >= 0 else []
 
     def current(self, now_s: float) -> Sequence[Span]:
         """Return the open operations of all threads, in the order of their starts."""
-        spans = [one.what.span for one in self._nesting.every()]
+        spans = [operation.what.span for operation in self._nesting.every()]
         return sorted((span for span in spans if span.start_s <= now_s + 1), key=lambda span: span.start_s)
 
 

@@ -172,7 +172,7 @@ def _shown(entry: Entry, redaction: Redaction) -> Entry:
     if entry.arguments is None and entry.saved is None:
         return entry
     each = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
-    text = ", ".join(shortened(redaction.text(one), _ARGUMENT) for one in each)
+    text = ", ".join(shortened(redaction.text(argument), _ARGUMENT) for argument in each)
     saved = None if entry.saved is None else redaction.text(entry.saved)
     return replace(entry, arguments=shortened(text, _ARGUMENTS) or None, saved=saved)
 

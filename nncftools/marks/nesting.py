@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _What = TypeVar("_What")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Level(Generic[_What]):
     """What ends the moments that are directly inside of it: a process, or an operation."""
 
@@ -37,7 +37,7 @@ class Level(Generic[_What]):
     """By thread and profiler."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Open(Level[_What]):
     """An operation, or moment, that may go on."""
 
@@ -67,7 +67,7 @@ class Open(Level[_What]):
             operation = operation.outer
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Thread(Generic[_What]):
     """What was begun on one thread and is open, in order, by its number."""
 
@@ -135,21 +135,20 @@ class Nesting(Generic[_What]):
     def end(self, entry: Entry) -> list[Open[_What]]:
         """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""
         if not entry.op and entry.profiler is not None:
-            ended = [
-                one for one in self._of_process(entry.pid) if one.is_moment and one.entry.profiler == entry.profiler
-            ]
+            of_process = self._of_process(entry.pid)
+            ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
         else:
             found = self._numbered.get((entry.pid, entry.op))
             ended = [] if found is None else [*chain.from_iterable(map(dict.values, found.moments.values())), found]
-        for one in ended:
-            self._close(one)
+        for operation in ended:
+            self._close(operation)
         return ended
 
     def end_process(self, pid: int) -> list[Open[_What]]:
         """Return what ends with a process."""
         ended = list(self._of_process(pid))
-        for one in ended:
-            self._close(one)
+        for operation in ended:
+            self._close(operation)
         self._processes.pop(pid, None)
         return ended
 
@@ -197,18 +196,18 @@ class Nesting(Generic[_What]):
             moments = [moment for moment, profiler in before if self._profilers.get(profiler, 0) < order]
         return _latest(*(moment for moment in moments if _latest(moment, operation) is moment))
 
-    def _close(self, one: Open[_What]) -> None:
-        entry = one.entry
-        if one.is_moment:
-            of_thread = one.level.moments[entry.tid]
+    def _close(self, operation: Open[_What]) -> None:
+        entry = operation.entry
+        if operation.is_moment:
+            of_thread = operation.level.moments[entry.tid]
             del of_thread[entry.profiler]
             if not of_thread:
-                del one.level.moments[entry.tid]
+                del operation.level.moments[entry.tid]
         else:
             self._numbered.pop((entry.pid, entry.op), None)
         threads = self._threads[entry.pid]
         thread = threads[entry.tid]
-        thread.kind(one).pop(one.number)
+        thread.kind(operation).pop(operation.number)
         if thread.innermost() is None:
             del threads[entry.tid]
 
@@ -218,7 +217,7 @@ def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
 
 
 def _latest(*found: Open[_What] | None) -> Open[_What] | None:
-    return max((one for one in found if one is not None), key=lambda one: one.number, default=None)
+    return max((opened for opened in found if opened is not None), key=lambda opened: opened.number, default=None)
 
 
 def tell_apart(

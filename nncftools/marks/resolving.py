@@ -23,7 +23,7 @@ from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Frame:
     """An operation and its enclosing one, in any process."""
 
@@ -114,8 +114,8 @@ class _Resolver:
 
     def _add(self, entry: Entry) -> None:
         if entry.event == END:
-            for one in self._nesting.end(entry):
-                _end(one, entry)
+            for operation in self._nesting.end(entry):
+                _end(operation, entry)
             return
         opened, ended = self._nesting.begin(entry)
         if ended is not None:
@@ -155,11 +155,11 @@ class _Resolver:
             frame.mark.error = UNFINISHED
 
 
-def _end(one: Open[_Frame], by: Entry) -> None:
+def _end(ended: Open[_Frame], by: Entry) -> None:
     """End an operation by its own end, or a moment by the line that ends it."""
-    mark = one.what.mark
+    mark = ended.what.mark
     mark.end_s, mark.own_end = by.start_s, by.own
-    if not one.is_moment:
+    if not ended.is_moment:
         mark.own_end = by.own_end or by.own
         mark.error = by.error
         mark.saved = by.saved or mark.saved
@@ -239,7 +239,7 @@ _NOT_SHARED = dict.fromkeys(
 """The fields of a line that say nothing of others of its name."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Inside:
     """What is directly inside of an operation, or of a process."""
 
@@ -272,10 +272,10 @@ class LimitedMarks:
             else:
                 yield from self._begin(entry)
         still_open = list(self._nesting.every())
-        for one in still_open:
-            if not one.what.is_listed:
-                self._count(self._around(one.outer, one.entry), one.entry, None)
-        for inside in (*(one.what for one in still_open), *self._processes.values(), self._elsewhere):
+        for operation in still_open:
+            if not operation.what.is_listed:
+                self._count(self._around(operation.outer, operation.entry), operation.entry, None)
+        for inside in (*(operation.what for operation in still_open), *self._processes.values(), self._elsewhere):
             yield from inside.together.values()
 
     def _begin(self, entry: Entry) -> Iterator[Entry]:
@@ -311,17 +311,17 @@ class LimitedMarks:
 
     def _end(self, entry: Entry) -> Iterator[Entry]:
         ended = self._nesting.end(entry)
-        for one in ended:
-            yield from self._ended(one, entry)
-        if any(one.what.is_listed for one in ended):
+        for operation in ended:
+            yield from self._ended(operation, entry)
+        if any(operation.what.is_listed for operation in ended):
             yield entry
 
-    def _ended(self, one: Open[_Inside], by: Entry) -> Iterator[Entry]:
-        if one.what.is_listed:
-            yield from one.what.together.values()
-            one.what.together.clear()
+    def _ended(self, ended: Open[_Inside], by: Entry) -> Iterator[Entry]:
+        if ended.what.is_listed:
+            yield from ended.what.together.values()
+            ended.what.together.clear()
         else:
-            self._count(self._around(one.outer, one.entry), one.entry, by.start_s)
+            self._count(self._around(ended.outer, ended.entry), ended.entry, by.start_s)
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
         """Count an operation that is not listed."""

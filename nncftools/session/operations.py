@@ -37,7 +37,7 @@ def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
         if operation.pid is not None and operation.count == 1 and operation.end_s > operation.start_s:
             processes.setdefault(operation.pid, _Running(above)).begin(operation)
     found = set[int]().union(*(running.parallel for running in processes.values()))
-    return [replace(one, is_parallel=True) if id(one) in found else one for one in operations]
+    return [replace(operation, is_parallel=True) if id(operation) in found else operation for operation in operations]
 
 
 class _Running:
@@ -67,15 +67,15 @@ class _Running:
         """Add an operation that may be beside others."""
         outwards = islice(outwards_from(operation, self._above), 1, None)
         around = {id(outer) for outer in outwards if outer.end_s > operation.start_s}
-        beside = [one for one in self._nested if id(one) not in around and one.end_s > operation.start_s]
+        beside = [other for other in self._nested if id(other) not in around and other.end_s > operation.start_s]
         if beside or len(self._ends) > len(around & self.parallel):
             beside.append(operation)
         else:
             self._nested.append(operation)
         self.parallel.update(map(id, beside))
-        self._nested = [one for one in self._nested if id(one) not in self.parallel]
-        for one in beside:
-            heapq.heappush(self._ends, one.end_s)
+        self._nested = [operation for operation in self._nested if id(operation) not in self.parallel]
+        for parallel in beside:
+            heapq.heappush(self._ends, parallel.end_s)
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
@@ -104,15 +104,15 @@ def operations(session: SessionData) -> list[Operation]:
         return found
     certain, above = set(map(id, place.path)), enclosing(found)
     possible = set[int]()
-    for one in (*place.either, *place.rivals):
-        possible.update(id(around) for around in outwards_from(one, above))
+    for operation in (*place.either, *place.rivals):
+        possible.update(id(around) for around in outwards_from(operation, above))
     return [
-        _with_peak(one, peak.low or 0)
-        if id(one) in certain
-        else replace(one, has_peak=None)
-        if id(one) in possible
-        else one
-        for one in found
+        _with_peak(operation, peak.low or 0)
+        if id(operation) in certain
+        else replace(operation, has_peak=None)
+        if id(operation) in possible
+        else operation
+        for operation in found
     ]
 
 
@@ -238,7 +238,7 @@ class _FiguresOf:
         found = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
         if not reached:
             return found
-        low, likely = max(one.level for one in reached), max(one.likely for one in reached)
+        low, likely = max(reading.level for reading in reached), max(reading.likely for reading in reached)
         rise = peaks.earliest(reached, likely)
         return found._replace(
             peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)

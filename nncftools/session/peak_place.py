@@ -71,15 +71,19 @@ def place_of(
     beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = [one for one in candidates if _holds(one, peak, place)]
+        holders = [operation for operation in candidates if _holds(operation, peak, place)]
         if path:  # of an inner operation of another process, that process held most
             outer, least = path[-1].process, share.get(path[-1].process, 0)
-            holders = [one for one in holders if one.process == outer or share.get(one.process, 0) * 2 >= least]
+            holders = [
+                operation
+                for operation in holders
+                if operation.process == outer or share.get(operation.process, 0) * 2 >= least
+            ]
         if not holders:
             break
-        path.append(min(holders, key=lambda one: _order(one, peak, share)))
+        path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
         if peak.process is None and path[-1].process not in share:  # nothing says whose memory grew
-            beside += [one for one in holders if one.process != path[-1].process]
+            beside += [operation for operation in holders if operation.process != path[-1].process]
     if gaps is not None:
         bracket = _bracket(path[-1]) if path else None
         proven = peak.low or 0 if bracket is None else bracket.low
@@ -90,13 +94,17 @@ def place_of(
     shared = _shared(path, inside, place)
     if shared is not None:
         return shared
-    either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
+    either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
-        inner = [one for one in either if _may_hold(one, peak)] if gaps is not None else []
+        inner = [operation for operation in either if _may_hold(operation, peak)] if gaps is not None else []
         place = place._replace(rivals=[*inner, *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
-    either = [inner for one in either for inner in (_innermost(one, inside, place) if one.is_parallel else [one])]
+    either = [
+        inner
+        for operation in either
+        for inner in (_innermost(operation, inside, place) if operation.is_parallel else [operation])
+    ]
     return place._replace(path=path, either=either, nearest=nearest)
 
 
@@ -180,13 +188,13 @@ def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
     one.
     """
     found: dict[int, _Ended] = {}
-    named: dict[int | None, _Ended] = {one.op: one for one in operations if one.op is not None}
+    named: dict[int | None, _Ended] = {operation.op: operation for operation in operations if operation.op is not None}
     levels: dict[int, list[_Ended]] = {}
     for operation in operations:
         levels.setdefault(operation.depth, []).append(operation)
         candidates = levels.get(operation.depth - 1, ())
-        around = [one for one in candidates[-_MOST_PARALLEL:] if (one.end_s or 0.0) >= operation.start_s]
-        own = [one for one in around if one.pid == operation.pid]
+        around = [outer for outer in candidates[-_MOST_PARALLEL:] if (outer.end_s or 0.0) >= operation.start_s]
+        own = [outer for outer in around if outer.pid == operation.pid]
         if around or operation.inside in named:
             found[id(operation)] = named.get(operation.inside) or (own or around)[-1]
     return found
@@ -210,18 +218,18 @@ def _shared(path: Path, inside: Inside, place: PeakPlace) -> PeakPlace | None:
     """
     for level, holder in enumerate(path):
         siblings = inside[id(path[level - 1]) if level else None]
-        beside = [one for one in siblings if one is holder or _is_beside(one, holder, place)]
+        beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, place)]
         if len(beside) > 1:
-            either = [inner for one in beside for inner in _innermost(one, inside, place)]
+            either = [inner for operation in beside for inner in _innermost(operation, inside, place)]
             return place._replace(path=path[:level], either=either)
     return None
 
 
 def _innermost(operation: Operation, inside: Inside, place: PeakPlace) -> list[Operation]:
     """Return the innermost operations at the moment of the peak, and those around them that they do not cover."""
-    inner = [one for one in inside.get(id(operation), ()) if one.overlaps(place.from_s, place.to_s)]
+    inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(place.from_s, place.to_s)]
     found = [] if inner and _cover(inner, place) else [operation]
-    return found + [deeper for one in inner for deeper in _innermost(one, inside, place)]
+    return found + [deeper for operation in inner for deeper in _innermost(operation, inside, place)]
 
 
 def _is_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:
@@ -277,4 +285,4 @@ def _nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: floa
     def distance_s(operation: Operation) -> float:
         return max(place.from_s - operation.end_s, operation.start_s - place.to_s)
 
-    return min((one for one in operations if distance_s(one) <= near_s), key=distance_s, default=None)
+    return min((operation for operation in operations if distance_s(operation) <= near_s), key=distance_s, default=None)

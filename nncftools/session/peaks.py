@@ -125,7 +125,7 @@ def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) ->
     if by_marks:
         sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
         every = [sampled, *by_marks]
-        low, likely = max(one.level for one in every), max(one.likely for one in every)
+        low, likely = max(candidate.level for candidate in every), max(candidate.likely for candidate in every)
         first = earliest(every, likely)
         if low > sampled.level:
             peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
@@ -143,8 +143,8 @@ def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
     """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
     enough = level - noise(level)
     return min(
-        (one for one in reached if one.likely >= enough),
-        key=lambda one: (one.to_s is None, one.to_s, -(one.from_s or 0.0)),
+        (candidate for candidate in reached if candidate.likely >= enough),
+        key=lambda candidate: (candidate.to_s is None, candidate.to_s, -(candidate.from_s or 0.0)),
     )
 
 

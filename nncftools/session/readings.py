@@ -161,13 +161,14 @@ class Holdings:
         known = sum(level.low for level in levels)
         place = bisect_left(self._times, at_s)
         line = self._lines[place] if place < len(self._lines) else None
-        others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
+        alive = self._alive.at(at_s)
+        others = [process for process in alive if process is not mark.process and process.id not in mark.covered]
         below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
         sampled_s = self._sampled_around(at_s)[1]
-        absent = [one for one in others if one.id in below and self._is_absent(one, mark, sampled_s)]
+        absent = [process for process in others if process.id in below and self._is_absent(process, mark, sampled_s)]
         if absent:
             self._narrow(absent, at_s)
-            others = [one for one in others if not mark.absent.get(one.id)]
+            others = [process for process in others if not mark.absent.get(process.id)]
         if others and not self._is_recorded:
             return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -194,14 +195,14 @@ class Holdings:
             return None
         if from_s < line["from_s"] - _ROUNDED_S or to_s > line["to_s"] + _ROUNDED_S:
             return None
-        others = {one.id: one for at_s in (from_s, to_s) for one in self._alive.at(at_s) if one.samples}
+        others = {process.id: process for at_s in (from_s, to_s) for process in self._alive.at(at_s) if process.samples}
         found: list[int | None] = [self._unsampled.most(from_s, to_s)]
-        for one in others.values():
-            is_later = (one.counted_s or 0.0) > mark.at_s
-            if one is mark.process or (mark.absent.get(one.id) and is_later == (from_s < mark.at_s)):
+        for process in others.values():
+            is_later = (process.counted_s or 0.0) > mark.at_s
+            if process is mark.process or (mark.absent.get(process.id) and is_later == (from_s < mark.at_s)):
                 continue
-            was_sampled = one.counted_s is not None and one.counted_s <= line["from_s"] + _ROUNDED_S
-            high = self._of_other(one, mark.at_s, place).high if was_sampled else most_held_by(one, self._table)
+            was_sampled = process.counted_s is not None and process.counted_s <= line["from_s"] + _ROUNDED_S
+            high = self._of_other(process, mark.at_s, place).high if was_sampled else most_held_by(process, self._table)
             found.append(None if high is None else high + self._error)
         return None if None in found else sum(high for high in found if high is not None)
 
