@@ -291,11 +291,8 @@ class WholeRecording(Recording):
         self._rises: dict[int, list[model.Rise]] = {}
         self._held: list[readings.HeldBounds] = []
         self._unseen = Unseen()
-        self._limit_reached: model.LimitReached | None = None
-        self._groups: list[model.ControlGroup] = []
-        self._kills: list[model.OomKills] = []
+        self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
-        self._floor: model.Floor | None = None
         self._files: dict[str, int] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
@@ -315,22 +312,20 @@ class WholeRecording(Recording):
             self._unseen.from_s.append(line["unseen"]["from_s"])
             self._unseen.to_s.append(line["unseen"]["to_s"])
             self._unseen.most.append(line["unseen"]["rss"])
-        elif "limit_reached" in line:
-            self._limit_reached = line["limit_reached"]
         elif "group" in line:
-            self._groups.append(line["group"])
+            self._fields["control_groups"].append(line["group"])
         elif "oom_kills" in line:
-            self._kills.append(line["oom_kills"])
+            self._fields["oom_kills"].append(line["oom_kills"])
         elif "file_system" in line:
             room = line["file_system"]
             self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
-        elif "floor" in line:
-            self._floor = line["floor"]
         elif "files_read" in line:
             for path, size in line["files_read"]["files"]:
                 self._files[path] = max(size, self._files.get(path, 0))
         elif "warning" in line:
             self._warnings.append(line["warning"])
+        else:
+            self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
 
     def session(self, start: Start | None, end: End | None) -> SessionData:
         """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
@@ -394,15 +389,12 @@ class WholeRecording(Recording):
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
             peaks=peaks(samples, processes, facts.peak_rss),
             unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
-            limit_reached=self._limit_reached,
             memory_limits=self.limits,
-            control_groups=self._groups,
-            oom_kills=self._kills,
             file_systems=list(self._file_systems.values()),
-            floor=self._floor,
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
             processes=processes,
             warnings=self._warnings,
+            **self._fields,
         )
         readings.keep(session, readings.HeldLines(self._held, plan.children))
         return session

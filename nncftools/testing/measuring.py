@@ -215,7 +215,10 @@ class Summary:
             return
         ranked = sorted(self._peaks.items(), key=lambda test: -(test[1].size or 0))
         shown = ranked[: self._most or None]
-        terminalreporter.section(f"memory: {_number(len(shown), len(ranked))}")
+        number = "1 test" if len(ranked) == 1 else f"{len(ranked):,} tests"
+        if len(shown) < len(ranked):
+            number = f"{len(shown):,} largest {'peak' if len(shown) == 1 else 'peaks'} of {number}"
+        terminalreporter.section(f"memory: {number}")
         terminalreporter.write_line(_ROW.format(f"peak {_UNIT}", "above start", "known", "test"))
         for name, peak in shown:
             sizes = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
@@ -223,9 +226,3 @@ class Summary:
         for known, meaning in _MEANING.items():
             if any(peak.known == known for _, peak in shown):
                 terminalreporter.write_line(meaning)
-
-
-def _number(shown: int, measured: int) -> str:
-    if shown == measured:
-        return "1 test" if measured == 1 else f"{measured:,} tests"
-    return f"{shown:,} largest {'peak' if shown == 1 else 'peaks'} of {measured:,} tests"
