@@ -27,7 +27,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import with_ends
-from nncftools.session.peaks import MostHeld, Reached, bracketed, moved, sampled_peak
+from nncftools.session.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows
 from nncftools.session.session import Session
 from nncftools.units import seconds_text
@@ -337,7 +337,7 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     if peak.sampled is None or is_once_per_machine(name):
         return peak
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
-    reached = [Reached(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
+    reached = [PeakCandidate(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
     held = MostHeld((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
     return bracketed(peak, reached, held.most())
 

@@ -24,7 +24,7 @@ from nncftools.sampler.client import Interrupted, Starter, held_back
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nncftools.live.figures import Look
+    from nncftools.live.figures import ViewSettings
     from nncftools.live.live_view import LiveView
 
 
@@ -292,15 +292,15 @@ class OutputDisplay:
             self._relay.resize()
 
 
-def view_settings(view: View, encoding: str | None, state: str = "recording") -> Look:
+def view_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
     """Return a look that uses only characters of this encoding, and colours that the terminal has."""
     from rich.console import Console
 
-    from nncftools.live.figures import Look
+    from nncftools.live.figures import ViewSettings
     from nncftools.render.canvas import colours_of
 
     is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
-    return Look(
+    return ViewSettings(
         metrics=view.metrics,
         unit=view.unit,
         unicode=is_unicode and os.environ.get("TERM") != "linux",  # the kernel's own console has no Braille

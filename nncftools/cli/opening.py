@@ -14,8 +14,9 @@ from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
 from nncftools.journal import reading
-from nncftools.journal.reading import MARKS_ENDING, SIDECARS, Tail, find_sidecar
+from nncftools.journal.reading import MARKS_ENDING, SIDECARS, find_sidecar
 from nncftools.redaction import Redaction
+from nncftools.session.recording import Tail
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 

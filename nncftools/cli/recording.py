@@ -28,7 +28,7 @@ from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.model import Exit, Snapshots
-from nncftools.session.recording import Known, session_from
+from nncftools.session.recording import session_from
 from nncftools.session.session import Session
 from nncftools.units import printable
 
@@ -197,7 +197,7 @@ def _journal_location(claim: RecordingFiles) -> str:
 def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import aftermath
 
-    known = Known(header, outcome.start, outcome.end)
+    known = StarterFacts(header, outcome.start, outcome.end)
     journal = str(run.place.journal)
     session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
     if outcome.lost is not None:
@@ -215,13 +215,13 @@ def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
-    from nncftools.marks.collecting import reason, take_log, take_sizes
+    from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
     taken = take_log(session, log, run.place.marks.name, Redaction(run.plan.redact))
     take_sizes(session.marks)
     if session.marks or run.marking.automatic is None:
         return
-    why = reason(session.processes, taken.programs, taken.outside)
+    why = no_marks_reason(session.processes, taken.programs, taken.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
 

@@ -4,7 +4,7 @@ A recording is a lock (flock(2)) on its journal. The lock belongs to the open fi
 the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Readers open their own
 description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 
-Reads a journal, whole or while it grows: every line is decoded once, and invalid lines are reported.
+``Lines`` reads a file of lines while another process appends to it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
-import msgspec
-
-from nncftools import intake
-from nncftools.errors import SessionFileError
 from nncftools.files import above_standard
-from nncftools.intake import UTF_8_MARK
-from nncftools.journal.lines import FORMAT, VERSION, Header, Line
-from nncftools.journal.writing import Plan
 
 ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"
@@ -36,7 +27,6 @@ MARKS_ENDING = SIDECARS[1]
 """The ending of the marks log of a running recording."""
 PRIVATE = 0o600
 """The journal holds the command as typed."""
-_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
@@ -63,9 +53,10 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
     With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
+    new = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(_TRIES):
         try:
-            descriptor = above_standard(os.open(path, os.O_RDWR | os.O_APPEND | _NEW, PRIVATE))
+            descriptor = above_standard(os.open(path, new, PRIVATE))
         except FileExistsError:
             if not replace:
                 raise
@@ -172,27 +163,6 @@ def hold(descriptor: int) -> bool:
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
 """Header and process lines hold a command line, which the kernel limits to 2 MiB on most machines."""
-_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
-
-
-class Each(NamedTuple):
-    """The RSS of every process at a sample."""
-
-    time_s: float
-    rss: dict[int, int]
-    """In bytes, by the process's ``id``."""
-
-
-class Chunk(NamedTuple):
-    """The content of some lines of a journal."""
-
-    samples: list[list[float | None]]
-    """Each is the seconds since the start, then a value per column."""
-    each: list[Each]
-    lines: list[Line]
-    """All other lines, in order."""
-    bad: list[int]
-    """Numbers of the unreadable lines, from 1."""
 
 
 class Lines:
@@ -220,123 +190,3 @@ class Lines:
             if size >= _LONGEST_LINE:  # its rest is not JSON, and counts as bad
                 self._offset += size
             size = min(2 * size, _LONGEST_LINE)
-
-
-class Tail:
-    """A journal from its first line to the latest."""
-
-    def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; ``origin`` names the file in messages.
-
-        With ``header``, the first line is skipped and ``header`` is used instead. Raises SessionFileError, OSError.
-        """
-        self.file = file
-        self._lines = Lines(file)
-        self._number = 1
-        self._sample_before = b""
-        first = self._lines.next(one=True)
-        self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
-
-    def read(self) -> Iterator[Chunk]:
-        """Yield the lines appended since the last call, in chunks. Raises OSError."""
-        while data := self._lines.next():
-            yield self._decoded(data)
-
-    def _decoded(self, data: bytes) -> Chunk:
-        chunk = Chunk([], [], [], [])
-        numbered = list(enumerate(data[:-1].split(b"\n"), start=self._number + 1))
-        self._number += len(numbered)
-        rows = []
-        for number, text in numbered:
-            if text.startswith(b"["):
-                self._sample_before = text
-                rows.append((number, text))
-            else:
-                self._take_line(number, text, chunk)
-        self._take_samples(rows, chunk)
-        return chunk
-
-    def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
-        """Decode many samples at once; when that fails, find the bad ones by bisection."""
-        if not rows:
-            return
-        try:
-            joined = b"[" + b",".join([text for _, text in rows]) + b"]"
-            samples = msgspec.json.decode(joined, type=list[list[float | None]])
-            width = 1 + len(self.plan.columns)
-            if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
-                raise ValueError("a figure too many or too few, or a sample without its time")
-            _check_samples(samples)
-        except _WRONG:
-            if len(rows) == 1:
-                chunk.bad.append(rows[0][0])
-                return
-            middle = len(rows) // 2
-            self._take_samples(rows[:middle], chunk)
-            self._take_samples(rows[middle:], chunk)
-            return
-        chunk.samples.extend(samples)
-
-    def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
-        try:
-            line = msgspec.json.decode(text, type=Line)
-            intake.check(line)
-            if "each" in line:
-                time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
-                intake.check(time_s, name="time_s")
-                chunk.each.append(Each(time_s, line["each"]))
-                return
-            if "columns" in line:
-                if self._sample_before:
-                    raise ValueError("columns after a sample")
-                _check_columns(line["columns"])
-                self.plan.columns = line["columns"]
-            chunk.lines.append(line)
-        except _WRONG:
-            chunk.bad.append(number)
-
-
-def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
-    """Raise ValueError for a figure that cannot be."""
-    times, *columns = zip(*samples, strict=True)
-    if not intake.are_within(times, 0, intake.LATEST_S):
-        raise ValueError("seconds since the start expected")
-    for column in columns:
-        known = column if None not in column else [value for value in column if value is not None]
-        if not intake.are_within(known, -intake.LARGEST, intake.LARGEST):
-            raise ValueError("a figure up to 2^63 expected")
-
-
-def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
-    try:
-        header = msgspec.json.decode(line.removeprefix(UTF_8_MARK), type=Header)
-        intake.check(header)
-        if header["format"] != FORMAT:
-            raise ValueError(f"{FORMAT!r} expected")
-        plan = _plan(header)
-    except _WRONG as error:
-        raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
-    version = header.get("version", VERSION)
-    if version > VERSION:
-        message = f"{origin}: journal version {version}, this nncf-tools reads up to {VERSION}: upgrade"
-        raise SessionFileError(message)
-    return header, plan
-
-
-def _plan(header: Header) -> Plan:
-    """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
-    fields: dict[str, Any] = dict(header["plan"])
-    if fields["interval_s"] <= 0:
-        raise ValueError("at `$.plan.interval_s`: seconds expected")
-    _check_columns(fields["columns"])
-    for pattern in fields.get("redact") or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"at `$.plan.redact`: {error}") from error
-    return Plan(**fields)
-
-
-def _check_columns(columns: list[str]) -> None:
-    if len(set(columns)) != len(columns):
-        raise ValueError("at `$.plan.columns`: a metric is listed twice")

@@ -1,10 +1,6 @@
-"""The words and figures of a view; the same for the drawn view and for plain lines.
+"""The words and figures of a live view, the same for the drawn view and for plain lines, and how its user sees them.
 
-What this machine says while a view is drawn, as the recording does not hold it: memory and CPU time of processes.
-
-And how long memory will last.
-
-How the user wants to see a run, and what the keys change.
+``Machine`` asks this machine what the recording does not hold: memory and CPU time of processes, and available memory.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from nncftools.analysis.code_places import brief_label
 from nncftools.backports import StrEnum
 from nncftools.limits.needs import Available, available
 from nncftools.metrics import is_memory
-from nncftools.render.terminal_plot import MOST_LINES, Span, clock
+from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
 from nncftools.units import MemoryUnit, brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
 
@@ -41,13 +37,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _USER, _SYSTEM, _STARTED, _RSS = 11, 12, 19, 21
 """Places behind the name of the process, from 0."""
 _MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
-_FREED = 0.1
-_FURTHEST = 30
-"""A trend over T seconds is extrapolated over at most this many times T."""
 _FEWEST = 10
 _SHORTEST_S = 5.0
-_NOISE = 3.0
-_NOTICEABLE = 16 << 20
 
 
 class Reading(NamedTuple):
@@ -97,17 +88,14 @@ def time_until_full(used: Iterable[tuple[float, float]], available: float, size:
     risen = slope * (time[-1] - time[0])
     deviation = float(np.std(value - (level + slope * (time - time[-1]))))
     half = len(time) // 2
-    if risen <= max(_NOTICEABLE, _NOISE * deviation) or value[half:].mean() >= value[-1]:
+    if risen <= max(16 << 20, 3 * deviation) or value[half:].mean() >= value[-1]:
         return None
-    if value.max() - value[-1] > _FREED * risen:
+    if value.max() - value[-1] > 0.1 * risen:
         return None
     left_s = available / float(slope)
-    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else _FURTHEST * (time[-1] - time[0])) else None
+    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else 30 * (time[-1] - time[0])) else None
 
 
-_MOST_TOGETHER = 4
-_DEEPEST = 6
-_LONGEST_FILTER = 80
 _ESCAPE, _ENTER, _ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
 
 
@@ -121,11 +109,10 @@ class Order(StrEnum):
 
 
 _ORDERS = list(Order)
-_SAME = {"p": " ", "=": "+", "_": "-", "f": "/"}
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewSettings:
     """The choices of a viewer."""
 
     metrics: Sequence[str] = ()
@@ -155,7 +142,7 @@ class Look:
         """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, here) or here
-        together = [name for name in asked if _fits_the_run(name)][:_MOST_TOGETHER]
+        together = [name for name in asked if _fits_the_run(name)][:4]
         alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
         return [together, *alone] if len(together) > 1 else alone
 
@@ -171,46 +158,38 @@ def _fits_the_run(column: str) -> bool:
     return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
 
 
-def after(look: Look, key: str) -> Look:
-    """Return the look after a key was pressed; unknown keys change nothing."""
-    if look.typing:
-        return _after_typing(look, key)
+def after(settings: ViewSettings, key: str) -> ViewSettings:
+    """Return the settings after a key was pressed; unknown keys change nothing."""
+    if settings.typing:
+        if key in _ENTER:
+            return replace(settings, typing=False)
+        if key == _ESCAPE:
+            return replace(settings, typing=False, filter="")
+        if key in _ERASE:
+            return replace(settings, filter=settings.filter[:-1])
+        return replace(settings, filter=(settings.filter + key)[:80]) if key.isprintable() else settings
     changes = {
-        " ": {"paused": not look.paused},
-        "m": {"choice": look.choice + 1},
-        "+": {"zoom": min(_DEEPEST, look.zoom + 1)},
-        "-": {"zoom": max(0, look.zoom - 1)},
-        "l": {"listing": not look.listing},
-        "s": {"order": _ORDERS[(_ORDERS.index(look.order) + 1) % len(_ORDERS)]},
+        " ": {"paused": not settings.paused},
+        "m": {"choice": settings.choice + 1},
+        "+": {"zoom": min(6, settings.zoom + 1)},
+        "-": {"zoom": max(0, settings.zoom - 1)},
+        "l": {"listing": not settings.listing},
+        "s": {"order": _ORDERS[(_ORDERS.index(settings.order) + 1) % len(_ORDERS)]},
         "/": {"typing": True},
         _ESCAPE: {"filter": ""},
     }
-    return replace(look, **changes.get(_SAME.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
+    return replace(settings, **changes.get({"p": " ", "=": "+", "_": "-", "f": "/"}.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
 
 
-def _after_typing(look: Look, key: str) -> Look:
-    if key in _ENTER:
-        return replace(look, typing=False)
-    if key == _ESCAPE:
-        return replace(look, typing=False, filter="")
-    if key in _ERASE:
-        return replace(look, filter=look.filter[:-1])
-    return replace(look, filter=(look.filter + key)[:_LONGEST_FILTER]) if key.isprintable() else look
-
-
-_SEPARATOR = " › "
 _NAME = 40
 _MINUTE = 60
-_KILLED = 128
 _ASK_EVERY_S = 1.0
 _FEW = 20
-_LEAST_PART = 1 / 200
-"""Less than this part of a chart's height is not a dot of it."""
 _STILL_S = 3.0
 """Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
 
 
-class Seen(NamedTuple):
+class ShownProcess(NamedTuple):
     """A process that is alive."""
 
     number: int
@@ -238,23 +217,19 @@ class Machine:
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: of the machine, the control group or the limit that has least.
 
-        Those of the machine are as recorded, else as the kernel says now.
+        Those of the machine are as recorded, else as the kernel says now, which is asked once a second.
         """
-        now = self._now(run)
+        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
+            alive = () if run.ended else (process.pid for process in run.processes.values() if process.pid is not None)
+            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
+        now = self._answer
         used, memory = run.latest.get("system"), run.host.memory
         of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
         limit, held = run.limit, run.latest.get("rss")
         of_limit = limit.size - held if limit is not None and held is not None and held < limit.size else None
         return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
 
-    def _now(self, run: Run) -> Available:
-        """Return what the kernel says; it is asked once a second."""
-        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
-            alive = () if run.ended else (one.pid for one in run.processes.values() if one.pid is not None)
-            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
-        return self._answer
-
-    def processes(self, run: Run) -> list[Seen]:
+    def processes(self, run: Run) -> list[ShownProcess]:
         """Return the processes that are alive and whose RSS is known, in the order in which they began."""
         readings = self._readings(run)
         found = []
@@ -262,7 +237,7 @@ class Machine:
             reading = readings.get(process.pid or 0)
             rss = process.rss if process.rss is not None or reading is None else reading.rss
             if rss is not None:
-                found.append(Seen(number, process, rss, self._cpu(process.pid or 0)))
+                found.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
         return found
 
     def _readings(self, run: Run) -> dict[int, Reading]:
@@ -300,38 +275,36 @@ def at(moment_s: float) -> str:
     return clock(float(int(moment_s)))
 
 
-def charted(run: Run, look: Look) -> list[str]:
-    """Return the metrics in the chart, without those that would lie on the axis."""
-    first, *others = look.chart(run.columns)[:MOST_LINES] or [""]
+def charted(run: Run, settings: ViewSettings) -> list[str]:
+    """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
+    first, *others = settings.chart(run.columns)[:MOST_LINES] or [""]
     highest = run.peaks[first].value if first in run.peaks else 0.0
-    seen = (name for name in others if name in run.peaks and run.peaks[name].value >= _LEAST_PART * highest)
+    seen = (name for name in others if name in run.peaks and run.peaks[name].value >= highest / 200)
     return [first, *seen] if first else []
 
 
-def memory(run: Run, look: Look) -> str:
+def memory(run: Run, settings: ViewSettings) -> str:
     """Return the first metric of the chart: its value now, and its peak."""
-    chart = look.chart(run.columns)
+    chart = settings.chart(run.columns)
     if not chart:
         return "no memory metric"
     name = "rss" if "rss" in chart else chart[0]
-    text = f"{label(name)} {look.unit.label(run.latest.get(name))}"
+    text = f"{label(name)} {settings.unit.label(run.latest.get(name))}"
     peak = run.peaks.get(name)
     if peak is None:
         return text
     where = during(run, peak)
-    return f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
+    return f"{text}, peak {settings.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
 
 
 def during(run: Run, peak: SampledPeak) -> str:
     """Return the operation of a peak; empty when there is none."""
     if peak.operation is not None:
         return shortened(printable(peak.operation), _NAME)
-    names = [span.name for span in run.operations.outermost(run.latest_s) if _covers(span, peak.at_s)]
-    return shortened(printable(names[0]), _NAME) if names else ""
-
-
-def _covers(span: Span, at_s: float) -> bool:
-    return span.start_s <= at_s and (span.end_s is None or at_s <= span.end_s)
+    for span in run.operations.outermost(run.latest_s):
+        if span.start_s <= peak.at_s and (span.end_s is None or peak.at_s <= span.end_s):
+            return shortened(printable(span.name), _NAME)
+    return ""
 
 
 def activity(run: Run) -> list[str]:
@@ -353,7 +326,7 @@ def operation(run: Run) -> str:
         return ""
     names = [shortened(printable(span.name), _NAME) for span in spans]
     names = names if len(names) <= 3 else [names[0], "…", names[-1]]  # noqa: PLR2004 — as many as a reader takes in
-    return f"{_SEPARATOR.join(names)}, for {seconds_text(max(0.0, run.latest_s - spans[-1].start_s))}"
+    return f"{' › '.join(names)}, for {seconds_text(max(0.0, run.latest_s - spans[-1].start_s))}"
 
 
 def growth(run: Run, room: int | None = None) -> str:
@@ -402,26 +375,20 @@ def ending(run: Run) -> str:
     if run.exit is None:
         return "ended"
     signal = run.exit.signal
-    return f"ended, exit status {run.exit.code if signal is None else _KILLED + signal}"
+    return f"ended, exit status {run.exit.code if signal is None else 128 + signal}"
 
 
-def status_line(run: Run, look: Look, here: Machine) -> str:
+def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
     """Return one plain line for logs."""
     available = here.available(run)
+    name, left = memory_left(run, available)
     words = [
         at(run.latest_s),
-        memory(run, look),
+        memory(run, settings),
         ", ".join(activity(run)),
         operation(run),
         growth(run),
-        _limit_or_machine(run, available),
+        f"limit {left}" if name == "limit" else left if available is not None else "",
         ending(run) if run.ended else "",
     ]
     return "; ".join(word for word in words if word)
-
-
-def _limit_or_machine(run: Run, available: float | None) -> str:
-    name, text = memory_left(run, available)
-    if name == "limit":
-        return f"{name} {text}"
-    return text if available is not None else ""

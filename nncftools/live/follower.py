@@ -1,19 +1,17 @@
-"""Reads a journal and its marks log while others append to them; nothing is parsed twice.
+"""The sources of a live view: a recording that goes on, and a recorded session that is replayed.
 
-Where the program stood when memory last grew, from the log of the helper process while it is written.
-
-The helper looks at a process only when it has grown. So the last look is that of the process that grew last.
-
-Replays a recorded session as if it were running.
+A ``Follower`` reads a journal, its marks log and the helper's log while others append to them; nothing is parsed twice.
+The helper looks at a process only when it has grown, so that the last look is that of the process that grew last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pathlib
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -23,27 +21,25 @@ from msgspec.structs import replace
 from nncftools.analysis.frames import most_telling
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
-from nncftools.journal.lines import Line, Look, SnapshotLine
-from nncftools.journal.reading import Lines, Tail
+from nncftools.journal.reading import Lines
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
-from nncftools.session.model import Exit, Frame, MemoryLimit, Process, Start
+from nncftools.session.model import Exit, Frame, Process, Rise, Start
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import mark_of_tree
-from nncftools.session.recording import host_and_rank
+from nncftools.session.recording import Line, Recording
 from nncftools.session.session import Session
+from nncftools.session.snapshots import WRONG, Look, LostError, SnapshotLine, Stacks, decoded
 from nncftools.units import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_FRAME, _STACK, _LOOK = b'{"frame"', b'{"stack"', b'{"look"'
 _MOST = 50_000
 """Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
-_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
 
 
 class Growth(NamedTuple):
@@ -59,11 +55,7 @@ class GrowthLog:
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
-        self._redaction = redaction
-        self._frames: list[Frame] = []
-        self._stacks: list[list[int]] = []
-        self._stood: dict[int, dict[int, int]] = {}
-        """By process and thread: the stack at the last look."""
+        self._stacks = Stacks(redaction)
         self._is_lost = False
         self.last: Growth | None = None
         """None until growth was seen."""
@@ -71,51 +63,35 @@ class GrowthLog:
     def take(self, data: bytes) -> None:
         """Take complete lines; after a damaged frame or stack, nothing more is taken."""
         for text in data.split(b"\n"):
-            if self._is_lost or not text.startswith((_FRAME, _STACK, _LOOK)):
+            if self._is_lost or not text.startswith((b'{"frame"', b'{"stack"', b'{"look"')):
                 continue
             try:
-                self._take(msgspec.json.decode(text, type=SnapshotLine))
-            except _WRONG:
-                self._is_lost = not text.startswith(_LOOK)
+                self._take(decoded(text))
+            except (LostError, *WRONG):
+                self._is_lost = not text.startswith(b'{"look"')
 
     def _take(self, line: SnapshotLine) -> None:
-        if "frame" in line:
-            _, function, file, number = line["frame"]
-            self._frames.append(Frame(function, self._redaction.text(file), number))
-        elif "stack" in line:
-            self._stacks.append(line["stack"][1])
-        elif "look" in line:
-            self._take_look(line["look"])
-        self._is_lost = max(len(self._frames), len(self._stacks), len(self._stood)) > _MOST
+        stacks = self._stacks
+        before = dict(stacks.threads.get(line["look"]["process"], {})) if "look" in line else {}
+        stacks.take(line)
+        if "look" in line:
+            self._take_look(line["look"], before)
+        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(stacks.threads)) > _MOST
 
-    def _take_look(self, line: Look) -> None:
-        stood = self._stood.setdefault(line["process"], {})
-        before = dict(stood)
-        for thread, stack in line["stacks"].items():
-            if stack is None:
-                stood.pop(thread, None)
-            else:
-                stood[thread] = stack
-        faults = line["faults"]
-        busiest = max(stood, key=lambda one: faults.get(one, 0), default=None)
-        if busiest is None or (len(stood) > 1 and not faults.get(busiest)):
+    def _take_look(self, line: Look, before: Mapping[int, int]) -> None:
+        threads, faults = self._stacks.threads[line["process"]], line["faults"]
+        busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
+        if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return
-        stack = stood[busiest]
-        if self._has_returned(before.get(busiest), stack):
-            stack = before[busiest]
-        frame = most_telling([self._frames[place] for place in self._stacks[stack]])
+        stack, stack_before = (self._frames(place) for place in (threads[busiest], before.get(busiest)))
+        if [frame.code for frame in stack] == [frame.code for frame in stack_before[: len(stack)]]:
+            stack = stack_before  # its functions have returned: those made memory grow
+        frame = most_telling(stack)
         if frame is not None and (self.last is None or line["t_ns"] >= self.last.at_ns):
             self.last = Growth(frame, line["t_ns"])
 
-    def _has_returned(self, before: int | None, now: int) -> bool:
-        """Return whether the functions of a stack had called others in the one before: those made memory grow."""
-        if before is None:
-            return False
-        called, left = ([self._frames[place].code for place in self._stacks[stack]] for stack in (before, now))
-        return called[: len(left)] == left
-
-
-_OF_MARK = ("start_s", "end_s", "high_water_limit")
+    def _frames(self, stack: int | None) -> list[Frame]:
+        return [] if stack is None else [self._stacks.frames[place] for place in self._stacks.stacks[stack]]
 
 
 class Follower:
@@ -127,39 +103,50 @@ class Follower:
         Raises SessionFileError when it is not the header of a journal, OSError.
         """
         self._journal = reading.reader(journal, descriptor)
-        self._marks_path = journal.with_name(journal.name.removesuffix(reading.ENDING) + reading.MARKS_ENDING)
-        self._marks: Lines | None = None
-        self._snapshots_path = reading.snapshots_beside(journal)
-        self._snapshots: Lines | None = None
-        self._start: Start | None = None
-        self._operations = LiveOperations()
+        self._paths = {
+            reading.MARKS_ENDING: journal.with_name(journal.name.removesuffix(reading.ENDING) + reading.MARKS_ENDING),
+            reading.SNAPSHOTS_ENDING: reading.snapshots_beside(journal),
+        }
+        self._logs: dict[str, Lines] = {}
         self._command = Process(id=0)
-        self.error: str | None = None
-        """Why the command was never started."""
         try:
-            self._tail = Tail(self._journal, str(journal))
-            self._redaction = Redaction(self._tail.plan.redact)
-            self._growth = GrowthLog(self._redaction)
-            self.run = _run(self._tail, self._redaction, str(journal), self._operations)
+            self._recording = recording = Recording(self._journal, str(journal))
         except SessionFileError:
             self.__exit__()
             raise
+        self._growth = GrowthLog(recording.redaction)
+        self._operations = LiveOperations()
+        plan = recording.plan
+        text = printable(shlex.join(recording.command)) or printable(recording.header.get("name", ""))
+        self.run = Run(
+            command=text or f"process {plan.pid}",
+            columns=list(plan.columns),
+            interval_s=plan.interval_s,
+            host=recording.host,
+            attached_to=plan.pid,
+            operations=self._operations,
+            limits=recording.limits,
+            max_memory=None if plan.limit is None else plan.limit["rss"],
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._journal.close()
-        for log in (self._marks, self._snapshots):
-            if log is not None:
-                log.file.close()
+        for log in self._logs.values():
+            log.file.close()
+
+    @property
+    def error(self) -> str | None:
+        """Why the command was never started."""
+        return None if self._recording.end is None else self._recording.end.get("error")
 
     def read(self) -> None:
         """Read what was appended since the last time."""
-        for chunk in self._tail.read():
-            if self.run.columns != self._tail.plan.columns:
-                self.run.take_columns(self._tail.plan.columns)
-            self._take_limits(chunk.lines)
+        for chunk in self._recording.read():
+            if self.run.columns != self._recording.plan.columns:
+                self.run.take_columns(self._recording.plan.columns)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
                 self.run.take_rows(values[:, 0], values[:, 1:])
@@ -169,92 +156,51 @@ class Follower:
                 for number, rss in each.items():
                     if number in self.run.processes:
                         self.run.processes[number].rss = rss
-        self._read_marks()
-        self._read_snapshots()
+        if self._recording.start is not None:
+            self._read_logs(msgspec.convert(self._recording.start, Start))
 
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
         return reading.is_held(self._journal.fileno())
 
-    def _take_limits(self, lines: Iterable[Line]) -> None:
-        """Take limits, which decide about the samples beside them: what will be exhausted first."""
-        for line in lines:
-            if "memory_limit" in line:
-                self.run.limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
-
     def _take(self, line: Line) -> None:
-        if "start" in line:
-            self._start = msgspec.convert(line["start"], Start)
         if "process" in line:
             fields = line["process"]
-            if "command" in fields:
-                fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
             if fields["id"] == 0:
-                self._command = replace(
-                    self._command, **{name: value for name, value in fields.items() if name in _OF_MARK}
-                )
+                of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
+                self._command = replace(self._command, **{name: fields[name] for name in of_mark})
         if "rise" in line:
-            rise = line["rise"]
-            self.run.take_rise(rise["high_water_mark"] + rise["others"], rise["from_s"], rise["to_s"])
+            self.run.take_rise(line["rise"])
         if "end" in line:
-            self._take_command_mark(line["end"].get("sampler", {}).get("peak_rss") or 0)
+            # The command's reaping proves the largest mark of it and of all descendants that it waited for.
+            size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)
+            if size and "rss" in self.run.columns:
+                from_s, to_s = self._command.start_s or 0.0, self._command.end_s or self.run.latest_s
+                self.run.take_rise(Rise(from_s=from_s, to_s=to_s, high_water_mark=size))
             self.run.ended = True
             self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
-            self.error = line["end"].get("error")
 
-    def _take_command_mark(self, floor: int) -> None:
-        """Take what the command's reaping proves: the largest mark of it and of all descendants that it waited for."""
-        size = mark_of_tree(self._command, floor)
-        if size and "rss" in self.run.columns:
-            self.run.take_rise(size, self._command.start_s or 0.0, self._command.end_s or self.run.latest_s)
+    def _read_logs(self, start: Start) -> None:
+        """Read operations and where memory grew; the logs may be absent."""
+        for data in self._new(reading.MARKS_ENDING):
+            for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
+                if row.entry is not None and row.entry.is_operation:
+                    self._operations.take(row.entry)
+        if start.monotonic_ns is not None:
+            for data in self._new(reading.SNAPSHOTS_ENDING):
+                self._growth.take(data)
+            last = self._growth.last
+            if last is not None:
+                self.run.grown = last.frame, (last.at_ns - start.monotonic_ns) / 1e9
 
-    def _read_marks(self) -> None:
-        if self._start is None:
-            return
-        self._marks = self._marks or _log(self._marks_path)
-        while self._marks is not None and (data := self._marks.next()):
-            self._take_marks(data, self._start)
-
-    def _take_marks(self, data: bytes, start: Start) -> None:
-        for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
-            if row.entry is not None and row.entry.is_operation:
-                self._operations.take(row.entry)
-
-    def _read_snapshots(self) -> None:
-        """Read where memory grew; the helper's log may be absent, and names nothing of a run that is over."""
-        if self._start is None or self._start.monotonic_ns is None:
-            return
-        self._snapshots = self._snapshots or _log(self._snapshots_path)
-        while self._snapshots is not None and (data := self._snapshots.next()):
-            self._growth.take(data)
-        last = self._growth.last
-        if last is not None:
-            self.run.grown = last.frame, (last.at_ns - self._start.monotonic_ns) / 1e9
-
-
-def _log(path: pathlib.Path) -> Lines | None:
-    """Return a log beside the journal; None when it is not there yet."""
-    try:
-        return Lines(reading.reader(path))
-    except OSError:
-        return None
-
-
-def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperations) -> Run:
-    """Return the run that a journal's first line describes. Raises SessionFileError."""
-    header, plan = tail.header, tail.plan
-    command = redaction.words(header.get("command", []))
-    text = printable(shlex.join(command)) or printable(header.get("name", ""))
-    return Run(
-        command=text or f"process {plan.pid}",
-        columns=list(plan.columns),
-        interval_s=plan.interval_s,
-        host=host_and_rank(header, origin)[0],
-        attached_to=plan.pid,
-        operations=operations,
-        max_memory=None if plan.limit is None else plan.limit["rss"],
-    )
+    def _new(self, ending: str) -> Iterator[bytes]:
+        """Yield the lines appended to a log beside the journal since the last call."""
+        if ending not in self._logs:
+            with contextlib.suppress(OSError):
+                self._logs[ending] = Lines(reading.reader(self._paths[ending]))
+        while ending in self._logs and (data := self._logs[ending].next()):
+            yield data
 
 
 class Replay:
@@ -289,10 +235,10 @@ class Replay:
         self.run.take_rows(self._time_s[new], np.stack([column[new] for column in self._columns], axis=1))
         self._place = place
         while self._rises and self._rises[-1].to_s <= now_s:
-            rise = self._rises.pop()
-            self.run.take_rise(rise.high_water_mark + rise.others, rise.from_s, rise.to_s)
+            self.run.take_rise(self._rises.pop())
         while self._peaks and self._peaks[-1][0] <= now_s:
-            self.run.take_peak(*self._peaks.pop()[1:])
+            _, name, peak = self._peaks.pop()
+            self.run.peaks[name] = peak
         self.run.processes = {
             process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
             for process in self._session.processes
@@ -315,8 +261,5 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 
 def _rss(process: Process, now_s: float) -> int | None:
-    """Return what a process held, if its RSS over time was kept."""
-    if process.series is None:
-        return None
-    place = bisect_right(process.series.time_s, now_s) - 1
-    return process.series.rss[place] if place >= 0 else None
+    place = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
+    return None if process.series is None or not place else process.series.rss[place - 1]

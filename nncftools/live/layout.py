@@ -1,10 +1,7 @@
-"""The layout of the view, for any size of the screen.
+"""The live view as rows, for any size of the screen.
 
-The middle of the view: the chart of memory, operations and rates, on one time axis.
-
-The lines around and between the parts of the view, with texts in them.
-
-The rows above and below the chart: what is known of the run, of what is left for it, and the keys.
+From top to bottom: what is known of the run, the chart of memory, operations and rates on one time axis, processes, the
+memory that is left, and the keys.
 """
 
 from __future__ import annotations
@@ -17,21 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live import figures
-from nncftools.live.figures import Look, Machine, Seen, charted
+from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
+from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
-from nncftools.render.terminal_plot import (
-    LABEL,
-    Line,
-    Marked,
-    Rate,
-    key,
-    operations_row,
-    plot,
-    rate_label,
-    rate_rows,
-    rates_shown,
-)
+from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
 from nncftools.render.view import label
 from nncftools.units import printable, shortened
 
@@ -42,11 +29,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run that goes on has room for this much, then always for a quarter more."""
-_STEPS = 8
-"""Zoomed in, the axis moves on in parts of its length."""
 _SMALLEST_CHART = 3
-_FINE = 256
-"""The latest value is drawn when it has changed by this part of the peak: no chart has so many dots in its height."""
 _RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (11, (1, 1, 1)), (8, (1,)))
 """From which height on, the heights of CPU and of the other rates."""
 
@@ -61,23 +44,26 @@ class Body:
         self._state_of_rates: object = None
         self._rate_rows: list[tuple[Rate, list[Row]]] = []
 
-    def rows(self, run: Run, look: Look, medium: Medium, width: int, height: int) -> list[Row]:
+    def rows(self, run: Run, settings: ViewSettings, medium: Medium, width: int, height: int) -> list[Row]:
         """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
         if not height:
             return []
-        shown = _window(run.latest_s, look.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
+        shown = _window(run.latest_s, settings.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
         spans = run.operations.outermost(run.latest_s)
-        below = [operations_row(spans, shown, medium)] if spans else []
+        below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
         below += self._rates(run, medium, shown, height)
         room = height - len(below)
-        chart = self._chart(run, look, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
+        chart = (
+            self._chart(run, settings, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
+        )
         return [*chart, *below][:height]
 
-    def _chart(self, run: Run, look: Look, medium: Medium, shown: Window, height: int) -> list[Row]:
-        names = charted(run, look)
+    def _chart(self, run: Run, settings: ViewSettings, medium: Medium, shown: Window, height: int) -> list[Row]:
+        names = charted(run, settings)
         peaks = [run.peaks.get(name) for name in names]
+        # The latest value is drawn when it has changed by 1/256 of the peak: no chart has so many dots in its height.
         heights = [
-            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * _FINE)
+            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * 256)
             for name, peak in zip(names, peaks, strict=True)
         ]
         dot_s = (shown.end_s - shown.begin_s) / shown.columns / 2
@@ -86,7 +72,9 @@ class Body:
         if self._state != state:
             self._state = state
             marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
-            self._drawn = plot([_line(run, name, shown) for name in names], marked, shown, height, medium)
+            ends = shown.begin_s, shown.end_s, 2 * shown.columns
+            lines = [Line(label(name), *run.history.points(name, *ends)) for name in names]
+            self._drawn = terminal_plot.plot(lines, marked, shown, height, medium)
         return self._drawn
 
     def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
@@ -99,21 +87,17 @@ class Body:
         for rate, rows in self._rate_rows:
             yield from rows[:-1]
             now = None if run.ended else run.rate(rate.counters) or 0.0
-            yield [*rate_label(rate, now, medium), *rows[-1][LABEL:]]
-
-
-def _line(run: Run, name: str, shown: Window) -> Line:
-    return Line(label(name), *run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns))
+            yield [*terminal_plot.rate_label(rate, now, medium), *rows[-1][LABEL:]]
 
 
 def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
     """Yield CPU and I/O as bars."""
-    for place, rate in enumerate(rates_shown(run.columns)):
+    for place, rate in enumerate(terminal_plot.rates_shown(run.columns)):
         found = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
         if all(len(rates) for rates in found):
             rates = np.sum(found, axis=0)
             rates[shown.column(shown.now_s) + 1 :] = np.nan
-            yield rate, list(rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
+            yield rate, list(terminal_plot.rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
         if len(heights) == 1:
             return
 
@@ -127,7 +111,7 @@ def _window(now_s: float, zoom: int, columns: int, *, has_ended: bool) -> Window
     length_s = _SHORTEST_S * _GROWTH**doublings / 2**zoom
     end_s = length_s
     if zoom:
-        step_s = length_s / _STEPS
+        step_s = length_s / 8  # zoomed in, the axis moves on in parts of its length
         end_s = max(length_s, math.ceil(now_s / step_s) * step_s)
     return Window(end_s - length_s, end_s, columns, now_s)
 
@@ -140,12 +124,12 @@ SIDES = 4
 def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medium: Medium) -> Row:
     """Return a horizontal line with texts in it; those on the left are cut if they are too long."""
     line = medium.style("axis")
-    tail = [part for one in right for part in (text(" "), *one, text(" "), text("─", line))]
+    tail = [part for row in right for part in (text(" "), *row, text(" "), text("─", line))]
     head: Row = []
-    for one in left:
+    for row in left:
         room = width - length(tail) - length(head) - 5
         if room > 0:
-            head += [text("─", line), text(" "), *_cut(one, room), text(" ")]
+            head += [text("─", line), text(" "), *(row if length(row) <= room else fitted(row, room)), text(" ")]
     between = max(0, width - 2 - length(head) - length(tail))
     return fitted([text(ends[0], line), *head, text("─" * between, line), *tail, text(ends[1], line)], width)
 
@@ -154,10 +138,6 @@ def sided(row: Row, width: int, medium: Medium) -> Row:
     """Return a row between the sides of the box."""
     line = medium.style("axis")
     return [text("│ ", line), *fitted(row, width - SIDES), text(" │", line)]
-
-
-def _cut(row: Row, room: int) -> Row:
-    return row if length(row) <= room else fitted(row, room)
 
 
 _GAP = 3
@@ -173,27 +153,25 @@ KEYS = (
     ("+ -", "zoom"),
 )
 """In the order in which they are named where there is little room."""
-_KEYS_OF_FILTER = (("enter", "keep"), ("esc", "clear"))
 
 
-def state(run: Run, look: Look, medium: Medium) -> Row:
+def state(run: Run, settings: ViewSettings, medium: Medium) -> Row:
     """Return what goes on, and the time of the run."""
-    words = figures.ending(run) if run.ended else "paused" if look.paused else look.state
-    role = "warning" if look.paused else "good" if run.ended or words != "recording" else "danger"
+    words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
+    role = "warning" if settings.paused else "good" if run.ended or words != "recording" else "danger"
     sign = [] if run.ended else [text("● " if medium.unicode else "* ", medium.style(role))]
     return [*sign, text(f"{words}  {figures.at(run.latest_s)}", medium.style("title"))]
 
 
-def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
+def summary(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Row:
     """Return memory with its peak, the other metrics of the chart, and CPU, as far as there is room."""
-    names = figures.charted(run, look)
+    names = figures.charted(run, settings)
     if not names:
         return [text("no memory metric")]
-    first = _metric(run, names, 0, medium)
     peak = run.peaks.get(names[0])
-    parts: list[Row] = [first]
+    parts = [_metric(run, names, 0, medium)]
     right: list[Row] = []
-    room = width - length(first)
+    room = width - length(parts[0])
 
     def add(part: Row, to: list[Row]) -> None:
         nonlocal room
@@ -215,18 +193,17 @@ def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
 
 
 def _metric(run: Run, names: Sequence[str], place: int, medium: Medium) -> Row:
-    name = names[place]
-    value = medium.unit.label(run.latest.get(name))
-    return [*key(place, medium), text(f"{label(name)} "), text(value, medium.style("title"))]
+    value = medium.unit.label(run.latest.get(names[place]))
+    return [*terminal_plot.key(place, medium), text(f"{label(names[place])} "), text(value, medium.style("title"))]
 
 
 def _joined(parts: Sequence[Row]) -> Row:
     return [piece for place, part in enumerate(parts) for piece in ([text(" " * _GAP)] if place else []) + part]
 
 
-def current(run: Run, look: Look, medium: Medium, width: int) -> Iterator[Row]:
+def current(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Iterator[Row]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = figures.charted(run, look)
+    names = figures.charted(run, settings)
     others = [_metric(run, names, place, medium) for place in range(1, len(names))]
     now = figures.operation(run)
     row = [text("Now ", medium.style("axis")), text(now, medium.style("title"))] if now else []
@@ -264,21 +241,19 @@ def _shorter(words: str) -> Iterator[str]:
     yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
 
 
-def keys(look: Look, medium: Medium, width: int) -> Row:
+def keys(settings: ViewSettings, medium: Medium, width: int) -> Row:
     """Return the keys and what they do; while a filter is typed, the filter."""
     row: Row = []
-    if look.typing:
-        row = [text("filter: ", medium.style("key")), text(f"{printable(look.filter)}▏   ")]
-    for name, meaning in _KEYS_OF_FILTER if look.typing else KEYS:
+    if settings.typing:
+        row = [text("filter: ", medium.style("key")), text(f"{printable(settings.filter)}▏   ")]
+    for name, meaning in (("enter", "keep"), ("esc", "clear")) if settings.typing else KEYS:
         part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
         if length(row) + length(part) - _GAP <= width:
             row += part
     return [*row[:-1], text(row[-1].text.rstrip(), row[-1].style)] if row else row
 
 
-_BOXED_FROM = 60, 12
-_NARROW, _NARROW_GUTTER = 60, 10
-_WIDE, _WIDE_GUTTER = 100, 16
+_NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
 _SMALLEST_BODY = 5
 _MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (16, 2), (12, 1))
 """From which height on, how many processes are shown below the chart."""
@@ -289,19 +264,18 @@ class _Screen:
     """A run and how it is to be shown."""
 
     run: Run
-    look: Look
+    settings: ViewSettings
     medium: Medium
     width: int
     height: int
-    seen: Sequence[Seen]
-    shown: Sequence[Seen]
+    seen: Sequence[ShownProcess]
+    shown: Sequence[ShownProcess]
     """The processes that pass the filter, in order."""
     available: float | None
 
     @property
     def is_boxed(self) -> bool:
-        columns, rows = _BOXED_FROM
-        return self.width >= columns and self.height >= rows
+        return self.width >= _NARROW and self.height >= _BOXED_ROWS
 
     @property
     def inner(self) -> int:
@@ -318,27 +292,26 @@ class Drawing:
         self._most: dict[tuple[int, int], int] = {}
         """The largest number of processes on a screen of this size: its rows stay, so that the chart does not jump."""
 
-    def frame(self, run: Run, look: Look, width: int, height: int) -> list[str]:
+    def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
-        gutter = _NARROW_GUTTER if width < _NARROW else _WIDE_GUTTER if width >= _WIDE else GUTTER
-        medium = Medium(look.unit, look.unicode, look.colours, gutter)
+        gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
+        medium = Medium(settings.unit, settings.unicode, settings.colours, gutter)
         seen = self._here.processes(run)
-        shown = chosen(seen, look)
-        screen = _Screen(run, look, medium, width, height, seen, shown, self._here.available(run))
+        shown = chosen(seen, settings)
+        screen = _Screen(run, settings, medium, width, height, seen, shown, self._here.available(run))
         return [painted(row, medium) for row in self._rows(screen)[:height]]
 
     def _rows(self, screen: _Screen) -> list[Row]:
-        """Return the rows from top to bottom."""
         run, medium, width = screen.run, screen.medium, screen.inner
-        head = [summary(run, screen.look, medium, width), *current(run, screen.look, medium, width)]
+        head = [summary(run, screen.settings, medium, width), *current(run, screen.settings, medium, width)]
         foot = [memory_left(run, screen.available, medium, width)]
         middle = screen.height - len(head) - len(foot) - 2
-        if not screen.is_boxed and not screen.look.keys:
+        if not screen.is_boxed and not screen.settings.keys:
             middle += 1
         processes = self._processes(screen, max(0, middle))
-        body = self._body.rows(run, screen.look, medium, width, max(0, middle - len(processes)))
+        body = self._body.rows(run, screen.settings, medium, width, max(0, middle - len(processes)))
         if not screen.is_boxed:
-            below = [keys(screen.look, medium, width)] if screen.look.keys else []
+            below = [keys(screen.settings, medium, width)] if screen.settings.keys else []
             return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
         return _boxed(screen, [*head, *body], processes, foot)
 
@@ -348,7 +321,7 @@ class Drawing:
         size = screen.width, screen.height
         self._most[size] = max(self._most.get(size, 0), len(screen.seen))
         most = min(most, self._most[size], room - _SMALLEST_BODY - 1)
-        if screen.look.listing:
+        if screen.settings.listing:
             most = room - 1
         if most <= 0:
             return []
@@ -357,7 +330,7 @@ class Drawing:
 
 
 def _title(screen: _Screen) -> Row:
-    right = state(screen.run, screen.look, screen.medium)
+    right = state(screen.run, screen.settings, screen.medium)
     room = max(10, screen.width - length(right) - 2)
     command = shortened(printable(screen.run.command), room)
     left = [text(command, screen.medium.style("title"))]
@@ -365,10 +338,10 @@ def _title(screen: _Screen) -> Row:
 
 
 def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot: Sequence[Row]) -> list[Row]:
-    run, look, medium, width = screen.run, screen.look, screen.medium, screen.width
-    right = state(run, look, medium)
+    run, settings, medium, width = screen.run, screen.settings, screen.medium, screen.width
+    right = state(run, settings, medium)
     command = shortened(printable(run.command), max(10, width - length(right) - 10))
-    bottom = [keys(look, medium, width - 6)] if look.keys else []
+    bottom = [keys(settings, medium, width - 6)] if settings.keys else []
     inside = [sided(row, width, medium) for row in above]
     if processes:
         heading, *rows = processes
@@ -384,9 +357,9 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
 
 def _heading(screen: _Screen) -> Row:
     """Return how many processes there are, and by what they are sorted and filtered."""
-    look, medium = screen.look, screen.medium
-    number = f"{len(screen.shown)} of {len(screen.seen)}" if look.filter else f"{len(screen.seen)}"
-    row = [text("Processes", medium.style("title")), text(f" {number} by {look.order}", medium.style("axis"))]
-    if look.filter and not look.typing:
-        row.append(text(f" with {printable(look.filter)}", medium.style("warning")))
+    settings, medium = screen.settings, screen.medium
+    number = f"{len(screen.shown)} of {len(screen.seen)}" if settings.filter else f"{len(screen.seen)}"
+    row = [text("Processes", medium.style("title")), text(f" {number} by {settings.order}", medium.style("axis"))]
+    if settings.filter and not settings.typing:
+        row.append(text(f" with {printable(settings.filter)}", medium.style("warning")))
     return row

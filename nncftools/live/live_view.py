@@ -18,13 +18,12 @@ from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nncftools.live.figures import Look, Machine
+    from nncftools.live.figures import Machine, ViewSettings
     from nncftools.live.follower import Follower
 
 
 FRAME_S = 0.5
 STATUS_S = 5.0
-_CHECK_S = 0.1
 _SMALLEST, _SHARE = 9, 0.6
 """The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4
@@ -33,14 +32,16 @@ _LEAST_ROWS = 4
 class LiveView:
     """A context manager around a recording that runs: draws it, with the command's output above the view."""
 
-    def __init__(self, descriptor: int, look: Look, *, alone: bool, resized: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, descriptor: int, settings: ViewSettings, *, alone: bool, resized: Callable[[], None] = lambda: None
+    ) -> None:
         """Draw on ``descriptor``; if it is not a terminal that can be drawn on, write a line every few seconds.
 
         ``alone``: the command writes elsewhere, and the view has the whole screen. ``resized`` is called when the size
         of the terminal has changed.
         """
         self._descriptor = descriptor
-        self._look = replace(look, state="recording")
+        self._settings = replace(settings, state="recording")
         self._alone = alone
         self._resized = resized
         self.terminal = SharedTerminal(descriptor) if can_draw(descriptor) else None
@@ -95,7 +96,7 @@ class LiveView:
 
         while not self._stop.wait(STATUS_S):
             follower.read()
-            line = f"nncf-tools: {status_line(follower.run, self._look, here)}\n"
+            line = f"nncf-tools: {status_line(follower.run, self._settings, here)}\n"
             with contextlib.suppress(OSError):
                 os.write(self._descriptor, line.encode(errors="replace"))
 
@@ -122,10 +123,10 @@ class LiveView:
                 columns, rows = size
                 height = rows - 1 if self._alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
                 if height >= _LEAST_ROWS:
-                    terminal.show(drawing.frame(follower.run, self._look, columns, height))
+                    terminal.show(drawing.frame(follower.run, self._settings, columns, height))
                 else:
-                    terminal.show([status_line(follower.run, self._look, here)[: columns - 1]])
+                    terminal.show([status_line(follower.run, self._settings, here)[: columns - 1]])
             elif terminal.has_output:
                 terminal.paint()
-            if self._stop.wait(_CHECK_S):
+            if self._stop.wait(0.1):
                 break

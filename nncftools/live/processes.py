@@ -1,19 +1,17 @@
-"""The processes of a run as rows: which they are, CPU, memory, and a bar of their share of it.
-
-Command lines of processes, shortened to what tells them apart.
-"""
+"""The processes of a run as rows: a command shortened to what tells it from others, CPU, memory, a bar of its share."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from nncftools.live.figures import Look, Order, Seen
+from nncftools.live.figures import Order, ShownProcess, ViewSettings
 from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
 _INTERPRETER = re.compile(r"((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)")
-_SWITCHES = {"-B", "-E", "-I", "-O", "-S", "-s", "-u"}
-"""Of Python, without a value."""
-_BEFORE_CODE, _BEFORE_MODULE = "-c", "-m"
 _LONG, _HEAD, _CONTEXT = 32, 20, 8
 """Of long words, that many characters of what is the same stay: at the beginning, and before what differs."""
 _LEFT_OUT = "…"
@@ -37,18 +32,19 @@ def without_interpreter(command: Sequence[str]) -> list[str]:
     first = _INTERPRETER.fullmatch(_name(words[0])) if words else None
     if first is not None:
         rest = words[1:]
-        while rest and rest[0] in _SWITCHES:
+        while rest and rest[0] in {"-B", "-E", "-I", "-O", "-S", "-s", "-u"}:  # without a value
             rest = rest[1:]
         words = rest if rest and not rest[0].startswith("-") else [first[1].rstrip("0123456789."), *rest]
     return [_name(words[0]), *words[1:]] if words else []
 
 
-def told_apart(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:
-    """Return a short text for every command: its program, and the words that others of this program do not have.
+@lru_cache(maxsize=4)
+def short_commands(commands: tuple[tuple[int, tuple[str, ...]], ...]) -> dict[int, str]:
+    """Return by its number a short text for every command: its program, and the words that others of it do not have.
 
     Folders, and the interpreter of a script, are left out; words that are the same in all are ``…``.
     """
-    words = {number: without_interpreter(command) for number, command in commands.items()}
+    words = {number: without_interpreter(command) for number, command in commands}
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, command in words.items():
         groups[_program(command)].append(number)
@@ -65,7 +61,7 @@ def _name(path: str) -> str:
 
 def _program(command: Sequence[str]) -> tuple[str, ...]:
     """Return the words that name the program: of code on the command line, the option and how it begins."""
-    if len(command) > 2 and command[1] in {_BEFORE_CODE, _BEFORE_MODULE}:  # noqa: PLR2004 — and a value
+    if len(command) > 2 and command[1] in {"-c", "-m"}:  # noqa: PLR2004 — and a value
         return command[0], command[1], " ".join(command[2].split()[:2])
     return tuple(command[:1])
 
@@ -97,13 +93,8 @@ def _without_common(word: str, others: Sequence[str]) -> str:
     """Return a long word without most of the beginning that all others at its place have, too."""
     if len(word) <= _LONG:
         return word
-    common = min(_common(word, other) for other in others)
+    common = len(os.path.commonprefix([word, *others]))  # noqa: RUF071 — characters are meant
     return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
-
-
-def _common(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 _PID, _CPU, _RSS = 7, 12, 12
@@ -114,29 +105,31 @@ _MOST = 200
 """The most commands that those on the screen are compared with."""
 
 
-def chosen(seen: Sequence[Seen], look: Look) -> list[Seen]:
-    """Return the processes that pass the filter, in the order of the look."""
-    wanted = look.filter.casefold()
+def chosen(seen: Sequence[ShownProcess], settings: ViewSettings) -> list[ShownProcess]:
+    """Return the processes that pass the filter, in the order of the settings."""
+    wanted = settings.filter.casefold()
     passed = [one for one in seen if not wanted or wanted in _whole(one).casefold()]
-    keys: dict[Order, Callable[[Seen], tuple[object, ...]]] = {
+    keys: dict[Order, Callable[[ShownProcess], tuple[object, ...]]] = {
         Order.MEMORY: lambda one: (-one.rss, one.number),
         Order.CPU: lambda one: (-(one.cpu or 0.0), -one.rss, one.number),
         Order.AGE: lambda one: (one.number,),
         Order.NAME: lambda one: (_whole(one).casefold(), one.number),
     }
-    return sorted(passed, key=keys[look.order])
+    return sorted(passed, key=keys[settings.order])
 
 
-def _whole(one: Seen) -> str:
+def _whole(one: ShownProcess) -> str:
     """Return what the filter looks at: not the folders and the interpreter, which are not shown either."""
     command = " ".join(without_interpreter(one.process.command))
     return f"{command} {one.process.name} {one.process.pid or ''}"
 
 
-def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, width: int) -> Iterator[Row]:
+def process_rows(
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: Medium, width: int
+) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
     compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
-    labels = _labels(tuple((number, tuple(one.process.command)) for number, one in compared))
+    labels = short_commands(tuple((number, tuple(one.process.command)) for number, one in compared))
     whole = sum(one.rss for one in seen)
     has_cpu = width >= _CPU_FROM and any(one.cpu is not None for one in seen)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
@@ -151,11 +144,6 @@ def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, wi
             row.append(text(f"{'' if one.cpu is None else cores_text(one.cpu):>{_CPU}}", medium.style("cpu")))
         row.append(text(f"{medium.unit.label(one.rss):>{_RSS}}", medium.style("title")))
         yield [*row, text(" "), *gauge(one.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
-
-
-@lru_cache(maxsize=4)
-def _labels(commands: tuple[tuple[int, tuple[str, ...]], ...]) -> dict[int, str]:
-    return told_apart(dict(commands))
 
 
 def gauge(share: float, width: int, role: str, medium: Medium) -> Row:

@@ -1,29 +1,26 @@
-"""The state of a run up to now; it takes the same memory after a minute and after a day.
+"""The state of a run up to now, in the same memory after a minute and after a day.
 
-The operations of a run in bounded memory: the outermost ones, and those that are open.
-
-``marks.resolving`` computes them exactly when the run has ended; this looks at each line once, when it arrives.
-
-The figures of a run over time in bounded memory: buckets that double their width.
+Operations are the outermost ones and those that are open: ``marks.resolving`` computes them exactly when the run has
+ended. Figures over time are kept in buckets that double their width.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nncftools.journal.lines import ProcessFields
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.marks.entries import AUTO, END, Entry
 from nncftools.marks.nesting import Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
-from nncftools.session.model import Exit, Frame, Host, MemoryLimit
+from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
+from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import noise
 from nncftools.session.session import Session
@@ -57,13 +54,13 @@ class LiveOperations:
         if entry.event == END:
             self._close(self._nesting.end(entry), entry.start_s)
             return
-        place = self._nesting.begin(entry)
-        self._close([place.ended] if place.ended else [], entry.start_s)
+        opened, ended = self._nesting.begin(entry)
+        self._close([ended] if ended else [], entry.start_s)
         span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
-        around = (one for one in self._nesting.every() if entry.source == AUTO or one.entry.pid != entry.pid)
-        outermost = place.outer is None and next(around, None) is None
-        if entry.end_s is None and entry.count == 1 and entry.depth is None:
-            self._nesting.open(entry, place, _Shown(span, outermost))
+        around = (outer for outer in self._nesting.every() if entry.source == AUTO or outer.entry.pid != entry.pid)
+        outermost = opened.outer is None and next(around, None) is None
+        if entry.end_s is None and entry.may_go_on:
+            self._nesting.open(opened, _Shown(span, outermost))
         elif outermost and not entry.depth:
             self._keep(span)
 
@@ -72,9 +69,9 @@ class LiveOperations:
         self._close(self._nesting.end_process(pid), at_s)
 
     def _close(self, ended: Sequence[Open[_Shown]], at_s: float) -> None:
-        for one in ended:
-            if one.what.is_outermost:
-                self._keep(replace(one.what.span, end_s=max(at_s, one.what.span.start_s)))
+        for operation in ended:
+            if operation.what.is_outermost:
+                self._keep(replace(operation.what.span, end_s=max(at_s, operation.what.span.start_s)))
 
     def _keep(self, span: Span) -> None:
         before = self._ended[-1] if self._ended else None
@@ -88,12 +85,12 @@ class LiveOperations:
 
     def outermost(self, now_s: float) -> Sequence[Span]:
         """Return the outermost operations up to now, in the order of their starts."""
-        current = [one.what.span for one in self._nesting.every() if one.what.is_outermost]
+        current = [operation.what.span for operation in self._nesting.every() if operation.what.is_outermost]
         return sorted([*self._ended, *current], key=lambda span: span.start_s) if now_s >= 0 else []
 
     def current(self, now_s: float) -> Sequence[Span]:
         """Return the open operations of all threads, in the order of their starts."""
-        spans = [one.what.span for one in self._nesting.every()]
+        spans = [operation.what.span for operation in self._nesting.every()]
         return sorted((span for span in spans if span.start_s <= now_s + 1), key=lambda span: span.start_s)
 
 
@@ -117,20 +114,14 @@ class RecordedOperations:
         return [span for _, span in self._spans if span.start_s <= now_s < (span.end_s or 0)]
 
 
-BUCKETS = 4096
-_FINEST_S = 0.01
-_TICKS_S = 0.2
-"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
-
-
 class History:
     """The smallest and the largest value of every column in buckets of equal length."""
 
-    def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = BUCKETS) -> None:
+    def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = 4096) -> None:
         """Begin with buckets that hold one sample each."""
         self._places = {name: place for place, name in enumerate(columns)}
         self._size = buckets
-        self.width_s = max(interval_s, _FINEST_S)
+        self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
         self.last_s = 0.0
         """The time of the last sample."""
@@ -199,7 +190,7 @@ class History:
         moments = np.concatenate([[0.0], self._moments[known]])
         values = np.concatenate([[0.0], totals[known]])
         middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
-        reach = max((end_s - begin_s) / cells, _TICKS_S, self.width_s) / 2
+        reach = max((end_s - begin_s) / cells, RATE_WINDOW_S, self.width_s) / 2
         before = np.clip(middles - reach, 0, self.last_s)
         after = np.clip(middles + reach, 0, self.last_s)
         span = after - before
@@ -302,13 +293,9 @@ class Run:
         found = smallest(self.limits, held, self.max_memory, self.host.memory)
         return None if found is None or found.kind == MACHINE else found
 
-    def take_peak(self, name: str, peak: SampledPeak) -> None:
-        """Take the peak of the whole run, of a metric."""
-        self.peaks[name] = peak
-
-    def take_rise(self, level: float, from_s: float, to_s: float) -> None:
+    def take_rise(self, rise: Rise) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
-        self._reach("rss", level, (from_s + to_s) / 2)
+        self._reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
 
     def _reach(self, name: str, value: float, at_s: float) -> None:
         before = self.peaks.get(name)
@@ -332,7 +319,7 @@ class Run:
         while self.recent and self.recent[0][0] < self.latest_s - RECENT_S:
             self.recent.popleft()
 
-    def take_process(self, fields: ProcessFields) -> None:
+    def take_process(self, fields: Mapping[str, Any]) -> None:
         """Take facts of a process; a process that has ended is forgotten."""
         number = fields["id"]
         mark = fields.get("high_water_mark")

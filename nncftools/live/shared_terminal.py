@@ -2,11 +2,8 @@
 
 It uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills this
 process, the terminal works as before, with the last view on it. The cursor rests where the command would have it: what
-the terminal echoes or another program writes appears there.
-
-The end of a command's output that can still change: a progress bar, a prompt, an unfinished line.
-
-A terminal as a view needs it: its size, writing to it, and whether a command reads from it.
+the terminal echoes or another program writes appears there. ``Tail`` is the end of the command's output that can still
+change: a progress bar, a prompt, an unfinished line.
 """
 
 from __future__ import annotations

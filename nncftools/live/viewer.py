@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nncftools.live.figures import Look, Machine, after
+from nncftools.live.figures import Machine, ViewSettings, after
 from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
 
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 _STEP_S = 0.5
 _GONE = "\x04"
 _QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE)
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_DONE = b"clean"
 _WATCHDOG = """
 import ast, os, signal, sys, termios
 for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTTOU", "SIGTSTP"):
@@ -39,7 +37,6 @@ if os.read(0, 5) != b"clean":
     if modes:
         termios.tcsetattr(os.open("/dev/tty", os.O_RDWR), termios.TCSADRAIN, modes)
 """
-_ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
 
 
 class Ended(BaseException):
@@ -75,8 +72,7 @@ class FullScreen(Terminal):
             words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
             with contextlib.suppress(OSError):
                 self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
-            for name in _ENDING:
-                number = getattr(signal, name)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, _end)
             self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
@@ -92,7 +88,7 @@ class FullScreen(Terminal):
         self._restore()
         if self._watchdog is not None:
             with contextlib.suppress(OSError):
-                self._watchdog.communicate(_DONE)
+                self._watchdog.communicate(b"clean")
         if self._keys >= 0:
             os.close(self._keys)
             self._keys = -1
@@ -110,7 +106,7 @@ class FullScreen(Terminal):
         if self._modes is not None:
             tty.setcbreak(self._keys)
         self.repaint()
-        self._write(_ENTER)
+        self._write("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")  # the alternate screen, no cursor, cleared
 
     def _restore(self) -> None:
         import termios
@@ -162,14 +158,14 @@ class Source(Protocol):
         """Take what happened in the last ``passed_s`` seconds; return whether there is more to come."""
 
 
-def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool) -> bool:
+def show(source: Source, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
     """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
     from nncftools.live.layout import Drawing
 
-    look = replace(look, keys=True)
+    settings = replace(settings, keys=True)
     drawing = Drawing(here)
     with FullScreen(output) as screen:
         size = screen.size()
@@ -179,23 +175,23 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
         while True:
             now_s = time.monotonic()
             if now_s >= next_s:
-                if more and not look.paused:
+                if more and not settings.paused:
                     more = source.step(now_s - before_s)
                 before_s, next_s = now_s, now_s + FRAME_S
                 if size != (size := screen.size()):
                     screen.repaint()
-                screen.paint(drawing.frame(source.run, look, *size))
+                screen.paint(drawing.frame(source.run, settings, *size))
             if not more and not stays:
                 return True
             for key in (keys := screen.keys(max(0.0, next_s - time.monotonic()))):
-                if key in _QUIT_ALWAYS or (key in _QUIT and not look.typing):
+                if key in _QUIT_ALWAYS or (key in _QUIT and not settings.typing):
                     return not more
-                look = after(look, key)
+                settings = after(settings, key)
             if keys:
-                screen.paint(drawing.frame(source.run, look, *size))
+                screen.paint(drawing.frame(source.run, settings, *size))
 
 
-def print_status(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
+def print_status(source: Source, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
     from nncftools.live.figures import status_line
 
@@ -208,6 +204,6 @@ def print_status(source: Source, look: Look, here: Machine, put: Callable[[str],
         before_s = now_s
         if now_s >= next_s or not more:
             next_s = now_s + STATUS_S
-            put(f"{status_line(source.run, look, here)}\n")
+            put(f"{status_line(source.run, settings, here)}\n")
         if more:
             time.sleep(_STEP_S)

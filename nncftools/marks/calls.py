@@ -36,17 +36,16 @@ def parse(texts: Iterable[str]) -> list[Call]:
 
     The module ``__main__`` is the script itself.
     """
-    return [_parsed(text) for text in texts]
-
-
-def _parsed(text: str) -> Call:
-    found = _CALL.fullmatch(text.strip())
-    name = "" if found is None else (found["name"] or found["function"]).strip()
-    if found is None or not name.isprintable():
-        expected = "package.module:function=Name or package.module:Class.method=Name expected"
-        script = f"; of the script itself: __main__:{text.strip()}" if _FUNCTION.match(text.strip()) else ""
-        raise ValueError(f"{expected}, found {text!r}{script}")
-    return Call(found["module"], found["function"], name)
+    calls = []
+    for text in texts:
+        match = _CALL.fullmatch(text.strip())
+        name = "" if match is None else (match["name"] or match["function"]).strip()
+        if match is None or not name.isprintable():
+            expected = "package.module:function=Name or package.module:Class.method=Name expected"
+            script = f"; of the script itself: __main__:{text.strip()}" if _FUNCTION.match(text.strip()) else ""
+            raise ValueError(f"{expected}, found {text!r}{script}")
+        calls.append(Call(match["module"], match["function"], name))
+    return calls
 
 
 def from_pyproject(folder: pathlib.Path) -> list[Call]:

@@ -1,10 +1,7 @@
 """Adds marks and saved models to a session: from the log of a recording, and from sidecar files.
 
-What processes read of their own high-water mark when they marked operations: exact at the operations' ends.
-
-How large the files are that marked calls have saved, at the end of the run.
-
-Why a recording has no marks, as far as that is known.
+What processes read of their own high-water mark when they marked operations is exact, and narrows the peak's moment.
+Here are also the sizes of what marked calls have saved, and why a recording has no marks, as far as that is known.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import heapq
 import io
 import os
-import pathlib
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +24,7 @@ from nncftools.files import replacing
 from nncftools.intake import limits
 from nncftools.marks.entries import BEGIN, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.resolving import TellingTogether, resolve
+from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
@@ -47,28 +43,19 @@ def narrow(session: Session) -> None:
     """Narrow the times between which marks rose, and with them the moment of the peak."""
     if RSS not in session.peaks:
         return
-    by_pid = _by_pid(session.marks)
+    by_pid: dict[int | None, list[tuple[float, int]]] = {}
+    for mark in session.marks:
+        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if at_s is not None and memory is not None and memory.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
     for process in session.processes:
         readings = sorted(by_pid.get(process.pid, ()))
-        own = [one for one in readings if _lives(process, one[0]) and one[0] <= session.duration_s]
+        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
+        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
     held = read_at_marks(session.marks)
     session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=held)
-
-
-def _by_pid(marks: Iterable[Mark]) -> dict[int | None, list[tuple[float, int]]]:
-    found: dict[int | None, list[tuple[float, int]]] = {}
-    for mark in marks:
-        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if at_s is not None and own is not None and own.high_water_mark is not None:
-                found.setdefault(mark.pid, []).append((at_s, own.high_water_mark))
-    return found
-
-
-def _lives(process: Process, at_s: float) -> bool:
-    """Return whether a process lives at a moment: a PID may be reused."""
-    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s <= process.end_s)
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
@@ -94,10 +81,8 @@ def _narrowed(rise: Rise, readings: Readings) -> Rise:
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""
-_LONGEST_RT_INFO = 1 << 16
-"""The hook reads no more of a model's file."""
-_MOST_MODELS = 1_000
-_MOST_FAILURES = 1000
+_MOST = 1_000
+"""Models and failures that are kept."""
 
 
 class Taken(NamedTuple):
@@ -152,10 +137,12 @@ class _Notes:
             self.programs += entry.python is not None
             if entry.warning is not None and len(self.warnings) < limits().warnings:
                 self.warnings[entry.warning] = None
-            if entry.failure is not None and len(self.failures) < _MOST_FAILURES:
+            if entry.failure is not None and len(self.failures) < _MOST:
                 self._take_failure(entry)
-            if entry.rt_info and entry.saved and len(self.models) < _MOST_MODELS:
-                self._take_model(entry.saved, entry)
+            if entry.rt_info and entry.saved and len(self.models) < _MOST:
+                facts = dict(_facts_of(entry.rt_info))
+                if facts and entry.start_s is not None:
+                    self.models[entry.saved] = SavedModel(path=entry.saved, saved_s=entry.start_s, facts=facts)
             if entry.is_operation:
                 yield entry
 
@@ -166,15 +153,10 @@ class _Notes:
             found = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
             self.failures.append(found)
 
-    def _take_model(self, path: str, entry: Entry) -> None:
-        facts = dict(_facts_of(entry.rt_info or ""))
-        if facts and entry.start_s is not None:
-            self.models[path] = SavedModel(path=path, saved_s=entry.start_s, facts=facts)
-
 
 def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
     """Return the operations of a log or sidecar; a warning says when some are counted together."""
-    together = TellingTogether()
+    together = LimitedMarks()
     marks = resolve(together.listed(entries), session)
     if together.counted:
         session.warnings.append(
@@ -190,14 +172,14 @@ def _shown(entry: Entry, redaction: Redaction) -> Entry:
     if entry.arguments is None and entry.saved is None:
         return entry
     each = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
-    text = ", ".join(shortened(redaction.text(one), _ARGUMENT) for one in each)
+    text = ", ".join(shortened(redaction.text(argument), _ARGUMENT) for argument in each)
     saved = None if entry.saved is None else redaction.text(entry.saved)
     return replace(entry, arguments=shortened(text, _ARGUMENTS) or None, saved=saved)
 
 
 def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
     """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
-    if len(xml) > _LONGEST_RT_INFO:
+    if len(xml) > 1 << 16:  # the hook reads no more of a model's file
         return
     from xml.etree import ElementTree as ET
 
@@ -240,12 +222,10 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
         process.end_s = holdings.ended_s.get(process.id, process.end_s)
         if process.end_s is not None:
             process.start_s = None if process.start_s is None else min(process.start_s, process.end_s)
-            process.rises = [_until(rise, process.end_s) for rise in process.rises]
-
-
-def _until(rise: Rise, end_s: float) -> Rise:
-    """Return the rise of a mark that was over when its process ended."""
-    return replace(rise, from_s=min(rise.from_s, end_s), to_s=min(rise.to_s, end_s))
+            end_s = process.end_s
+            process.rises = [
+                replace(rise, from_s=min(rise.from_s, end_s), to_s=min(rise.to_s, end_s)) for rise in process.rises
+            ]
 
 
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:
@@ -272,7 +252,7 @@ def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
     ]
 
 
-def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
+def read_sidecar(path: Path, session: Session) -> list[Mark]:
     """Return the operations of a sidecar file.
 
     Raises NncfToolsError, which names the file, the row and what was expected.
@@ -287,7 +267,7 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     return marks
 
 
-def _entries_of(path: pathlib.Path, start: Start) -> Iterator[Entry]:
+def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
     """Yield the operations of a sidecar. Raises NncfToolsError."""
     content = io.BytesIO(intake.whole(path))
     for row in rows(content, path.name, start):
@@ -314,18 +294,15 @@ def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     session.marks = in_order([*outer, *inner])
 
 
-def write_sidecar(marks: Iterable[Mark], path: pathlib.Path) -> None:
+def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
     """Write operations as a sidecar, one per line, so that they are easy to edit. Raises OSError."""
-    lines = [msgspec.json.encode(_fields(mark)).decode() for mark in marks]
-    with replacing(path) as beside:
-        beside.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
-
-
-def _fields(mark: Mark) -> dict[str, object]:
-    """Return the fields of a mark to write: some always, the others when they differ from their default."""
     always = ("name", "start_s", "end_s", "depth", "pid")
     plain = msgspec.structs.asdict(Mark(name="", start_s=0.0))
-    return {key: value for key, value in msgspec.structs.asdict(mark).items() if key in always or value != plain[key]}
+    fields = (msgspec.structs.asdict(mark).items() for mark in marks)
+    kept = ({key: value for key, value in of_mark if key in always or value != plain[key]} for of_mark in fields)
+    lines = [msgspec.json.encode(mark).decode() for mark in kept]
+    with replacing(path) as beside:
+        beside.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
 _MOST_FILES = 10_000
@@ -348,28 +325,22 @@ def size_of(path: Path) -> int | None:
     """Return the bytes of a file with the weights beside it, or of all files in a folder; None for unknown."""
     try:
         if path.is_dir():
-            return _of_folder(path)
+            sizes: list[int] = []
+            for folder, _, names in os.walk(path):
+                if len(sizes) + len(names) > _MOST_FILES:
+                    return None
+                sizes += [Path(folder, name).lstat().st_size for name in names]
+            return sum(sizes)
         beside = [path.with_name(name.format(stem=path.stem)) for name in _WEIGHTS.get(path.suffix, ())]
         return sum(file.stat().st_size for file in (path, *(file for file in beside if file.exists())))
     except (OSError, ValueError):
         return None
 
 
-def _of_folder(path: Path) -> int | None:
-    sizes: list[int] = []
-    for folder, _, names in os.walk(path):
-        if len(sizes) + len(names) > _MOST_FILES:
-            return None
-        sizes += [Path(folder, name).lstat().st_size for name in names]
-    return sum(sizes)
-
-
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _LAST = re.compile(r"-[a-zA-Z]*[cm]")
 """The options after which the program's own words follow."""
 _ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
-_NAME = 16
 _APART = {
     "user": "ran as another user, who may not write the marks log",
     "root": "had another root folder, without the marks log",
@@ -377,7 +348,7 @@ _APART = {
 }
 
 
-def reason(processes: Sequence[Process], programs: int, outside: int) -> str:
+def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
     """Return why nothing was marked.
 
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
@@ -385,28 +356,20 @@ def reason(processes: Sequence[Process], programs: int, outside: int) -> str:
     """
     found = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
     by_way: dict[str, list[Process]] = {}
-    for process, way in _known(processes):
-        by_way.setdefault(way, []).append(process)
+    for process in processes:
+        option = _isolating(process.command)
+        ways = [f"ran an isolated Python ({option}), which loads no hook"] if option else []
+        for way in (*ways, *(_APART[way] for way in process.apart if way in _APART)):
+            by_way.setdefault(way, []).append(process)
     for way, (first, *others) in by_way.items():
         more = f" and {len(others):,} more" if others else ""
-        found.append(f"process {first.pid} ({shortened(printable(first.name), _NAME)}){more} {way}")
+        found.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
     known = "; ".join(found)
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
         return f"{ran}, and {known}" if known else f"{ran} and called no catalogued function that could be marked"
     usual = "why is not known (usually python -I, -E or -S, a cleared environment, or another language)"
     return f"no Python program loaded the hook: {known or usual}"
-
-
-def _known(processes: Sequence[Process]) -> Iterator[tuple[Process, str]]:
-    """Yield the processes that could not mark, and why."""
-    for process in processes:
-        option = _isolating(process.command)
-        if option:
-            yield process, f"ran an isolated Python ({option}), which loads no hook"
-        for way in process.apart:
-            if way in _APART:
-                yield process, _APART[way]
 
 
 def _isolating(command: Sequence[str]) -> str:
@@ -422,6 +385,6 @@ def _isolating(command: Sequence[str]) -> str:
             return f"-{isolating[1]}"
         if _LAST.match(word):
             return ""
-        if word in _WITH_VALUE:
+        if word in {"-W", "-X", "--check-hash-based-pycs"}:
             next(words, None)
     return ""

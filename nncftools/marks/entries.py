@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_LOOKED_AT = 100
-"""The beginning of a file that shows whether it is a list."""
 AUTO = "auto"
 """The source of a call that the hook marked."""
 BEGIN = "begin"
 END = "end"
-_TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -93,6 +90,11 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether it may be around others: its line is not of a whole operation with its depth, or of several calls."""
+        return self.count == 1 and self.depth is None
+
+    @property
     def is_operation(self) -> bool:
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None
@@ -109,7 +111,8 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
-            raise ValueError(_TIME_EXPECTED)
+            expected = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC)"
+            raise ValueError(f"{expected} expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
@@ -148,19 +151,15 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
     """
     for place, entry_of, row in _raw_rows(file, name):
         try:
-            yield Row(place, _checked(entry_of(row), start))
+            entry = entry_of(row)
+            intake.check(entry)
+            entry = entry.timed(start)
+            for key, at_s in (("start_s", entry.start_s), ("end_s", entry.end_s)):
+                if at_s is not None:
+                    intake.check(at_s, f"$.{key}", key)
+            yield Row(place, entry)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             yield Row(place, None, str(error))
-
-
-def _checked(entry: Entry, start: Start) -> Entry:
-    """Return an entry with its times in seconds from the session's start. Raises ValueError."""
-    intake.check(entry)
-    timed = entry.timed(start)
-    for name, at_s in (("start_s", timed.start_s), ("end_s", timed.end_s)):
-        if at_s is not None:
-            intake.check(at_s, f"$.{name}", name)
-    return timed
 
 
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
@@ -171,7 +170,7 @@ def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], 
     if name.endswith(".csv"):
         yield from _cells(file, name)
         return
-    first = file.read(_LOOKED_AT)
+    first = file.read(100)
     file.seek(-len(first), os.SEEK_CUR)
     if first.removeprefix(UTF_8_MARK).lstrip()[:1] == b"[":
         try:
@@ -193,10 +192,7 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
     try:
         for number, cells in enumerate(csv.DictReader(text), start=2):
-            yield f"line {number}", _from_cells, {key: cell for key, cell in cells.items() if key and cell}
+            named = {key: cell for key, cell in cells.items() if key and cell}
+            yield f"line {number}", lambda row: msgspec.convert(row, Entry, strict=False), named
     except csv.Error as error:
         raise NncfToolsError(f"{name}: not CSV: {error}") from error
-
-
-def _from_cells(cells: dict[str, str]) -> Entry:
-    return msgspec.convert(cells, Entry, strict=False)

@@ -5,13 +5,13 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before.
 
-What marks say where operations run beside each other: what each is inside of, and its end.
+``tell_apart`` sets in marks what their depth does not say: ends and outer ones of operations beside each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -29,27 +29,29 @@ if TYPE_CHECKING:
 _What = TypeVar("_What")
 
 
+@dataclass(eq=False, slots=True)
 class Level(Generic[_What]):
     """What ends the moments that are directly inside of it: a process, or an operation."""
 
-    def __init__(self) -> None:
-        self.moments: dict[Number, dict[Number, Open[_What]]] = {}
-        """By thread and profiler."""
+    moments: dict[Number, dict[Number, Open[_What]]] = field(default_factory=dict, init=False)
+    """By thread and profiler."""
 
 
+@dataclass(eq=False, slots=True)
 class Open(Level[_What]):
-    """An open operation, or moment."""
+    """An operation, or moment, that may go on."""
 
-    def __init__(self, entry: Entry, what: _What, place: Place[_What], number: int) -> None:
-        super().__init__()
-        self.entry = entry
-        self.what = what
-        """What the user of ``Nesting`` keeps of it."""
-        self.number = number
-        """How many began before it."""
-        self.outer = place.outer
-        self.level = place.level
-        self.depth: int = 0 if place.outer is None else place.outer.depth + 1
+    entry: Entry
+    outer: Open[_What] | None
+    """What it is inside of, in its process."""
+    level: Level[_What]
+    """An operation of its own profiler, or of any if it has none; a call that the hook marked; or the process."""
+    what: _What = field(init=False)
+    """What the user of ``Nesting`` keeps of it."""
+    number: int = field(default=0, init=False)
+    """How many were opened before it."""
+    bound: Open[_What] | None = field(default=None, init=False)
+    """The operation that ends it, if it is an open moment."""
 
     @property
     def is_moment(self) -> bool:
@@ -57,32 +59,23 @@ class Open(Level[_What]):
         return self.entry.event is None
 
     @property
-    def bound(self) -> Open[_What] | None:
-        """The operation that ends it, if it is a moment."""
-        return self.level if isinstance(self.level, Open) else None
+    def outwards(self) -> Iterator[Open[_What]]:
+        """It and all that are around it."""
+        operation: Open[_What] | None = self
+        while operation is not None:
+            yield operation
+            operation = operation.outer
 
 
-@dataclass(frozen=True)
-class Place(Generic[_What]):
-    """Where an operation begins."""
-
-    outer: Open[_What] | None
-    """What it is inside of, in its process."""
-    level: Level[_What]
-    """An operation of its own profiler, or of any if it has none; a call that the hook marked; or the process."""
-    ended: Open[_What] | None
-    """The moment that it ends."""
-
-
+@dataclass(eq=False, slots=True)
 class _Thread(Generic[_What]):
     """What was begun on one thread and is open, in order, by its number."""
 
-    def __init__(self) -> None:
-        self.stacked: dict[int, Open[_What]] = {}
-        """Operations around all that the thread begins meanwhile."""
-        self.others: dict[int, Open[_What]] = {}
-        """Operations that belong to a context."""
-        self.moments: dict[int, Open[_What]] = {}
+    stacked: dict[int, Open[_What]] = field(default_factory=dict)
+    """Operations around all that the thread begins meanwhile."""
+    others: dict[int, Open[_What]] = field(default_factory=dict)
+    """Operations that belong to a context."""
+    moments: dict[int, Open[_What]] = field(default_factory=dict)
 
     def kind(self, of: Open[_What]) -> dict[int, Open[_What]]:
         if of.is_moment:
@@ -109,8 +102,8 @@ class Nesting(Generic[_What]):
         """By process and profiler: how many others of any process marked something before."""
         self._count = count()
 
-    def begin(self, entry: Entry) -> Place[_What]:
-        """Return where an operation begins. The moment that it ends, if any, is open no longer."""
+    def begin(self, entry: Entry) -> tuple[Open[_What], Open[_What] | None]:
+        """Return an operation that begins, and the moment that it ends, which is open no longer."""
         operation = self._operation_around(entry)
         level = self._level(operation, entry)
         ended = None
@@ -119,42 +112,43 @@ class Nesting(Generic[_What]):
             ended = level.moments.get(entry.tid, {}).get(entry.profiler)
             if ended is not None:
                 self._close(ended)
-        return Place(self._moment_in(operation, entry) or operation, level, ended)
+        return Open(entry, self._moment_in(operation, entry) or operation, level), ended
 
-    def open(self, entry: Entry, place: Place[_What], what: _What) -> Open[_What]:
+    def open(self, opened: Open[_What], what: _What) -> None:
         """Add an operation or moment that goes on."""
-        opened = Open(entry, what, place, next(self._count))
-        before = self._numbered.get((entry.pid, entry.op))
+        entry, level = opened.entry, opened.level
+        opened.what, opened.number = what, next(self._count)
+        opened.bound = level if isinstance(level, Open) else None
         if opened.is_moment:
-            before = place.level.moments.get(entry.tid, {}).get(entry.profiler)
+            before = level.moments.get(entry.tid, {}).get(entry.profiler)
+        else:
+            before = self._numbered.get((entry.pid, entry.op))
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
             self._close(before)
         if opened.is_moment:
-            place.level.moments.setdefault(entry.tid, {})[entry.profiler] = opened
+            level.moments.setdefault(entry.tid, {})[entry.profiler] = opened
         else:
             self._numbered[entry.pid, entry.op] = opened
         thread = self._threads.setdefault(entry.pid, {}).setdefault(entry.tid, _Thread())
         thread.kind(opened)[opened.number] = opened
-        return opened
 
     def end(self, entry: Entry) -> list[Open[_What]]:
         """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""
         if not entry.op and entry.profiler is not None:
-            ended = [
-                one for one in self._of_process(entry.pid) if one.is_moment and one.entry.profiler == entry.profiler
-            ]
+            of_process = self._of_process(entry.pid)
+            ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
         else:
             found = self._numbered.get((entry.pid, entry.op))
             ended = [] if found is None else [*chain.from_iterable(map(dict.values, found.moments.values())), found]
-        for one in ended:
-            self._close(one)
+        for operation in ended:
+            self._close(operation)
         return ended
 
     def end_process(self, pid: int) -> list[Open[_What]]:
         """Return what ends with a process."""
         ended = list(self._of_process(pid))
-        for one in ended:
-            self._close(one)
+        for operation in ended:
+            self._close(operation)
         self._processes.pop(pid, None)
         return ended
 
@@ -182,7 +176,7 @@ class Nesting(Generic[_What]):
         return _latest(stacked, other)
 
     def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
-        for one in _outwards(operation):
+        for one in operation.outwards if operation is not None else ():
             is_own = entry.profiler is None or one.entry.source == AUTO or one.entry.profiler == entry.profiler
             if is_own and not one.is_moment:
                 return one
@@ -194,41 +188,28 @@ class Nesting(Generic[_What]):
         if thread is None or not thread.moments:
             return None
         process = self._processes.get(entry.pid)
-        levels = chain(_outwards(operation), () if process is None else (process,))
-        inside = [
-            moment
-            for level in levels
-            for moment in level.moments.get(entry.tid, {}).values()
-            if self._holds(moment, entry) and _latest(moment, operation) is moment
-        ]
-        return _latest(*inside)
+        levels = chain(operation.outwards if operation is not None else (), () if process is None else (process,))
+        moments = [moment for level in levels for moment in level.moments.get(entry.tid, {}).values()]
+        if entry.source != AUTO:  # profilers that began to mark later are inside of others
+            order = self._profilers.get((entry.pid, entry.profiler), 0)
+            before = ((moment, (moment.entry.pid, moment.entry.profiler)) for moment in moments)
+            moments = [moment for moment, profiler in before if self._profilers.get(profiler, 0) < order]
+        return _latest(*(moment for moment in moments if _latest(moment, operation) is moment))
 
-    def _holds(self, moment: Open[_What], entry: Entry) -> bool:
-        """Return whether a line may be inside of a moment: profilers that began to mark later are inside of others."""
-        before, after = (self._profilers.get((of.pid, of.profiler), 0) for of in (moment.entry, entry))
-        return entry.source == AUTO or before < after
-
-    def _close(self, one: Open[_What]) -> None:
-        entry = one.entry
-        if one.is_moment:
-            of_thread = one.level.moments[entry.tid]
+    def _close(self, operation: Open[_What]) -> None:
+        entry = operation.entry
+        if operation.is_moment:
+            of_thread = operation.level.moments[entry.tid]
             del of_thread[entry.profiler]
             if not of_thread:
-                del one.level.moments[entry.tid]
+                del operation.level.moments[entry.tid]
         else:
             self._numbered.pop((entry.pid, entry.op), None)
         threads = self._threads[entry.pid]
         thread = threads[entry.tid]
-        thread.kind(one).pop(one.number)
+        thread.kind(operation).pop(operation.number)
         if thread.innermost() is None:
             del threads[entry.tid]
-
-
-def _outwards(operation: Open[_What] | None) -> Iterator[Open[_What]]:
-    """Yield an operation and all that are around it."""
-    while operation is not None:
-        yield operation
-        operation = operation.outer
 
 
 def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
@@ -236,8 +217,7 @@ def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
 
 
 def _latest(*found: Open[_What] | None) -> Open[_What] | None:
-    """Return what began last."""
-    return max((one for one in found if one is not None), key=lambda one: one.number, default=None)
+    return max((opened for opened in found if opened is not None), key=lambda opened: opened.number, default=None)
 
 
 def tell_apart(

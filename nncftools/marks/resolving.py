@@ -1,12 +1,14 @@
 """Turns marks as they were logged into operations with a depth and an end.
 
-Counts operations together where a log holds more than a report can list.
+``LimitedMarks`` comes first: it counts operations together where a log holds more than a report can list.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from msgspec.structs import replace
@@ -14,52 +16,54 @@ from msgspec.structs import replace
 from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
 from nncftools.marks.nesting import Nesting, Open, tell_apart
-from nncftools.session.model import UNFINISHED, Mark, Process
+from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
+from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 
-_DEEPEST_TREE = 200
-"""Processes above a process that are looked at."""
 
-
+@dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation and its enclosing one."""
+    """An operation and its enclosing one, in any process."""
 
-    def __init__(self, entry: Entry, enclosing: _Frame | None) -> None:
-        assert entry.start_s is not None
-        self.entry = entry
-        self.enclosing = enclosing
-        self.bound: _Frame | None = None
-        """The operation of its profiler, or the call, that it is inside of."""
-        total_s = entry.total_s if entry.total_ns is None else entry.total_ns / 1e9
-        longest_s = entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9
-        self.mark: Mark = Mark(
-            name=entry.name,
-            start_s=entry.start_s,
-            end_s=entry.end_s,
-            depth=(0 if enclosing is None else enclosing.mark.depth + 1) if entry.depth is None else entry.depth,
-            op=None if entry.depth is None else entry.op,
-            inside=entry.inside,
-            pid=entry.pid,
-            source=entry.source or "",
-            kind=entry.kind or kind_of(entry.name),
-            call=entry.call,
-            arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
-            saved=entry.saved,
-            saved_size=entry.saved_size,
-            error=entry.error,
-            count=entry.count,
-            total_s=total_s,
-            longest_s=longest_s,
-            own_start=entry.own_start or entry.own,
-            own_end=entry.own_end,
-        )
+    opened: Open[_Frame]
+    enclosing: _Frame | None
+    mark: Mark
 
     @property
-    def is_open(self) -> bool:
-        """Whether it may go on, and be around others: its line is not of a whole operation."""
-        return self.entry.count == 1 and self.entry.depth is None
+    def entry(self) -> Entry:
+        return self.opened.entry
+
+    @property
+    def bound(self) -> _Frame | None:
+        """The operation of its profiler, or the call, that it is inside of."""
+        return None if self.opened.bound is None else self.opened.bound.what
+
+
+def _mark_of(entry: Entry, depth: int) -> Mark:
+    assert entry.start_s is not None
+    return Mark(
+        name=entry.name,
+        start_s=entry.start_s,
+        end_s=entry.end_s,
+        depth=depth if entry.depth is None else entry.depth,
+        op=None if entry.depth is None else entry.op,
+        inside=entry.inside,
+        pid=entry.pid,
+        source=entry.source or "",
+        kind=entry.kind or kind_of(entry.name),
+        call=entry.call,
+        arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
+        saved=entry.saved,
+        saved_size=entry.saved_size,
+        error=entry.error,
+        count=entry.count,
+        total_s=entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
+        longest_s=entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
+        own_start=entry.own_start or entry.own,
+        own_end=entry.own_end,
+    )
 
 
 def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
@@ -77,10 +81,7 @@ class _Resolver:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._finished = session.finished is not False
-        self._by_id = {process.id: process for process in session.processes}
-        self._by_pid: dict[int | None, list[Process]] = defaultdict(list)
-        for process in session.processes:
-            self._by_pid[process.pid].append(process)
+        self._table = ProcessTable(session.processes)
         self._nesting: Nesting[_Frame] = Nesting()
         self._frames: list[_Frame] = []
 
@@ -106,25 +107,25 @@ class _Resolver:
         for frame in reversed(self._frames):
             entry, start_s = frame.entry, frame.mark.start_s
             key = entry.pid, entry.profiler, frame.bound
-            if frame.is_open and frame.mark.end_s is None:
+            if entry.may_go_on and frame.mark.end_s is None:
                 yield id(frame.mark), inf if entry.event is not None else following.get(key, inf)
             if entry.source != AUTO:
                 following[key] = start_s
 
     def _add(self, entry: Entry) -> None:
         if entry.event == END:
-            for one in self._nesting.end(entry):
-                _end(one, entry)
+            for operation in self._nesting.end(entry):
+                _end(operation, entry)
             return
-        place = self._nesting.begin(entry)
-        if place.ended is not None:
-            _end(place.ended, entry)
-        outer = place.outer or self._outside_of_process(entry)
-        frame = _Frame(entry, None if outer is None else outer.what)
+        opened, ended = self._nesting.begin(entry)
+        if ended is not None:
+            _end(ended, entry)
+        outer = opened.outer or self._outside_of_process(entry)
+        enclosing = None if outer is None else outer.what
+        frame = _Frame(opened, enclosing, _mark_of(entry, 0 if enclosing is None else enclosing.mark.depth + 1))
         self._frames.append(frame)
-        if frame.is_open:
-            opened = self._nesting.open(entry, place, frame)
-            frame.bound = None if opened.bound is None else opened.bound.what
+        if entry.may_go_on:
+            self._nesting.open(opened, frame)
 
     def _outside_of_process(self, entry: Entry) -> Open[_Frame] | None:
         """Return what is around all of a thread: in its process's main thread, in an ancestor, or from outside."""
@@ -133,18 +134,10 @@ class _Resolver:
         main = None
         if entry.source == AUTO and entry.tid != entry.pid:
             main = self._nesting.innermost(entry.pid, entry.pid)
-        pids = (*self._ancestors(entry), None)
+        process = self._table.at(entry.pid, entry.start_s or 0.0)
+        ancestors = () if process is None else islice(self._table.upwards(process), 1, 201)
+        pids = (*(ancestor.pid for ancestor in ancestors), None)
         return main or next((found for pid in pids if (found := self._nesting.innermost(pid)) is not None), None)
-
-    def _ancestors(self, entry: Entry) -> Iterator[int | None]:
-        at_s = entry.start_s or 0.0
-        candidates = [process for process in self._by_pid[entry.pid] if (process.start_s or 0.0) <= at_s]
-        process = candidates[-1] if candidates else None
-        for _ in range(min(len(self._by_id), _DEEPEST_TREE)):
-            process = None if process is None or process.parent is None else self._by_id.get(process.parent)
-            if process is None:
-                return
-            yield process.pid
 
     def _finish(self, frame: _Frame) -> None:
         """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.
@@ -162,11 +155,11 @@ class _Resolver:
             frame.mark.error = UNFINISHED
 
 
-def _end(one: Open[_Frame], by: Entry) -> None:
+def _end(ended: Open[_Frame], by: Entry) -> None:
     """End an operation by its own end, or a moment by the line that ends it."""
-    mark = one.what.mark
+    mark = ended.what.mark
     mark.end_s, mark.own_end = by.start_s, by.own
-    if not one.is_moment:
+    if not ended.is_moment:
         mark.own_end = by.own_end or by.own
         mark.error = by.error
         mark.saved = by.saved or mark.saved
@@ -175,7 +168,7 @@ def _end(one: Open[_Frame], by: Entry) -> None:
 def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield entries that have both ends, and may enclose others, as a begin and an end."""
     for number, entry in enumerate(entries):
-        if entry.event is None and entry.end_s is not None and entry.count == 1 and entry.depth is None:
+        if entry.event is None and entry.end_s is not None and entry.may_go_on:
             op = -1 - number
             yield replace(entry, event=BEGIN, op=op)
             yield replace(entry, event=END, op=op, start_s=entry.end_s, end_s=None)
@@ -237,53 +230,27 @@ _DEEPEST = 200
 """Operations inside each other; those further inside count as part of the last one."""
 
 
-class _Together:
-    """Operations of one name inside one operation."""
-
-    def __init__(self, first: Entry) -> None:
-        self._first = first
-        self._count = 0
-        self._total_s = self._longest_s = 0.0
-        self._end_s = first.start_s or 0.0
-
-    def add(self, start_s: float, end_s: float, count: int) -> None:
-        self._count += count
-        self._total_s += end_s - start_s
-        self._longest_s = max(self._longest_s, end_s - start_s)
-        self._end_s = max(self._end_s, end_s)
-
-    def entry(self, name: str) -> Entry:
-        return replace(
-            self._first,
-            **_NOT_SHARED,
-            name=name,
-            kind=self._first.kind if name == self._first.name else None,
-            end_s=self._end_s,
-            count=self._count,
-            total_s=self._total_s,
-            longest_s=self._longest_s,
-        )
-
-
 _NOT_SHARED = dict.fromkeys(
     (
-        *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error"),
-        *("own_start", "own_end", "rss", "high_water_mark", "faults", "descendants", "own", "total_ns", "longest_ns"),
+        *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error", "own_start", "own_end", "own", "rss"),
+        *("high_water_mark", "faults", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
     )
 )
+"""The fields of a line that say nothing of others of its name."""
 
 
+@dataclass(eq=False, slots=True)
 class _Inside:
     """What is directly inside of an operation, or of a process."""
 
-    def __init__(self, *, is_listed: bool = True) -> None:
-        self.is_listed = is_listed
-        self.listed = 0
-        """How many operations directly inside it are listed."""
-        self.together: dict[str, _Together] = {}
+    is_listed: bool = True
+    listed: int = 0
+    """How many operations directly inside it are listed."""
+    together: dict[str, Entry] = field(default_factory=dict)
+    """By name: one line for all that are counted together."""
 
 
-class TellingTogether:
+class LimitedMarks:
     """Lists operations up to the limits, and counts the others together with those of their name."""
 
     def __init__(self) -> None:
@@ -305,19 +272,18 @@ class TellingTogether:
             else:
                 yield from self._begin(entry)
         still_open = list(self._nesting.every())
-        for one in still_open:
-            if not one.what.is_listed:
-                self._count(self._around(one.outer, one.entry), one.entry, None)
-        for inside in (*(one.what for one in still_open), *self._processes.values(), self._elsewhere):
-            yield from _counted_in(inside)
+        for operation in still_open:
+            if not operation.what.is_listed:
+                self._count(self._around(operation.outer, operation.entry), operation.entry, None)
+        for inside in (*(operation.what for operation in still_open), *self._processes.values(), self._elsewhere):
+            yield from inside.together.values()
 
     def _begin(self, entry: Entry) -> Iterator[Entry]:
-        place = self._nesting.begin(entry)
-        if place.ended is not None:
-            yield from self._ended(place.ended, entry)
-        around = self._around(place.outer, entry)
-        is_whole = entry.event is None and (entry.end_s is not None or entry.count > 1 or entry.depth is not None)
-        is_listed = self._has_room(around, entry, 1 if place.outer is None else place.outer.depth + 2)
+        opened, ended = self._nesting.begin(entry)
+        if ended is not None:
+            yield from self._ended(ended, entry)
+        around = self._around(opened.outer, entry)
+        is_listed = self._has_room(around, entry, sum(1 for _ in opened.outwards))
         if is_listed:
             around.listed += 1
             self._listed += 1
@@ -325,8 +291,8 @@ class TellingTogether:
             yield entry
         if not around.is_listed:  # part of an operation that is not listed
             return
-        if not is_whole:
-            self._nesting.open(entry, place, _Inside(is_listed=is_listed))
+        if entry.event is not None or (entry.end_s is None and entry.may_go_on):
+            self._nesting.open(opened, _Inside(is_listed))
         elif not is_listed:
             self._count(around, entry, entry.start_s if entry.end_s is None else entry.end_s)
 
@@ -345,29 +311,31 @@ class TellingTogether:
 
     def _end(self, entry: Entry) -> Iterator[Entry]:
         ended = self._nesting.end(entry)
-        for one in ended:
-            yield from self._ended(one, entry)
-        if any(one.what.is_listed for one in ended):
+        for operation in ended:
+            yield from self._ended(operation, entry)
+        if any(operation.what.is_listed for operation in ended):
             yield entry
 
-    def _ended(self, one: Open[_Inside], by: Entry) -> Iterator[Entry]:
-        if one.what.is_listed:
-            yield from _counted_in(one.what)
+    def _ended(self, ended: Open[_Inside], by: Entry) -> Iterator[Entry]:
+        if ended.what.is_listed:
+            yield from ended.what.together.values()
+            ended.what.together.clear()
         else:
-            self._count(self._around(one.outer, one.entry), one.entry, by.start_s)
+            self._count(self._around(ended.outer, ended.entry), ended.entry, by.start_s)
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
         """Count an operation that is not listed."""
         self.counted += entry.count
         into = around if self._listed < limits().marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER
-        if name not in into.together:
-            into.together[name] = _Together(entry)
         start_s = entry.start_s or 0.0
-        into.together[name].add(start_s, max(start_s, end_s or start_s), entry.count)
-
-
-def _counted_in(inside: _Inside) -> Iterator[Entry]:
-    for name, together in inside.together.items():
-        yield together.entry(name)
-    inside.together.clear()
+        end_s = max(start_s, end_s or start_s)
+        length_s = end_s - start_s
+        before = into.together.get(name)
+        if before is None:
+            kind = entry.kind if name == entry.name else None
+            before = into.together[name] = replace(entry, **_NOT_SHARED, name=name, kind=kind, end_s=start_s, count=0)
+        before.count += entry.count
+        before.total_s = (before.total_s or 0.0) + length_s
+        before.longest_s = max(before.longest_s or 0.0, length_s)
+        before.end_s = max(before.end_s or 0.0, end_s)

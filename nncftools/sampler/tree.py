@@ -164,7 +164,7 @@ class MarkReading:
 class Process:
     """One process of the tree, with its kept descriptors and its facts."""
 
-    def __init__(  # noqa: PLR0913, PLR0915 — where it is, and which files to keep; a line per fact
+    def __init__(  # noqa: PLR0913 — where it is, and which files to keep; a line per fact
         self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, allowance: Allowance
     ) -> None:
         """Keep ``files`` open, as far as ``allowance`` permits."""

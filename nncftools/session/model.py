@@ -1,6 +1,6 @@
-"""The content of a session: the data model of the JSON document.
+"""The data model: what a session, that is the JSON document of a recorded run, contains.
 
-What the helper process saw when memory rose: stacks, and what the memory was. Part of a session.
+All sizes are bytes, all times seconds since the start. ``Snapshots`` is what the helper process saw when memory rose.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def check_snapshots(snapshots: Snapshots) -> None:
     for number, watched in enumerate(snapshots.processes):
         place = f"$.snapshots.processes[{number}].looks"
         intake.check_rising([look.time_s for look in watched.looks], place)
-        stacks = {one.stack for look in watched.looks for one in look.threads if one.stack is not None}
+        stacks = {thread.stack for look in watched.looks for thread in look.threads if thread.stack is not None}
         if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
             raise intake.error_at(place, "a stack that is not in `stacks`")
 

@@ -1,10 +1,6 @@
-"""An operation of a run, and its figures.
+"""An operation of a run: its kind, which gives it name and colour, its function as people read it, and its figures.
 
-The kinds of operations, which give them names and colours.
-
-A function as people read it: its short name, and what it was called with.
-
-The figures of one column between two moments.
+``Column`` computes the figures of one metric between two moments.
 """
 
 from __future__ import annotations
@@ -40,10 +36,6 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind in KINDS if kind.casefold() == plain), None)
 
 
-_OF_A_CLASS = ("from_pretrained", "save_pretrained")
-"""Methods that many classes have."""
-
-
 def short_name(call: str) -> str:
     """Return the part of a function's name that says what it does.
 
@@ -52,7 +44,7 @@ def short_name(call: str) -> str:
     """
     *before, last = call.split(".")
     is_method = bool(before) and before[-1][:1].isupper()
-    if last in _OF_A_CLASS and is_method:
+    if is_method and last in {"from_pretrained", "save_pretrained"}:  # many classes have them
         return f"{before[-1]}.{last}"
     if "_" in last.strip("_") or before == ["nncf"]:
         return last
@@ -86,8 +78,6 @@ RATE_WINDOW_S = 0.2
 CPU = "cpu"
 """The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
 RSS = "rss"
-_MOSTLY = 0.9
-"""Of the time from the first to the last call: with less inside of calls, their own CPU time is unknown."""
 
 
 class Bracket(NamedTuple):
@@ -232,7 +222,7 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
         None for less than 0.2 s.
         """
         over_s = self.duration_s if self.cores_s is None else self.cores_s
-        if self.cores_s is None and self.total_s is not None and self.total_s < over_s * _MOSTLY:
+        if self.cores_s is None and self.total_s is not None and self.total_s < over_s * 0.9:
             return None  # CPU time was counted between the calls, too
         return None if self.cpu_s is None or over_s < RATE_WINDOW_S else self.cpu_s / over_s
 
@@ -317,11 +307,6 @@ class Column:
         """Return the place after the last sample up to a moment, including a sample triggered by it."""
         after = bisect_right(self.times, at_s)
         return after + self._is_triggered(at_s, after)
-
-    def sampled_before(self, at_s: float) -> float | None:
-        """Return the time of the last sample up to a moment, including a sample triggered by it."""
-        after = self._after(at_s)
-        return self.times[max(0, after - 1)] if self.times else None
 
     def read_until(self, at_s: float) -> float:
         """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` if it triggered none."""

@@ -1,7 +1,4 @@
-"""What each operation of a session cost.
-
-Operations of one process that run beside each other, and numbers by which marks name what they are inside of.
-"""
+"""What each operation of a session cost, and which operations of one process ran beside each other."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING
 
@@ -17,18 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
+from nncftools.session import peaks
 from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
-from nncftools.session.peak_place import enclosing, place_of
-from nncftools.session.peaks import Envelope, MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
+from nncftools.session.peak_place import enclosing, outwards_from, place_of
+from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
     from nncftools.session.peak_place import Above, PeakPlace
-
-
-_DEEPEST = 400
-"""A log of marks is read to 200 levels of one process."""
 
 
 def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
@@ -40,10 +34,10 @@ def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
     above = enclosing(operations)
     processes: dict[int, _Running] = {}
     for operation in operations:
-        if operation.pid is not None and _has_a_time(operation):
+        if operation.pid is not None and operation.count == 1 and operation.end_s > operation.start_s:
             processes.setdefault(operation.pid, _Running(above)).begin(operation)
     found = set[int]().union(*(running.parallel for running in processes.values()))
-    return [replace(one, is_parallel=True) if id(one) in found else one for one in operations]
+    return [replace(operation, is_parallel=True) if id(operation) in found else operation for operation in operations]
 
 
 class _Running:
@@ -71,38 +65,27 @@ class _Running:
 
     def _compare(self, operation: Operation) -> None:
         """Add an operation that may be beside others."""
-        around = {id(one) for one in self._around(operation) if one.end_s > operation.start_s}
-        beside = [one for one in self._nested if id(one) not in around and one.end_s > operation.start_s]
+        outwards = islice(outwards_from(operation, self._above), 1, None)
+        around = {id(outer) for outer in outwards if outer.end_s > operation.start_s}
+        beside = [other for other in self._nested if id(other) not in around and other.end_s > operation.start_s]
         if beside or len(self._ends) > len(around & self.parallel):
             beside.append(operation)
         else:
             self._nested.append(operation)
         self.parallel.update(map(id, beside))
-        self._nested = [one for one in self._nested if id(one) not in self.parallel]
-        for one in beside:
-            heapq.heappush(self._ends, one.end_s)
-
-    def _around(self, operation: Operation) -> Iterator[Operation]:
-        for _ in range(_DEEPEST):
-            outer = self._above.get(id(operation))
-            if outer is None:
-                return
-            operation = outer
-            yield operation
-
-
-def _has_a_time(operation: Operation) -> bool:
-    return operation.count == 1 and operation.end_s > operation.start_s
+        self._nested = [operation for operation in self._nested if id(operation) not in self.parallel]
+        for parallel in beside:
+            heapq.heappush(self._ends, parallel.end_s)
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
     """Return marks whose numbers are none of those of the marks ``beside`` them."""
     most = max((mark.op or 0 for mark in beside), default=0)
-    return [replace(mark, op=_later(mark.op, most), inside=_later(mark.inside, most)) for mark in marks]
 
+    def later(number: int | None) -> int | None:
+        return None if number is None else number + most
 
-def _later(number: int | None, most: int) -> int | None:
-    return None if number is None else number + most
+    return [replace(mark, op=later(mark.op), inside=later(mark.inside)) for mark in marks]
 
 
 _TICK_S = 0.01
@@ -121,18 +104,15 @@ def operations(session: SessionData) -> list[Operation]:
         return found
     certain, above = set(map(id, place.path)), enclosing(found)
     possible = set[int]()
-    for one in (*place.either, *place.rivals):
-        around: Operation | None = one
-        while around is not None and id(around) not in possible:
-            possible.add(id(around))
-            around = above.get(id(around))
+    for operation in (*place.either, *place.rivals):
+        possible.update(id(around) for around in outwards_from(operation, above))
     return [
-        _with_peak(one, peak.low or 0)
-        if id(one) in certain
-        else replace(one, has_peak=None)
-        if id(one) in possible
-        else one
-        for one in found
+        _with_peak(operation, peak.low or 0)
+        if id(operation) in certain
+        else replace(operation, has_peak=None)
+        if id(operation) in possible
+        else operation
+        for operation in found
     ]
 
 
@@ -208,24 +188,22 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session.samples)
-        self._sampled_s: Sequence[float] = session.samples.time_s
+        self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
-        self._held = MostHeld(held_at_most(session.processes))
+        self._held = MostHeld(peaks.held_at_most(session.processes))
         self._envelope = Envelope(session)
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in session.processes:
-            self._by_pid.setdefault(process.pid, []).append(process)
+        self._table = ProcessTable(session.processes)
         self._rises = sorted(
-            (of_rise(rise, process.id) for process in session.processes for rise in process.rises),
+            (peaks.of_rise(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
-        self._read = sorted(read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
+        self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
         self._read_s = [reached.to_s or 0.0 for reached in self._read]
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
         """Return the operation from a mark to its end."""
-        process = self._process(mark)
+        process = self._table.at(mark.pid, mark.start_s + _TICK_S)
 
         def figures(name: str) -> Figures:
             column = self._columns[name]
@@ -243,11 +221,6 @@ class _FiguresOf:
             figures=LazyMapping(self._columns, figures),
         )
 
-    def _process(self, mark: Mark) -> Process | None:
-        """Return the process that performed an operation: a PID may be reused."""
-        begun = [one for one in self._by_pid.get(mark.pid, ()) if (one.start_s or 0.0) <= mark.start_s + _TICK_S]
-        return begun[-1] if begun and mark.pid is not None else None
-
     def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
         """Replace the samples at both ends by what was read there; add to the peak what marks prove."""
         start, start_bounds = self._level(mark.own_start, mark.start_s)
@@ -258,15 +231,15 @@ class _FiguresOf:
         reached += self._read[first:after]
         for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
             if level is not None:
-                reached.append(Reached(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
+                reached.append(PeakCandidate(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
         if found.peak is not None:
             sampled = int(found.peak.low)
-            reached.append(Reached(sampled, sampled, found.peak.from_s, found.peak.to_s))
+            reached.append(PeakCandidate(sampled, sampled, found.peak.from_s, found.peak.to_s))
         found = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
         if not reached:
             return found
-        low, likely = max(one.level for one in reached), max(one.likely for one in reached)
-        rise = earliest(reached, likely)
+        low, likely = max(reading.level for reading in reached), max(reading.likely for reading in reached)
+        rise = peaks.earliest(reached, likely)
         return found._replace(
             peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)
         )
@@ -316,7 +289,7 @@ class _FiguresOf:
         grown = self._envelope.grown(after.faults - before.faults, mark.start_s, end_s)
         return most if grown is None else min(most, before.rss + grown)
 
-    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
+    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield what the rises of marks prove that lie within an operation."""
         was_read = mark.own_end is not None and mark.own_end.tree is not None
         until_s = end_s if was_read else self._columns[RSS].read_until(end_s)
@@ -325,7 +298,7 @@ class _FiguresOf:
                 yield rise
         own = mark.own_peak
         if own is not None and process is not None and end_s <= self._duration_s:
-            yield Reached(own, own, mark.start_s, end_s, process.id)
+            yield PeakCandidate(own, own, mark.start_s, end_s, process.id)
 
 
 def _columns(samples: Samples) -> Mapping[str, Column]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nncftools.session.model import Mark, Peak, Process
 from nncftools.session.operation import Bracket, Operation
-from nncftools.session.peaks import drift, noise
+from nncftools.session.peaks import ProcessTable, drift, noise
 
 if TYPE_CHECKING:
     Path = Sequence[Operation]
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 _Ended = TypeVar("_Ended", bound="Mark")
 
-_NEAR = 0.01
-_NEAR_S = 0.1
-"""An operation that is further from the peak than this share of the run, and than this time, is not named."""
 _TRIGGERED_S = 0.005
 """A sample that a mark triggers follows it within this time."""
 _MOST_PARALLEL = 64
@@ -73,16 +71,22 @@ def place_of(
     beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = [one for one in candidates if _holds(one, peak, place)]
-        if path:
-            holders = [one for one in holders if _has_most(one, path[-1], share)]
+        holders = [operation for operation in candidates if _holds(operation, peak, place)]
+        if path:  # of an inner operation of another process, that process held most
+            outer, least = path[-1].process, share.get(path[-1].process, 0)
+            holders = [
+                operation
+                for operation in holders
+                if operation.process == outer or share.get(operation.process, 0) * 2 >= least
+            ]
         if not holders:
             break
-        path.append(min(holders, key=lambda one: _order(one, peak, share)))
+        path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
         if peak.process is None and path[-1].process not in share:  # nothing says whose memory grew
-            beside += [one for one in holders if one.process != path[-1].process]
+            beside += [operation for operation in holders if operation.process != path[-1].process]
     if gaps is not None:
-        proven = _proven(path, peak)
+        bracket = _bracket(path[-1]) if path else None
+        proven = peak.low or 0 if bracket is None else bracket.low
         place = place._replace(
             rivals=[*beside, *_rivals(operations, path, place, proven, above)],
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
@@ -90,13 +94,17 @@ def place_of(
     shared = _shared(path, inside, place)
     if shared is not None:
         return shared
-    either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
+    either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
-        inner = [one for one in either if _may_hold(one, peak)] if gaps is not None else []
+        inner = [operation for operation in either if _may_hold(operation, peak)] if gaps is not None else []
         place = place._replace(rivals=[*inner, *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
-    either = [inner for one in either for inner in (_innermost(one, inside, place) if one.is_parallel else [one])]
+    either = [
+        inner
+        for operation in either
+        for inner in (_innermost(operation, inside, place) if operation.is_parallel else [operation])
+    ]
     return place._replace(path=path, either=either, nearest=nearest)
 
 
@@ -109,17 +117,20 @@ def _inside(operations: Sequence[Operation], processes: Sequence[Process], above
             continue
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
-        outer = above.get(id(operation))
-        while outer is not None and outer.end_s < place.from_s:  # what it started went on
-            outer = above.get(id(outer))
-        inside.setdefault(None if outer is None else id(outer), []).append(operation)
+        around = islice(outwards_from(operation, above), 1, None)
+        outer = next((id(outer) for outer in around if outer.end_s >= place.from_s), None)  # what it started went on
+        inside.setdefault(outer, []).append(operation)
     return inside
 
 
-def _proven(path: Path, peak: Peak) -> float:
-    """Return what was certainly reached where the peak belongs."""
-    of = _bracket(path[-1]) if path else None
-    return peak.low or 0 if of is None else of.low
+def outwards_from(operation: Operation, above: Above) -> Iterator[Operation]:
+    """Yield an operation and all that are around it, the innermost first; in a damaged session they may be a circle."""
+    outer: Operation | None = operation
+    for _ in range(400):  # a log of marks is read to 200 levels of one process
+        if outer is None:
+            return
+        yield outer
+        outer = above.get(id(outer))
 
 
 def _rivals(
@@ -177,13 +188,13 @@ def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
     one.
     """
     found: dict[int, _Ended] = {}
-    named: dict[int | None, _Ended] = {one.op: one for one in operations if one.op is not None}
+    named: dict[int | None, _Ended] = {operation.op: operation for operation in operations if operation.op is not None}
     levels: dict[int, list[_Ended]] = {}
     for operation in operations:
         levels.setdefault(operation.depth, []).append(operation)
         candidates = levels.get(operation.depth - 1, ())
-        around = [one for one in candidates[-_MOST_PARALLEL:] if (one.end_s or 0.0) >= operation.start_s]
-        own = [one for one in around if one.pid == operation.pid]
+        around = [outer for outer in candidates[-_MOST_PARALLEL:] if (outer.end_s or 0.0) >= operation.start_s]
+        own = [outer for outer in around if outer.pid == operation.pid]
         if around or operation.inside in named:
             found[id(operation)] = named.get(operation.inside) or (own or around)[-1]
     return found
@@ -207,18 +218,18 @@ def _shared(path: Path, inside: Inside, place: PeakPlace) -> PeakPlace | None:
     """
     for level, holder in enumerate(path):
         siblings = inside[id(path[level - 1]) if level else None]
-        beside = [one for one in siblings if one is holder or _is_beside(one, holder, place)]
+        beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, place)]
         if len(beside) > 1:
-            either = [inner for one in beside for inner in _innermost(one, inside, place)]
+            either = [inner for operation in beside for inner in _innermost(operation, inside, place)]
             return place._replace(path=path[:level], either=either)
     return None
 
 
 def _innermost(operation: Operation, inside: Inside, place: PeakPlace) -> list[Operation]:
     """Return the innermost operations at the moment of the peak, and those around them that they do not cover."""
-    inner = [one for one in inside.get(id(operation), ()) if one.overlaps(place.from_s, place.to_s)]
+    inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(place.from_s, place.to_s)]
     found = [] if inner and _cover(inner, place) else [operation]
-    return found + [deeper for one in inner for deeper in _innermost(one, inside, place)]
+    return found + [deeper for operation in inner for deeper in _innermost(operation, inside, place)]
 
 
 def _is_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:
@@ -232,24 +243,14 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 def _at_their_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
     """Return for each process what it and its descendants held whose own peak was at the moment of the run's peak."""
-    by_id = {process.id: process for process in processes}
+    table = ProcessTable(processes)
     held: dict[int | None, int] = {}
     for process in processes:
         is_there = process.peak_s is not None and place.from_s <= process.peak_s <= place.to_s
-        if not (is_there or process.id == peak.process):
-            continue
-        above: Process | None = process
-        for _ in range(len(by_id)):
-            if above is None:
-                break
-            held[above.id] = held.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
-            above = None if above.parent is None else by_id.get(above.parent)
+        if is_there or process.id == peak.process:
+            for above in table.upwards(process):
+                held[above.id] = held.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
     return held
-
-
-def _has_most(inner: Operation, outer: Operation, share: Mapping[int | None, int]) -> bool:
-    """Return whether it is the process of the inner operation that held most, if it is another one."""
-    return inner.process == outer.process or share.get(inner.process, 0) * 2 >= share.get(outer.process, 0)
 
 
 def _order(
@@ -278,9 +279,10 @@ def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
 
 
 def _nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    near_s = max(_NEAR_S, duration_s * _NEAR)
+    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
+    near_s = max(0.1, duration_s * 0.01)
 
     def distance_s(operation: Operation) -> float:
         return max(place.from_s - operation.end_s, operation.start_s - place.to_s)
 
-    return min((one for one in operations if distance_s(one) <= near_s), key=distance_s, default=None)
+    return min((operation for operation in operations if distance_s(operation) <= near_s), key=distance_s, default=None)

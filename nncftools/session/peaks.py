@@ -1,12 +1,12 @@
 """Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks.
 
-The most that a process tree can have held between samples.
+``MostHeld`` and ``Envelope`` are the most that the process tree can have held between samples.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
@@ -19,18 +19,12 @@ from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-_DRIFT = 1000
-_SMALLEST_DRIFT = 256 * 1024
-_NOISE, _SMALLEST_NOISE = 0.01, 1 << 20
 _CHUNK = 4096
-_SHARES = ("pss", "uss")
-"""Of RSS: they are never above it."""
-_AGE = "pss_age"
 
 
 def drift(size: float) -> float:
     """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
-    return max(size / _DRIFT, _SMALLEST_DRIFT)
+    return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
@@ -39,10 +33,10 @@ def noise(size: float) -> float:
     The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
     and caches still move a little. A figure with closer bounds is given without them.
     """
-    return max(size * _NOISE, _SMALLEST_NOISE)
+    return max(size * 0.01, 1 << 20)
 
 
-class Reached(NamedTuple):
+class PeakCandidate(NamedTuple):
     """A level of memory in bytes that was reached between two moments."""
 
     level: int
@@ -67,14 +61,14 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
     found = {name: sampled_peak(name, samples) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
         found["rss"] = rss_peak(samples, processes, floor)
-        for name in _SHARES:
+        for name in ("pss", "uss"):  # never above RSS
             if name in found and found[name].low is not None:  # counted in some samples only
                 found[name] = replace(_when_counted(found[name], samples), high=found["rss"].high)
     return found
 
 
 def rss_peak(
-    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[Reached] = ()
+    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[PeakCandidate] = ()
 ) -> Peak:
     """Return the peak of RSS; the parameters are those of ``peaks``, ``held`` is what was read when marks were made."""
     high = MostHeld(held_at_most(processes)).most()
@@ -101,9 +95,9 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
 
 def _when_counted(peak: Peak, samples: Samples) -> Peak:
     """Return a peak with the moment at which it was counted: a sample may show that later."""
-    if _AGE not in samples or peak.rose_to_s is None:
+    if "pss_age" not in samples or peak.rose_to_s is None:
         return peak
-    age_s = samples[_AGE][bisect_left(samples.time_s, peak.rose_to_s)]
+    age_s = samples["pss_age"][bisect_left(samples.time_s, peak.rose_to_s)]
     counted_s = peak.rose_to_s - (0.0 if isnan(age_s) else age_s)
     return replace(peak, at_s=counted_s, rose_from_s=counted_s, rose_to_s=counted_s)
 
@@ -125,13 +119,13 @@ def moved(peak: Peak, by_s: float) -> Peak:
     return replace(peak, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
 
 
-def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
+def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) -> Peak:
     """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
     by_marks = list(reached)
     if by_marks:
-        sampled = Reached(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+        sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
         every = [sampled, *by_marks]
-        low, likely = max(one.level for one in every), max(one.likely for one in every)
+        low, likely = max(candidate.level for candidate in every), max(candidate.likely for candidate in every)
         first = earliest(every, likely)
         if low > sampled.level:
             peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
@@ -145,22 +139,24 @@ def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def earliest(reached: Iterable[Reached], level: float) -> Reached:
+def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
     """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
     enough = level - noise(level)
     return min(
-        (one for one in reached if one.likely >= enough),
-        key=lambda one: (one.to_s is None, one.to_s, -(one.from_s or 0.0)),
+        (candidate for candidate in reached if candidate.likely >= enough),
+        key=lambda candidate: (candidate.to_s is None, candidate.to_s, -(candidate.from_s or 0.0)),
     )
 
 
-def of_rise(rise: Rise, process: int) -> Reached:
+def of_rise(rise: Rise, process: int) -> PeakCandidate:
     """Return what the rise of a process's mark says about the whole tree."""
     certain = rise.high_water_mark + rise.others
-    return Reached(certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process)
+    return PeakCandidate(
+        certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process
+    )
 
 
-def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reached]:
+def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
     """Yield what the processes' marks prove, each with the time between whose ends the mark rose.
 
     A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
@@ -172,17 +168,17 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reach
         if mark > explained:
             is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)
             life = (None, None) if is_near_sample else (process.start_s, process.end_s)
-            yield Reached(mark, mark, *life, process.id)
+            yield PeakCandidate(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
-            yield Reached(limit, limit, process.start_s, process.end_s)
+            yield PeakCandidate(limit, limit, process.start_s, process.end_s)
 
 
-def read_at_marks(marks: Iterable[Mark]) -> Iterator[Reached]:
+def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
     """Yield what the whole tree held when operations were marked."""
     for mark in marks:
         for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
             if own is not None and own.tree is not None and at_s is not None:
-                yield Reached(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+                yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
@@ -194,6 +190,32 @@ def mark_of_tree(process: Process, floor: int) -> int:
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
     return limit if started_by_us and limit > floor else 0
+
+
+class ProcessTable:
+    """The processes of a session by their numbers and PIDs."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        """Take processes in the order in which they were found."""
+        self.by_id: dict[int, Process] = {}
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in processes:
+            self.by_id[process.id] = process
+            self._by_pid.setdefault(process.pid, []).append(process)
+
+    def at(self, pid: int | None, at_s: float) -> Process | None:
+        """Return the process that had a PID at a moment: a PID may be reused."""
+        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
+        return begun[-1] if begun and pid is not None else None
+
+    def upwards(self, process: Process) -> Iterator[Process]:
+        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
+        above: Process | None = process
+        for _ in range(len(self.by_id)):
+            if above is None:
+                return
+            yield above
+            above = None if above.parent is None else self.by_id.get(above.parent)
 
 
 class MostHeld:
@@ -227,14 +249,13 @@ def held_at_most(
     processes: Sequence[Process], *, unsampled: bool = False
 ) -> Iterator[tuple[float | None, float | None, int | None]]:
     """Yield begin and end of each process, or of those that no sample shows, and the most that it can have held."""
-    by_id = {process.id: process for process in processes}
+    table = ProcessTable(processes)
     for process in processes:
-        if unsampled and process.samples:
-            continue
-        yield process.start_s, process.end_s, most_held_by(process, by_id)
+        if not (unsampled and process.samples):
+            yield process.start_s, process.end_s, most_held_by(process, table)
 
 
-def most_held_by(process: Process, by_id: Mapping[int, Process]) -> int | None:
+def most_held_by(process: Process, table: ProcessTable) -> int | None:
     """Return the most that a process can have held in bytes; None for unknown.
 
     This is its mark, if the kernel reported it at the end of the process or the process was still running at the end of
@@ -243,16 +264,11 @@ def most_held_by(process: Process, by_id: Mapping[int, Process]) -> int | None:
     """
     if (process.accounted or process.end_s is None) and process.high_water_mark is not None:
         return process.high_water_mark
-    above: Process | None = process
-    for _ in range(len(by_id)):
-        if above is None or above.high_water_limit is not None:
-            break
-        above = by_id.get(above.parent) if above.parent is not None else None
-    return None if above is None else above.high_water_limit
+    limits = (above.high_water_limit for above in table.upwards(process))
+    return next((limit for limit in limits if limit is not None), None)
 
 
 _PAGE = 4096
-_LARGEST = 512 * _PAGE
 _HUGE = "huge_pages"
 
 
@@ -266,14 +282,10 @@ class Envelope:
         self._unseen = session.unseen
         self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._rss: Sequence[float] = samples["rss"] if "rss" in samples and session.unseen is not None else ()
-        known = (
-            [(at_s, size) for at_s, size in zip(self._times, samples[_HUGE], strict=True) if not isnan(size)]
-            if _HUGE in samples
-            else []
-        )
+        huge = zip(self._times, samples[_HUGE], strict=True) if _HUGE in samples else ()
         last = session.totals.get(_HUGE)
-        if last is not None:
-            known.append((session.duration_s, last))
+        ends = [] if last is None else [(session.duration_s, last)]
+        known = [*((at_s, size) for at_s, size in huge if not isnan(size)), *ends]
         self._huge_s, self._huge = [at_s for at_s, _ in known], [size for _, size in known]
 
     def most(self, start_s: float, end_s: float) -> float | None:
@@ -295,4 +307,4 @@ class Envelope:
         before, after = bisect_right(self._huge_s, start_s) - 1, bisect_left(self._huge_s, end_s)
         if before < 0 or after >= len(self._huge):
             return None
-        return faults * _PAGE + min(self._huge[after] - self._huge[before], faults * _LARGEST)
+        return faults * _PAGE + min(self._huge[after] - self._huge[before], faults * 512 * _PAGE)

@@ -1,31 +1,29 @@
-"""By how much the kernel's RSS of a process may be off on machines with many cores.
-
-What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
+"""What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
 
 A process that marks reads itself and its descendants: that is exact. What the other processes held is known from the
-sample that the mark triggers, within the bounds that their page faults leave since the sample before.
+sample that the mark triggers, within the bounds that their page faults leave since the sample before. On machines with
+many cores, the kernel's own RSS of a process may be off (``rss_error``).
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
-from nncftools.journal.lines import Held
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
-from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
+from nncftools.session.peaks import MostHeld, ProcessTable, held_at_most, most_held_by, noise
 
 _SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
 """Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
 _ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
 """The stable releases that took 82241a83cd15: from this patch level on."""
-_LEAST_BATCH = 32
-_PAGE, _LARGE_PAGE = 4096, 65536
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
@@ -41,7 +39,7 @@ def rss_error(host: Host) -> int:
     if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
         return 0
     has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
-    return max(_LEAST_BATCH, 2 * host.cpus) * host.cpus * (_LARGE_PAGE if has_large_pages else _PAGE)
+    return max(32, 2 * host.cpus) * host.cpus * (65536 if has_large_pages else 4096)
 
 
 _LINES = "held"
@@ -73,10 +71,22 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ``descendants`` contains all children of the children."""
 
 
+class HeldBounds(TypedDict):
+    """What processes held at the sample that a mark triggered, and what they can have held since the sample before."""
+
+    from_s: float
+    """When the sample before began."""
+    to_s: float
+    """When this sample began."""
+    rss: list[list[int]] | None
+    """For each process whose RSS is new or not certain: its ``id``, RSS in bytes, and, if these differ, the least and
+    the most since ``from_s``. A process that is not listed holds what it held in the line before. Null: too many."""
+
+
 class HeldLines(NamedTuple):
     """What a journal says of marks, which a session does not keep."""
 
-    lines: Sequence[Held] = ()
+    lines: Sequence[HeldBounds] = ()
     with_descendants: bool = True
 
 
@@ -101,10 +111,7 @@ class Holdings:
                 times, values = self._values.setdefault(number, ([], []))
                 times.append(line["to_s"])
                 values.append(rss)
-        self._by_id = {process.id: process for process in session.processes}
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in session.processes:
-            self._by_pid.setdefault(process.pid, []).append(process)
+        self._table = ProcessTable(session.processes)
         self._children: dict[int | None, set[int]] = {}
         for process in session.processes:
             self._children.setdefault(process.parent, set()).add(process.id)
@@ -123,7 +130,7 @@ class Holdings:
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
         own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
-        mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
+        mark = _Mark(at_s, self._table.at(pid, at_s + _EARLY_S), reading.listed, reading.descendants is not None)
         level, processes = self._level(mark, reading)
         if level is None:
             return None if reading.rss is None and reading.high_water_mark is None else own
@@ -145,7 +152,7 @@ class Holdings:
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
         for child, rss in reading.descendants or ():
-            process = self._process(child, at_s)
+            process = self._table.at(child, at_s + _EARLY_S)
             if process is not None:
                 mark.covered.add(process.id)
                 mark.absent[process.id] = not rss and process.samples > 0
@@ -154,13 +161,14 @@ class Holdings:
         known = sum(level.low for level in levels)
         place = bisect_left(self._times, at_s)
         line = self._lines[place] if place < len(self._lines) else None
-        others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
+        alive = self._alive.at(at_s)
+        others = [process for process in alive if process is not mark.process and process.id not in mark.covered]
         below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
         sampled_s = self._sampled_around(at_s)[1]
-        absent = [one for one in others if one.id in below and self._is_absent(one, mark, sampled_s)]
+        absent = [process for process in others if process.id in below and self._is_absent(process, mark, sampled_s)]
         if absent:
             self._narrow(absent, at_s)
-            others = [one for one in others if not mark.absent.get(one.id)]
+            others = [process for process in others if not mark.absent.get(process.id)]
         if others and not self._is_recorded:
             return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -172,7 +180,6 @@ class Holdings:
         return whole, sum(level.rss > 0 for level in levels)
 
     def _sampled_around(self, at_s: float) -> tuple[float, float]:
-        """Return the times of the samples before and after a moment."""
         times = self._samples.time_s
         place = bisect_left(times, at_s)
         return times[place - 1] if place else -inf, times[place] if place < len(times) else inf
@@ -188,55 +195,42 @@ class Holdings:
             return None
         if from_s < line["from_s"] - _ROUNDED_S or to_s > line["to_s"] + _ROUNDED_S:
             return None
-        others = {one.id: one for at_s in (from_s, to_s) for one in self._alive.at(at_s) if one.samples}
+        others = {process.id: process for at_s in (from_s, to_s) for process in self._alive.at(at_s) if process.samples}
         found: list[int | None] = [self._unsampled.most(from_s, to_s)]
-        for one in others.values():
-            is_later = (one.counted_s or 0.0) > mark.at_s
-            if one is mark.process or (mark.absent.get(one.id) and is_later == (from_s < mark.at_s)):
+        for process in others.values():
+            is_later = (process.counted_s or 0.0) > mark.at_s
+            if process is mark.process or (mark.absent.get(process.id) and is_later == (from_s < mark.at_s)):
                 continue
-            was_sampled = one.counted_s is not None and one.counted_s <= line["from_s"] + _ROUNDED_S
-            high = self._of_other(one, mark.at_s, place).high if was_sampled else most_held_by(one, self._by_id)
+            was_sampled = process.counted_s is not None and process.counted_s <= line["from_s"] + _ROUNDED_S
+            high = self._of_other(process, mark.at_s, place).high if was_sampled else most_held_by(process, self._table)
             found.append(None if high is None else high + self._error)
         return None if None in found else sum(high for high in found if high is not None)
-
-    def _process(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process with a PID at a moment: a PID may be reused."""
-        begun = [one for one in self._by_pid.get(pid, ()) if (one.start_s or 0.0) <= at_s + _EARLY_S]
-        return begun[-1] if begun and pid is not None else None
 
     def _is_absent(self, process: Process, mark: _Mark, to_s: float) -> bool:
         """Return whether the reading of a mark, in which a process is not, shows that it did not live then.
 
         ``to_s`` is the time of the sample after the mark.
         """
-        line: list[Process] = []
-        one: Process | None = process
-        while one is not None and one.id not in mark.absent:
-            mark.absent[one.id] = False  # parents of a damaged journal may be a circle
-            line.append(one)
-            one = self._above(one)
-        for one in reversed(line):
-            mark.absent[one.id] = self._is_missing(one, mark, to_s)
+        line = list(takewhile(lambda above: above.id not in mark.absent, self._table.upwards(process)))
+        mark.absent.update((unknown.id, False) for unknown in line)
+        for unknown in reversed(line):
+            mark.absent[unknown.id] = self._is_missing(unknown, mark, to_s)
         return mark.absent[process.id]
 
     def _below(self, process: Process) -> set[int]:
         """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
         found = self._families.get(process.id)
         if found is None:
-            found = self._families[process.id] = set()
-            waiting = [process.id]
+            found, waiting = self._families.setdefault(process.id, set()), [process.id]
             while waiting:
                 new = self._children.get(waiting.pop(), set()) - found
                 found |= new
                 waiting += new
         return found
 
-    def _above(self, process: Process) -> Process | None:
-        return None if process.parent is None else self._by_id.get(process.parent)
-
     def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
         """Return what ``_is_absent`` does, once that is known of the process above."""
-        above = self._above(process)
+        above = None if process.parent is None else self._table.by_id.get(process.parent)
         if above is None:
             return False
         if above is mark.process:
@@ -261,29 +255,24 @@ class Holdings:
                 self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
     def _of_other(self, process: Process, at_s: float, place: int) -> Level:
-        """Return what a process held at a mark that it did not make."""
         times, values = self._values.get(process.id, ((), ()))
         before = bisect_left(times, at_s)
         last = values[before - 1] if before else None
         if place >= len(self._lines):
-            return Level(last or 0, 0, most_held_by(process, self._by_id))
+            return Level(last or 0, 0, most_held_by(process, self._table))
         line = self._lines[place]
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
-            return Level(last or 0, 0, most_held_by(process, self._by_id))
-        entry = self._entry(place).get(process.id)
+            return Level(last or 0, 0, most_held_by(process, self._table))
+        if self._entries[0] != place:
+            self._entries = place, {entry[0]: entry for entry in line["rss"] or ()}
+        entry = self._entries[1].get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)
         is_sure = (process.start_s or 0.0) + _SURE_S <= at_s
         if entry is None:  # the sample did not find it: it had not begun
-            return Level(0, 0, most_held_by(process, self._by_id) if is_sure else 0)
+            return Level(0, 0, most_held_by(process, self._table) if is_sure else 0)
         rss, (low, high) = entry[1], entry[2:] or entry[1:2] * 2
         return Level(rss, low if is_sure else 0, high)
-
-    def _entry(self, place: int) -> Mapping[int, list[int]]:
-        """Return what a line says of each process."""
-        if self._entries[0] != place:
-            self._entries = place, {entry[0]: entry for entry in self._lines[place]["rss"] or ()}
-        return self._entries[1]
 
     def _of_crowd(self, at_s: float, known: int) -> Level | None:
         """Return what too many processes held: the sample after the mark."""
@@ -296,17 +285,17 @@ class Holdings:
         return Level(rss, known, None if high is None else max(rss, high))
 
 
+@dataclass
 class _Mark:
     """A mark, and the processes that it read."""
 
-    def __init__(self, at_s: float, process: Process | None, is_listed: bool, is_complete: bool) -> None:  # noqa: FBT001
-        self.at_s = at_s
-        self.process = process
-        self.covered: set[int] = set()
-        self.absent: dict[int, bool] = {}
-        """Of each process whether it did not live at the mark, as far as that was looked at."""
-        self.is_listed = is_listed
-        self.is_complete = is_complete
+    at_s: float
+    process: Process | None
+    is_listed: bool
+    is_complete: bool
+    covered: set[int] = field(default_factory=set)
+    absent: dict[int, bool] = field(default_factory=dict)
+    """Of each process whether it did not live at the mark, as far as that was looked at."""
 
 
 class _Alive:

@@ -1,322 +1,352 @@
-"""Snapshots from the log of the helper process, which may be cut off by a kill.
+"""The lines of a journal, and the session that they make: of a recording that has ended, still runs, or was killed.
 
-The lines of a journal about limits, killed processes, room on disks and the floor, as fields of a session.
-
-A session from a journal: of a recording that has ended, still runs, or was killed.
+Every line is decoded once, also while the journal grows; invalid lines are counted and cost only themselves. Whoever
+follows a recording (report, live view, pytest plugin) looks at one ``Recording``.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan, nan
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.journal import lines
-from nncftools.journal.lines import End, Header, Held, Line, ProcessFields, SnapshotLine
-from nncftools.journal.lines import Start as StartFields
-from nncftools.journal.reading import Tail
+from nncftools.journal.lines import FORMAT, VERSION, End, Header, Start
+from nncftools.journal.reading import Lines
+from nncftools.journal.writing import Plan
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
-from nncftools.session import readings
-from nncftools.session.model import (
-    MOST_FRAMES,
-    ControlGroup,
-    Exit,
-    FileRead,
-    FileSystem,
-    Floor,
-    Frame,
-    Host,
-    LimitReached,
-    Look,
-    MappingGroup,
-    MappingsMoment,
-    MemoryLimit,
-    OomKills,
-    Process,
-    ProcessMappings,
-    Rank,
-    Rise,
-    SamplerFacts,
-    Series,
-    SessionData,
-    Snapshots,
-    Start,
-    ThreadLook,
-    Unseen,
-    WatchedProcess,
-)
+from nncftools.session import model, readings
+from nncftools.session.model import FileRead, Process, SamplerFacts, Series, SessionData, Unseen
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
+from nncftools.session.snapshots import snapshots_from
 
-TICKS_PER_S = 100
-"""Clock ticks in ``/proc`` (USER_HZ), the same on all machines that Linux runs on today."""
-_OUR_FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""Frames of the hook: see ``marks/hook/sitecustomize.py``."""
+_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
 
 
-def snapshots_from(
-    data: bytes, start: Start, processes: Sequence[Process], redact: Sequence[str] | None
-) -> Snapshots | None:
-    """Return what the helper's log ``data`` contains; None if it is empty.
+class Rise(model.Rise, frozen=True, kw_only=True):
+    """The rise of a process's high-water mark."""
 
-    Unreadable lines are left out; after a lost frame or stack, nothing more is read.
-    """
-    if start.monotonic_ns is None or not data:
-        return None
-    reader = _SnapshotReader(start.monotonic_ns, processes, Redaction(redact))
-    for text in data.split(b"\n"):
-        if text:
-            try:
-                line = msgspec.json.decode(text, type=SnapshotLine)
-                intake.check(line)
-                reader.take(line)
-            except _LostError:
-                break
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
-                continue
-    return reader.finished()
+    id: int
+    """Of the process."""
 
 
-class _LostError(Exception):
-    """A frame or a stack is missing: later lines may name another one by its number."""
+class UnseenLine(TypedDict):
+    """Between two samples, more can have been held than they show."""
+
+    from_s: float
+    to_s: float
+    rss: int | None
+    """At most this, in bytes; null for unknown."""
 
 
-class _SnapshotReader:
-    def __init__(self, start_ns: int, processes: Sequence[Process], redaction: Redaction) -> None:
-        self.found = Snapshots()
-        self._start_ns = start_ns
-        self._processes = processes
-        self._redaction = redaction
-        self._watched: dict[int, WatchedProcess] = {}
-        self._stacks: dict[int, dict[int, int]] = {}
-        """By process and thread: the stack at the last look."""
+class FilesRead(TypedDict):
+    """Files that processes had open for reading while they read much; later lines add to earlier ones."""
 
-    def take(self, line: SnapshotLine) -> None:
-        if "helper" in line:
-            self.found.missing = line["helper"]["missing"]
-        elif "frame" in line:
-            number, function, file, line_number = line["frame"]
-            self._expect(number, len(self.found.frames))
-            self.found.frames.append(Frame(function, self._redaction.text(file), line_number))
-        elif "stack" in line:
-            self._take_stack(*line["stack"])
-        elif "process" in line:
-            self._take_process(line["process"])
-        elif "rss" in line:
-            self._take_points(line["rss"])
-        elif "look" in line:
-            self._take_look(line["look"])
-        elif "mappings" in line:
-            self._take_mappings(line["mappings"])
-        elif "problem" in line:
-            self.found.missing = self.found.missing or self._problem(line["problem"])
-        elif "end" in line:
-            self.found.cpu_s, self.found.failed = line["end"]["cpu_s"], line["end"]["failed"]
-
-    def finished(self) -> Snapshots:
-        """Return what was found; a log without its last line says so."""
-        if self.found.cpu_s is None and self.found.missing is None:
-            last_s = max((watched.time_s[-1] for watched in self.found.processes if watched.time_s), default=0.0)
-            self.found.missing = f"the helper process ended early, at {last_s:.1f} s"
-        return self.found
-
-    def _expect(self, number: int, expected: int) -> None:
-        if number != expected:
-            raise _LostError(f"number {expected} is missing")
-
-    def _seconds(self, t_ns: int) -> float:
-        return max(0.0, round((t_ns - self._start_ns) / 1e9, 6))
-
-    def _take_stack(self, number: int, stack: list[int]) -> None:
-        self._expect(number, len(self.found.stacks))
-        if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.found.frames) for frame in stack):
-            raise _LostError("the line was damaged")
-        self.found.stacks.append([place for place in stack if self.found.frames[place].file != _OUR_FILE])
-
-    def _take_process(self, line: lines.WatchedProcess) -> None:
-        at_s = self._seconds(line["t_ns"])
-        same = [process for process in self._processes if process.pid == line["pid"] and _lives(process, at_s)]
-        watched = WatchedProcess(process=same[-1].id if same else None, pid=line["pid"], inherited=line["inherited"])
-        self._watched[line["number"]] = watched
-        self.found.processes.append(watched)
-
-    def _take_points(self, line: lines.RssPoints) -> None:
-        watched = self._watched[line["process"]]
-        for t_ns, rss in zip(line["t_ns"], line["rss"], strict=False):
-            time_s = self._seconds(t_ns)
-            before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
-            if (time_s, rss) != before and time_s >= before[0]:
-                watched.time_s.append(time_s)
-                watched.rss.append(rss)
-
-    def _take_look(self, line: lines.Look) -> None:
-        known = self._stacks.setdefault(line["process"], {})
-        for thread, stack in line["stacks"].items():
-            if stack is None:
-                known.pop(thread, None)
-            else:
-                if not 0 <= stack < len(self.found.stacks):
-                    raise LookupError("the line was damaged")
-                known[thread] = stack
-        faults, ticks = line["faults"], line["ticks"]
-        threads = [
-            ThreadLook(thread, known.get(thread), faults.get(thread, 0), ticks.get(thread, 0) / TICKS_PER_S)
-            for thread in sorted(known.keys() | faults.keys())
-        ]
-        look = Look(self._seconds(line["t_ns"]), threads, line["lost"])
-        looks = self._watched[line["process"]].looks
-        intake.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
-        looks.append(look)
-
-    def _take_mappings(self, line: lines.Mappings) -> None:
-        listed = []
-        for number, groups in line["processes"]:
-            watched = self._watched.get(number)
-            found = [MappingGroup(kind, self._redaction.text(file), *sizes) for kind, file, sizes in groups]
-            listed.append(ProcessMappings(None if watched is None else watched.process, found))
-        moment = MappingsMoment(time_s=self._seconds(line["t_ns"]), total=line["total"], processes=listed)
-        self.found.mappings.append(moment)
-
-    def _problem(self, line: lines.Problem) -> str:
-        watched = self._watched.get(line["process"])
-        who = "a process" if watched is None else f"process {watched.pid}"
-        if line["text"] == "refused":
-            return f"the kernel does not allow to read the stacks of {who}"
-        if line["text"] == "no_python":
-            return f"no program that grew runs Python, {who} for instance"
-        return f"the stacks of {who} could not be read: {line['text']}"
+    files: list[tuple[str, int]]
+    """Path and bytes."""
 
 
-def _lives(process: Process, at_s: float) -> bool:
-    near_s = 0.2
-    return (process.start_s or 0.0) - near_s <= at_s and (process.end_s is None or at_s <= process.end_s + near_s)
+class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
+    """The sampler's facts in the last line."""
+
+    rows: int = 0
+    """Samples written, after merging."""
 
 
-class LimitFacts:
-    """Collects the lines."""
+class Line(TypedDict, total=False):
+    """A line that is not a sample; it has one of these keys."""
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
-        self._limits: list[MemoryLimit] = []
-        self._groups: list[ControlGroup] = []
-        self._kills: list[OomKills] = []
-        self._file_systems: dict[str, FileSystem] = {}
-        self._floor: Floor | None = None
-        self._files: dict[str, int] = {}
+    start: Start
+    columns: list[str]
+    """The columns of all samples, if they differ from the plan: a device metric has one column per device."""
+    process: dict[str, Any]
+    """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
+    process does not belong to the run after all."""
+    rise: Rise
+    held: readings.HeldBounds
+    unseen: UnseenLine
+    limit_reached: model.LimitReached
+    memory_limit: model.MemoryLimit
+    group: model.ControlGroup
+    oom_kills: model.OomKills
+    file_system: model.FileSystem
+    """Later lines replace earlier ones of the same role."""
+    floor: model.Floor
+    files_read: FilesRead
+    each: dict[int, int]
+    """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
+    warning: str
+    """A warning, which every report repeats."""
+    end: End
+
+
+class Chunk(NamedTuple):
+    """The content of some lines of a journal."""
+
+    samples: list[list[float | None]]
+    """Each is the seconds since the start, then a value per column."""
+    each: list[tuple[float, dict[int, int]]]
+    """Seconds, and the RSS of every process at that sample: bytes, by the process's ``id``."""
+    lines: list[Line]
+    """All other lines, in order."""
+    bad: list[int]
+    """Numbers of the unreadable lines, from 1."""
+
+
+class Tail:
+    """A journal from its first line to the latest."""
+
+    def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
+        """Read the first line of ``file``; ``origin`` names the file in messages.
+
+        With ``header``, the first line is skipped and ``header`` is used instead. Raises SessionFileError, OSError.
+        """
+        self._lines = Lines(file)
+        self._number = 1
+        self._sample_before = b""
+        first = self._lines.next(one=True)
+        self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
+
+    def read(self) -> Iterator[Chunk]:
+        """Yield the lines appended since the last call, in chunks. Raises OSError."""
+        while data := self._lines.next():
+            chunk = Chunk([], [], [], [])
+            rows = []
+            for text in data[:-1].split(b"\n"):
+                self._number += 1
+                if text.startswith(b"["):
+                    self._sample_before = text
+                    rows.append((self._number, text))
+                else:
+                    self._take_line(self._number, text, chunk)
+            self._take_samples(rows, chunk)
+            yield chunk
+
+    def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
+        """Decode many samples at once; when that fails, find the bad ones by bisection."""
+        if not rows:
+            return
+        try:
+            joined = b"[" + b",".join([text for _, text in rows]) + b"]"
+            samples = msgspec.json.decode(joined, type=list[list[float | None]])
+            width = 1 + len(self.plan.columns)
+            if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
+                raise ValueError("a figure too many or too few, or a sample without its time")
+            _check_samples(samples)
+        except _WRONG:
+            if len(rows) == 1:
+                chunk.bad.append(rows[0][0])
+                return
+            middle = len(rows) // 2
+            self._take_samples(rows[:middle], chunk)
+            self._take_samples(rows[middle:], chunk)
+            return
+        chunk.samples.extend(samples)
+
+    def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
+        try:
+            line = msgspec.json.decode(text, type=Line)
+            intake.check(line)
+            msgspec.convert(line.get("process", {"id": 0}), Process)
+            msgspec.convert(line.get("end", {}).get("sampler", {}), SamplerEnd)
+            if "each" in line:
+                time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
+                intake.check(time_s, name="time_s")
+                chunk.each.append((time_s, line["each"]))
+                return
+            if "columns" in line:
+                if self._sample_before:
+                    raise ValueError("columns after a sample")
+                _check_columns(line["columns"])
+                self.plan.columns = line["columns"]
+            chunk.lines.append(line)
+        except _WRONG:
+            chunk.bad.append(number)
+
+
+def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
+    """Raise ValueError for a figure that cannot be."""
+    times, *columns = zip(*samples, strict=True)
+    if not intake.are_within(times, 0, intake.LATEST_S):
+        raise ValueError("seconds since the start expected")
+    for column in columns:
+        known = column if None not in column else [value for value in column if value is not None]
+        if not intake.are_within(known, -intake.LARGEST, intake.LARGEST):
+            raise ValueError("a figure up to 2^63 expected")
+
+
+def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
+    try:
+        header = msgspec.json.decode(line.removeprefix(intake.UTF_8_MARK), type=Header)
+        intake.check(header)
+        if header["format"] != FORMAT:
+            raise ValueError(f"{FORMAT!r} expected")
+        plan = _plan(header)
+    except _WRONG as error:
+        raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+    version = header.get("version", VERSION)
+    if version > VERSION:
+        raise SessionFileError(f"{origin}: journal version {version}, this nncf-tools reads up to {VERSION}: upgrade")
+    return header, plan
+
+
+def _plan(header: Header) -> Plan:
+    """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
+    fields: dict[str, Any] = dict(header["plan"])
+    if fields["interval_s"] <= 0:
+        raise ValueError("at `$.plan.interval_s`: seconds expected")
+    _check_columns(fields["columns"])
+    for pattern in fields.get("redact") or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"at `$.plan.redact`: {error}") from error
+    return Plan(**fields)
+
+
+def _check_columns(columns: list[str]) -> None:
+    if len(set(columns)) != len(columns):
+        raise ValueError("at `$.plan.columns`: a metric is listed twice")
+
+
+class Recording:
+    """What a journal says, up to where it was last read; it takes the same memory after a minute and after a day."""
+
+    def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
+        """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
+        self.origin = origin
+        self._tail = Tail(file, origin, header)
+        self.header, self.plan = self._tail.header, self._tail.plan
+        try:
+            self.host = msgspec.convert(self.header["host"], model.Host)
+            self.rank = msgspec.convert(self.header.get("rank"), model.Rank | None)
+        except msgspec.MsgspecError as error:
+            raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+        self.redaction = Redaction(self.plan.redact)
+        self.command = self.redaction.words(self.header.get("command", []))
+        self.start: Start | None = None
+        self.end: End | None = None
+        self.limits: list[model.MemoryLimit] = []
+        """Those that processes were seen with."""
+
+    def read(self) -> Iterator[Chunk]:
+        """Yield the lines appended since the last call, in chunks; commands have no secrets. Raises OSError."""
+        for chunk in self._tail.read():
+            for line in chunk.lines:
+                self.take(line)
+            yield chunk
 
     def take(self, line: Line) -> None:
-        """Take a line if it is one of these. Raises msgspec.ValidationError."""
+        """Take a line that is not a sample."""
+        self.start = line.get("start", self.start)
+        self.end = line.get("end", self.end)
         if "memory_limit" in line:
-            self._limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
-        if "group" in line:
-            self._groups.append(msgspec.convert(line["group"], ControlGroup))
-        if "oom_kills" in line:
-            self._kills.append(msgspec.convert(line["oom_kills"], OomKills))
-        if "file_system" in line:
-            found = msgspec.convert(line["file_system"], FileSystem)
-            self._file_systems[found.role] = replace(found, path=self._redaction.text(found.path))
-        if "floor" in line:
-            self._floor = msgspec.convert(line["floor"], Floor)
-        if "files_read" in line:
-            for path, size in line["files_read"]["files"]:
-                self._files[path] = max(size, self._files.get(path, 0))
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of the session."""
-        files = [FileRead(path=self._redaction.text(path), size=size) for path, size in self._files.items()]
-        return {
-            "memory_limits": self._limits,
-            "control_groups": self._groups,
-            "oom_kills": self._kills,
-            "file_systems": list(self._file_systems.values()),
-            "floor": self._floor,
-            "files_read": files,
-        }
+            self.limits.append(line["memory_limit"])
+        if "command" in line.get("process", {}):
+            line["process"]["command"] = self.redaction.words(line["process"]["command"])
 
 
-class Known(NamedTuple):
+class StarterFacts(NamedTuple):
     """What the starter of a recording knows, in place of lines that damage or a full disk may have lost."""
 
     header: Header | None = None
-    start: StartFields | None = None
+    start: Start | None = None
     end: End | None = None
 
 
-_NOTHING = Known()
-_LENGTHS_OF_HELD = {2, 4}
-"""With and without bounds."""
-_HUGE = "huge_pages"
-"""A column of all recordings that say what samples do not show."""
+_NOTHING = StarterFacts()
 
 
-def session_from(file: BinaryIO, origin: str, known: Known = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
+def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
     """Return what a journal recorded; ``origin`` names it in messages, ``snapshots`` is the helper's log.
 
     A last line that was cut off by a kill is ignored. Other unreadable lines are skipped and counted. Without an
     ``end`` line the session is unfinished. Raises SessionFileError when nothing was recorded, OSError.
     """
-    reader = _Reader(file, origin, known.header)
-    session = reader.session(known.start, known.end)
-    session.snapshots = snapshots_from(snapshots, session.start, session.processes, reader.plan.redact)
+    recording = WholeRecording(file, origin, known.header)
+    session = recording.session(known.start, known.end)
+    session.snapshots = snapshots_from(snapshots, session.start, session.processes, recording.plan.redact)
     return session
 
 
-def host_and_rank(header: Header, origin: str) -> tuple[Host, Rank | None]:
-    """Return the machine and the rank that a journal's header names. Raises SessionFileError."""
-    try:
-        return msgspec.convert(header["host"], Host), msgspec.convert(header.get("rank"), Rank | None)
-    except msgspec.MsgspecError as error:
-        raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+class WholeRecording(Recording):
+    """All that a journal says."""
 
-
-class _Reader:
-    def __init__(self, file: BinaryIO, origin: str, header: Header | None) -> None:
-        self._origin = origin
-        self._tail = Tail(file, origin, header)
-        self.plan = self._tail.plan
-        self._host, self._rank = host_and_rank(self._tail.header, origin)
-        self._redaction = Redaction(self.plan.redact)
+    def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
+        """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
+        super().__init__(file, origin, header)
         self._columns: dict[str, array[float]] = {}
-        self._start: StartFields | None = None
-        self._end: End | None = None
-        self._processes: dict[int, ProcessFields] = {}
+        self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
-        self._rises: dict[int, list[Rise]] = {}
-        self._held: list[Held] = []
+        self._rises: dict[int, list[model.Rise]] = {}
+        self._held: list[readings.HeldBounds] = []
         self._unseen = Unseen()
-        self._limit_reached: LimitReached | None = None
-        self._facts_of_run = LimitFacts(self._redaction)
+        self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
+        self._file_systems: dict[str, model.FileSystem] = {}
+        self._files: dict[str, int] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
-    def session(self, start: StartFields | None, end: End | None) -> SessionData:
-        self._read(self._tail)
-        unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
+    def take(self, line: Line) -> None:
+        """Take a line that is not a sample."""
+        super().take(line)
+        if "process" in line:
+            self._processes.setdefault(line["process"]["id"], {}).update(line["process"])
+        elif "rise" in line:
+            rise = msgspec.convert(line["rise"], model.Rise, from_attributes=True)
+            self._rises.setdefault(line["rise"].id, []).append(rise)
+        elif "held" in line:
+            if all(len(entry) in {2, 4} for entry in line["held"]["rss"] or ()):  # without and with bounds
+                self._held.append(line["held"])
+        elif "unseen" in line:
+            self._unseen.from_s.append(line["unseen"]["from_s"])
+            self._unseen.to_s.append(line["unseen"]["to_s"])
+            self._unseen.most.append(line["unseen"]["rss"])
+        elif "group" in line:
+            self._fields["control_groups"].append(line["group"])
+        elif "oom_kills" in line:
+            self._fields["oom_kills"].append(line["oom_kills"])
+        elif "file_system" in line:
+            room = line["file_system"]
+            self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
+        elif "files_read" in line:
+            for path, size in line["files_read"]["files"]:
+                self._files[path] = max(size, self._files.get(path, 0))
+        elif "warning" in line:
+            self._warnings.append(line["warning"])
+        else:
+            self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
+
+    def session(self, start: Start | None, end: End | None) -> SessionData:
+        """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
+        self._read_samples()
+        unwritten = "" if self.end is not None or end is None else end.get("unwritten", "")
         if unwritten:
-            rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self._origin, self._tail.header)
-            rest.plan.columns = self.plan.columns
-            self._read(rest)
-        end, start = self._end or end, self._start or start
+            rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self.origin, self.header)
+            rest.plan.columns, self._tail = self.plan.columns, rest
+            self._read_samples()
+        end, start = self.end or end, self.start or start
         error = None if end is None else end.get("error")
         if error is None and start is None:
             error = "the recorder ended before the command began"
         if error is not None or start is None:
-            raise SessionFileError(f"{self._origin}: nothing was recorded: {error}")
+            raise SessionFileError(f"{self.origin}: nothing was recorded: {error}")
         if self._bad_lines:
             self._warnings.append(_damage(sorted(self._bad_lines)))
         return self._session(start, end)
 
-    def _read(self, tail: Tail) -> None:
-        for chunk in tail.read():
+    def _read_samples(self) -> None:
+        for chunk in self.read():
             self._bad_lines += chunk.bad
             if chunk.samples:
                 self._begin_columns()
@@ -329,68 +359,44 @@ class _Reader:
                     series = self._series.setdefault(number, Series(time_s=[], rss=[]))
                     series.time_s.append(time_s)
                     series.rss.append(rss)
-            for line in chunk.lines:
-                self._take(line)
 
     def _begin_columns(self) -> None:
         self._columns = self._columns or {name: array("d") for name in (TIME, *self.plan.columns)}
 
-    def _take(self, line: Line) -> None:
-        self._start = line.get("start", self._start)
-        self._end = line.get("end", self._end)
-        if "process" in line:
-            number = line["process"]["id"]
-            self._processes[number] = {**self._processes.get(number, {"id": number}), **line["process"]}
-        if "rise" in line:
-            rise = msgspec.convert(line["rise"], Rise)
-            self._rises.setdefault(line["rise"]["id"], []).append(rise)
-        if "held" in line and all(len(entry) in _LENGTHS_OF_HELD for entry in line["held"]["rss"] or ()):
-            self._held.append(line["held"])
-        if "unseen" in line:
-            found = line["unseen"]
-            self._unseen.from_s.append(found["from_s"])
-            self._unseen.to_s.append(found["to_s"])
-            self._unseen.most.append(found["rss"])
-        if "limit_reached" in line:
-            self._limit_reached = msgspec.convert(line["limit_reached"], LimitReached)
-        self._facts_of_run.take(line)
-        if "warning" in line:
-            self._warnings.append(line["warning"])
-
-    def _session(self, start: StartFields, end: End | None) -> SessionData:
+    def _session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
         fields: End = end or {}
-        header = self._tail.header
+        header, plan = self.header, self.plan
         facts = self._facts(fields)
-        samples = Samples(self._columns, self._origin)
+        samples = Samples(self._columns, self.origin)
         processes = self._listed()
         last_s = samples.time_s[-1] if len(samples) else 0.0
         duration_s = fields.get("duration_s")
-        attached = self.plan.pid is not None
-        command = processes[0].command if attached and processes else self._redaction.words(header.get("command", []))
         session = SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
-            command=command,
+            command=processes[0].command if plan.pid is not None and processes else self.command,
             cwd=header.get("cwd", ""),
-            attached_to=self.plan.pid,
-            rank=self._rank,
-            start=msgspec.convert(start, Start),
+            attached_to=plan.pid,
+            rank=self.rank,
+            start=msgspec.convert(start, model.Start),
             duration_s=last_s if duration_s is None else duration_s,
             finished=end is not None,
-            exit=msgspec.convert(fields.get("exit"), Exit | None),
-            host=self._host,
+            exit=msgspec.convert(fields.get("exit"), model.Exit | None),
+            host=self.host,
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
             peaks=peaks(samples, processes, facts.peak_rss),
-            unseen=self._unseen if self.plan.source == "proc" and _HUGE in self.plan.columns else None,
-            limit_reached=self._limit_reached,
-            **self._facts_of_run.fields(),
+            unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
+            memory_limits=self.limits,
+            file_systems=list(self._file_systems.values()),
+            files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
             processes=processes,
             warnings=self._warnings,
+            **self._fields,
         )
-        readings.keep(session, readings.HeldLines(self._held, self.plan.children))
+        readings.keep(session, readings.HeldLines(self._held, plan.children))
         return session
 
     def _facts(self, end: End) -> SamplerFacts:
@@ -416,14 +422,13 @@ class _Reader:
         kept = [fields for fields in self._processes.values() if not fields.get("left_out")]
         processes = msgspec.convert(kept, list[Process])
         for process in processes:
-            process.command = self._redaction.words(process.command)
             process.series = self._series.get(process.id)
             process.rises = self._rises.get(process.id, [])
             if not self.plan.children:  # ``ru_maxrss`` is that of children, too, which do not count
                 process.high_water_limit = None
-            marks = [rise.high_water_mark for rise in process.rises]
-            if marks and max(marks) > (process.high_water_mark or 0):  # a killed sampler did not record it otherwise
-                process.high_water_mark = max(marks)
+            highest = max((rise.high_water_mark for rise in process.rises), default=0)
+            if highest > (process.high_water_mark or 0):  # a killed sampler did not record it otherwise
+                process.high_water_mark = highest
         return processes
 
     def _leave_out_of_order(self) -> int:

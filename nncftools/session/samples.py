@@ -94,8 +94,12 @@ class Samples(Mapping[str, "array[float]"]):
     def _check_time(self, column: array[float], figures: Figures) -> None:
         if figures.known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
-        if _is_long_and_rising(column):
-            return
+        if len(column) >= _MANY:
+            import numpy as np
+
+            values = np.asarray(column)
+            if (values[:-1] <= values[1:]).all():
+                return
         try:
             check_rising(column, f"$.samples.{TIME}")
         except WrongValueError as error:
@@ -156,16 +160,6 @@ def figures(column: array[float]) -> Figures:
     return Figures(len(of), min(of), max(of), sum(of) / len(of)) if of else Figures()
 
 
-def _is_long_and_rising(column: array[float]) -> bool:
-    """Return whether a long column rises; False says nothing of a shorter one."""
-    if len(column) < _MANY:
-        return False
-    import numpy as np
-
-    values = np.asarray(column)
-    return bool((values[:-1] <= values[1:]).all())
-
-
 def are_whole(name: str, values: array[float]) -> bool:
     """Return whether a column holds whole numbers: bytes, or counts."""
     return unit_of(name) == "B" or (unit_of(name) == "" and are_counts(values))
@@ -204,7 +198,10 @@ def _parsed(raw: msgspec.Raw) -> array[float]:
     column = array("d")
     try:
         for piece in _pieces(raw):
-            column.fromlist(_decoded(piece))
+            try:
+                column.fromlist(_FLOATS.decode(piece))
+            except msgspec.ValidationError:
+                column.extend(nan if value is None else value for value in _FLOATS_OR_NULLS.decode(piece))
     except msgspec.DecodeError:
         msgspec.json.decode(raw, type=list[float | None])  # the same error, with its place in the whole list
         raise
@@ -223,13 +220,6 @@ def _pieces(raw: msgspec.Raw) -> Iterator[bytes]:
         yield b"[%b]" % piece[:length]
         begin += length + 1
     yield b"%b%b" % (bytes(text[:1]), bytes(text[begin:]))
-
-
-def _decoded(piece: bytes) -> list[float]:
-    try:
-        return _FLOATS.decode(piece)
-    except msgspec.ValidationError:
-        return [nan if value is None else value for value in _FLOATS_OR_NULLS.decode(piece)]
 
 
 def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:

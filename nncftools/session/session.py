@@ -1,10 +1,8 @@
-"""The session: one recorded run as an object.
-
-Loads sessions from files, and saves them.
-"""
+"""The session: one recorded run as an object, and its file: loaded, checked and saved."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_HOLDING = ", with a session of `nncf-tools monitor`"
 _AS_LOADED = "as_loaded"
 STILL_RUNS = "unfinished: the recording still runs"
 
@@ -41,7 +38,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     Raises SessionFileError, which names the file, the place and what was expected.
     """
     path = pathlib.Path(path)
-    with intake.open_file(path, _HOLDING) as file:
+    with intake.open_file(path, ", with a session of `nncf-tools monitor`") as file:
         return load_from(file, path)
 
 
@@ -55,20 +52,16 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
     if f'"{lines.FORMAT}"'.encode() in first[:200]:
-        session = recording.session_from(io.BytesIO(data), origin, snapshots=_snapshots_beside(path))
+        snapshots = b""
+        with contextlib.suppress(OSError), reading.reader(reading.snapshots_beside(path)) as log:
+            snapshots = log.read(intake.limits().size)
+        session = recording.session_from(io.BytesIO(data), origin, snapshots=snapshots)
         if not session.finished:
-            session.warnings.append(_why_unfinished(path))
+            killed = "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
+            runs = reading.is_recording(path)
+            session.warnings.append(f"{STILL_RUNS}; these are the figures up to now" if runs else killed)
         return session
     return _session_from(data, origin)
-
-
-def _snapshots_beside(journal: pathlib.Path) -> bytes:
-    """Return the helper's log of a recording; empty without one, or if it cannot be read."""
-    try:
-        with reading.reader(reading.snapshots_beside(journal)) as log:
-            return log.read(intake.limits().size)
-    except OSError:
-        return b""
 
 
 def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -181,14 +174,6 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
         raise SessionFileError(f"{origin}: {where}") from error
 
 
-def _why_unfinished(path: pathlib.Path) -> str:
-    if reading.is_recording(path):
-        return f"{STILL_RUNS}; these are the figures up to now"
-    return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
-
-
-_TOO_LARGE = 2.0**63
-_OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
 _Value = TypeVar("_Value")
 
 
@@ -216,12 +201,12 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        return list(self._computed_once(_OPERATIONS, lambda: operations(self)))
+        return list(self._computed_once("operations", lambda: operations(self)))
 
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self._computed_once(_PEAK_PLACE, lambda: peak_place(self, self.operations))
+        return self._computed_once("peak_place", lambda: peak_place(self, self.operations))
 
     def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """Return what was computed under this name, as long as the fields that it depends on are the same."""
@@ -247,7 +232,7 @@ class Session(SessionData):
         columns = {name: self.samples[name] for name in self.samples.metrics}
         table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
         for name, values in columns.items():
-            if are_whole(name, values) and self.samples.figures(name).highest < _TOO_LARGE:
+            if are_whole(name, values) and self.samples.figures(name).highest < intake.LARGEST:
                 table[name] = table[name].round().astype("Int64")
         return table
 

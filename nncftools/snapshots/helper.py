@@ -2,7 +2,8 @@
 
 It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads
 the mappings of the largest processes (``/proc/PID/smaps``, proc(5)). What it sees goes to a log of its own, line by
-line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks and mappings are missing.
+line, as ``nncftools.session.snapshots`` describes. Nobody depends on it: if it dies, only stacks and mappings are
+missing.
 """
 
 from __future__ import annotations

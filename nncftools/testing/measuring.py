@@ -1,8 +1,6 @@
-"""Hooks that measure the tests of this process and fail those that exceed their limit.
+"""The hooks of the pytest plugin, which measure the tests of this process.
 
-``@pytest.mark.limit_peak``: a limit on a test's peak, and whether the test exceeded it.
-
-The table of the largest peaks, at the end of pytest's output.
+A test that exceeds its ``@pytest.mark.limit_peak`` fails; the largest peaks are a table at the end of pytest's output.
 """
 
 from __future__ import annotations
@@ -25,12 +23,7 @@ if TYPE_CHECKING:
 
 
 _MARKER = "limit_peak"
-_LONGEST_COMMAND = 60
-_KNOWN_HOW = {
-    KERNEL: "the kernel's maximum of one process",
-    SAMPLED: "sampled",
-    UNSAMPLED: "the test's process only",
-}
+_KNOWN_HOW = {KERNEL: "the kernel's maximum of one process", SAMPLED: "sampled", UNSAMPLED: "the test's process only"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +67,8 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
     how = _KNOWN_HOW[peak.known]
     if peak.known == SAMPLED and largest_process is not None:
         command, rss = largest_process
-        shown = textwrap.shorten(command, _LONGEST_COMMAND, placeholder=" …")
-        how += f"; the largest process held {size_text(rss)}: {shown}"
+        how += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
     return f"memory peak {of.label(held)}{counted} exceeds the limit of {of.label(limit.size)} ({how})"
-
-
-_NO_FAILURE = (pytest.skip.Exception, pytest.xfail.Exception)
 
 
 class Measuring:
@@ -141,7 +130,9 @@ class Measuring:
 
     def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
         """Return the message on the test's limit after a step, at most once per test; otherwise None."""
-        if call.excinfo is not None and not isinstance(call.excinfo.value, _NO_FAILURE):
+        if call.excinfo is not None and not isinstance(
+            call.excinfo.value, pytest.skip.Exception | pytest.xfail.Exception
+        ):
             self._error = self._error or call.excinfo.typename
         if call.when == "setup" and call.excinfo is None:
             return None
@@ -224,7 +215,10 @@ class Summary:
             return
         ranked = sorted(self._peaks.items(), key=lambda test: -(test[1].size or 0))
         shown = ranked[: self._most or None]
-        terminalreporter.section(f"memory: {_number(len(shown), len(ranked))}")
+        number = "1 test" if len(ranked) == 1 else f"{len(ranked):,} tests"
+        if len(shown) < len(ranked):
+            number = f"{len(shown):,} largest {'peak' if len(shown) == 1 else 'peaks'} of {number}"
+        terminalreporter.section(f"memory: {number}")
         terminalreporter.write_line(_ROW.format(f"peak {_UNIT}", "above start", "known", "test"))
         for name, peak in shown:
             sizes = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
@@ -232,9 +226,3 @@ class Summary:
         for known, meaning in _MEANING.items():
             if any(peak.known == known for _, peak in shown):
                 terminalreporter.write_line(meaning)
-
-
-def _number(shown: int, measured: int) -> str:
-    if shown == measured:
-        return "1 test" if measured == 1 else f"{measured:,} tests"
-    return f"{shown:,} largest {'peak' if shown == 1 else 'peaks'} of {measured:,} tests"

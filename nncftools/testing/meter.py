@@ -1,10 +1,7 @@
-"""Measures tests one after another in this process: one recording, and a high-water mark reset for each test.
+"""The memory peak of each test, from the kernel's figures of this process and the samples of a recording.
 
-The kernel's own figures of this process's memory. Linux only; elsewhere all figures are unknown.
-
-The peak of one test, from figures of the kernel and the sampler.
-
-A test keeps it in ``user_properties``, which pytest sends from worker to controller and writes to JUnit XML.
+One recording is for all tests of the process; the high-water mark is reset for each. Linux only: elsewhere all figures
+are unknown. A test keeps its peak in ``user_properties``, which pytest sends from worker to controller.
 """
 
 from __future__ import annotations
@@ -22,12 +19,10 @@ from typing import Any
 
 from nncftools.errors import NncfToolsError
 from nncftools.marks.line import VARIABLE
-from nncftools.testing.tap import Row, Tap
+from nncftools.testing.tap import LiveReader, Row
 
 _STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
 _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
-_RESET_HIGH_WATER_MARK = b"5"
-"""Since Linux 4.0, proc(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +56,7 @@ def memory(excluded_child: int | None) -> Memory:
 def reset_mark() -> bool:
     """Set VmHWM, and with it getrusage's ``ru_maxrss``, to the current RSS; return whether that worked."""
     try:
-        pathlib.Path(_CLEAR_REFS).write_bytes(_RESET_HIGH_WATER_MARK)
+        pathlib.Path(_CLEAR_REFS).write_bytes(b"5")  # since Linux 4.0, proc(5)
     except OSError:
         return False
     return True
@@ -180,7 +175,7 @@ class Meter:
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
         self._names_tests = is_kept or VARIABLE in os.environ
-        self._tap = Tap(interval_s)
+        self._reader = LiveReader(interval_s)
         self._pid = os.getpid()
         self.is_started = False
         self._resets = False
@@ -197,43 +192,40 @@ class Meter:
         self.is_started = True
         self._resets = VARIABLE not in os.environ and reset_mark()  # an outer recorder reads the mark, too
         try:
-            self._tap.start()
+            self._reader.start()
         except OSError as error:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
 
     def begin(self, name: str) -> None:
         """Start a test."""
-        for _ in self._tap.rows():  # before the mark is reset, because reading takes memory
+        for _ in self._reader.rows():  # before the mark is reset, because reading takes memory
             pass
         self._note_mark(self._memory())
         was_reset = self._resets and reset_mark()
-        operation = self._tap.begin(name) if self._names_tests else None
+        operation = self._reader.begin(name) if self._names_tests else None
         before = self._memory()
         begun = Measurement(before=before, was_reset=was_reset, at_ns=time.monotonic_ns(), operation=operation)
         self._begun = begun
         if before.has_children:  # only a sample shows what is held at the start
-            self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S))
-        begun.held = self._tap.latest if self._tap.is_alive else None
-
-    def peak(self) -> Peak:
-        """Return the peak since the test began."""
-        return self._peak(self._memory())
+            self._take(begun, self._reader.rows_to_now(_ANSWER_WITHIN_S))
+        begun.held = self._reader.latest if self._reader.is_alive else None
 
     def end(self, error: str | None) -> Peak:
         """End the test and return its peak; ``error`` names the exception that failed it."""
         assert self._begun is not None
         after = self._memory()
         if self._begun.operation is not None:
-            self._tap.end(self._begun.operation, error)
-        return self._peak(after)
+            self._reader.end(self._begun.operation, error)
+        return self.peak(after)
 
-    def _peak(self, after: Memory) -> Peak:
-        begun = self._begun
+    def peak(self, after: Memory | None = None) -> Peak:
+        """Return the peak since the test began; ``after`` has the kernel's figures at its end, else those of now."""
+        begun, after = self._begun, after or self._memory()
         assert begun is not None
         self._note_mark(after)
         asks = after.has_children or not begun.was_reset
-        self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
-        return peak_of(begun, after, is_sampled=self._tap.is_alive)
+        self._take(begun, self._reader.rows_to_now(_ANSWER_WITHIN_S) if asks else self._reader.rows())
+        return peak_of(begun, after, is_sampled=self._reader.is_alive)
 
     @staticmethod
     def _take(begun: Measurement, rows: Iterable[Row]) -> None:
@@ -244,19 +236,19 @@ class Meter:
     def largest_process(self) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in the test's largest sample."""
         largest = None if self._begun is None else self._begun.largest
-        return None if largest is None else self._tap.largest_process(largest)
+        return None if largest is None else self._reader.largest_process(largest)
 
     def drop(self) -> None:
         """End the recording."""
-        self._tap.drop()
+        self._reader.drop()
 
     def save(self, path: pathlib.Path) -> list[str]:
         """End the recording and write it; return its warnings. Raises OSError."""
         self._note_mark(self._memory())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self._tap.stop()
-        session = self._tap.session
+            self._reader.stop()
+        session = self._reader.session
         if session is not None:
             from nncftools.session.peaks import peaks
 
@@ -268,7 +260,7 @@ class Meter:
         return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
-        return memory(excluded_child=self._tap.sampler_pid)
+        return memory(excluded_child=self._reader.sampler_pid)
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)

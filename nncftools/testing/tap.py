@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from nncftools.api.recorder import Recorder
 from nncftools.journal import reading
-from nncftools.journal.lines import Line
-from nncftools.journal.reading import Tail
 from nncftools.marks import line
-from nncftools.redaction import Redaction
-
-_NO_MARK = "\n"
-"""Any write to the marks log triggers a sample; an empty line is no mark."""
-_LOOK_EVERY_S = 0.001
-_NANOSECONDS = 1_000_000_000
+from nncftools.session.recording import Recording
 
 
 @dataclass
@@ -34,7 +28,7 @@ class Row:
     """RSS by process ID within the recording."""
 
 
-class Tap(Recorder):
+class LiveReader(Recorder):
     """Records RSS, in total and per process."""
 
     def __init__(self, interval_s: float) -> None:
@@ -43,18 +37,17 @@ class Tap(Recorder):
         self._plan.per_process = True
         columns = self._plan.columns
         self._places = 1 + columns.index("rss"), 1 + columns.index("processes")
-        self._tail: Tail | None = None
-        self._start_ns = 0
+        self._file: BinaryIO | None = None
+        self._recording: Recording | None = None
         self._commands: dict[int, str] = {}
-        self._redaction = Redaction()
-        self.sampler_pid: int | None = None
         self.latest: Row | None = None
         """The last sample read."""
 
     def start(self) -> None:
         """Start, and return after the first sample. Raises NncfToolsError."""
         super().start()
-        self._tail = Tail(reading.reader(self._journal), str(self._journal))
+        self._file = reading.reader(self._journal)
+        self._recording = Recording(self._file, str(self._journal))
         for _ in self.rows():  # reads the start line: the sampler's PID and the start time
             pass
 
@@ -65,9 +58,15 @@ class Tap(Recorder):
 
     def _clear(self) -> None:
         super()._clear()
-        if self._tail is not None:
-            self._tail.file.close()
-            self._tail = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def sampler_pid(self) -> int | None:
+        """The sampler's PID; None for unknown."""
+        start = None if self._recording is None else self._recording.start
+        return None if start is None else start.get("sampler_pid")
 
     @property
     def is_alive(self) -> bool:
@@ -91,26 +90,30 @@ class Tap(Recorder):
     def rows_to_now(self, within_s: float) -> Iterator[Row]:
         """Yield the samples since the last call, then request a current one and wait up to ``within_s`` for it."""
         at_ns = time.monotonic_ns()
-        until_ns = at_ns + round(within_s * _NANOSECONDS)
+        until_ns = at_ns + round(within_s * 1e9)
         yield from self.rows()
         while (self.latest is None or self.latest.at_ns < at_ns) and time.monotonic_ns() < until_ns and self.is_alive:
-            self._mark(_NO_MARK)  # repeatedly, because the sampler pauses after each
-            time.sleep(_LOOK_EVERY_S)
+            self._mark("\n")  # any write triggers a sample; repeatedly, because the sampler pauses after each
+            time.sleep(0.001)
             yield from self.rows()
 
     def rows(self) -> Iterator[Row]:
         """Yield the samples since the last call."""
-        if self._tail is None:
+        if self._file is None or self._recording is None:
             return
-        for chunk in self._tail.read():
+        for chunk in self._recording.read():
             for text in chunk.lines:
-                self._learn(text)
+                if command := text.get("process", {}).get("command"):
+                    self._commands[text["process"]["id"]] = shlex.join(command)
+            start_ns = 0 if self._recording.start is None else self._recording.start["monotonic_ns"]
             each = dict(chunk.each)
             for sample in chunk.samples:
-                row = self._row(sample, each)
-                if row is not None:
-                    self.latest = row
-                    yield row
+                rss, processes = (sample[place] for place in self._places)
+                if rss is not None:
+                    time_s = sample[0] or 0.0
+                    at_ns = start_ns + round(time_s * 1e9)
+                    self.latest = Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
+                    yield self.latest
 
     def largest_process(self, row: Row) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in a sample; None if unknown."""
@@ -118,19 +121,3 @@ class Tap(Recorder):
         if number is None:
             return None
         return ("the test's own" if number == 0 else self._commands.get(number, "")), row.each[number]
-
-    def _row(self, sample: Sequence[float | None], each: dict[float, dict[int, int]]) -> Row | None:
-        """Return a sample; None if its RSS is unknown."""
-        rss, processes = (sample[place] for place in self._places)
-        time_s = sample[0] or 0.0
-        if rss is None:
-            return None
-        at_ns = self._start_ns + round(time_s * _NANOSECONDS)
-        return Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
-
-    def _learn(self, found: Line) -> None:
-        if "start" in found:
-            self._start_ns, self.sampler_pid = found["start"]["monotonic_ns"], found["start"].get("sampler_pid")
-        if found.get("process", {}).get("command"):
-            process = found["process"]
-            self._commands[process["id"]] = shlex.join(self._redaction.words(process["command"]))

@@ -16,7 +16,7 @@ from nncftools.compression.reading import FIGURES, STANDARD
 from nncftools.compression.results import Bound, Bounds
 from nncftools.errors import NncfToolsError
 from nncftools.live import figures
-from nncftools.live.figures import Look
+from nncftools.live.figures import ViewSettings
 from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.marks import calls
@@ -110,8 +110,8 @@ def _live(session: Session, _: pathlib.Path) -> None:
         figures.status_line(replay.run, _look(session), figures.Machine(is_here=False))
 
 
-def _look(session: Session) -> Look:
-    return Look(_view(session).metrics, MemoryUnit.MiB, state="replay")
+def _look(session: Session) -> ViewSettings:
+    return ViewSettings(_view(session).metrics, MemoryUnit.MiB, state="replay")
 
 
 def _follow(path: pathlib.Path) -> None:
@@ -122,7 +122,7 @@ def _follow(path: pathlib.Path) -> None:
         return
     with follower:
         follower.read()
-        look = Look(["rss"], MemoryUnit.MiB, unicode=False, colours=None, state="watch")
+        look = ViewSettings(["rss"], MemoryUnit.MiB, unicode=False, colours=None, state="watch")
         Drawing(figures.Machine(is_here=False)).frame(follower.run, look, 80, 20)
         figures.status_line(follower.run, look, figures.Machine(is_here=False))
 

@@ -9,7 +9,8 @@ import pytest
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.lines import FORMAT, VERSION, Header
-from nncftools.journal.reading import Lines, Tail
+from nncftools.journal.reading import Lines
+from nncftools.session.recording import Tail
 
 PLAN = {"columns": ["rss", "processes"], "interval_s": 0.1, "source": "proc"}
 HEADER = {"format": FORMAT, "version": VERSION, "host": {}, "plan": PLAN}

@@ -7,9 +7,8 @@ import pathlib
 import pytest
 
 from nncftools.journal import writing
-from nncftools.journal.reading import Tail
 from nncftools.journal.writing import Writer
-from nncftools.session.recording import session_from
+from nncftools.session.recording import Tail, session_from
 from tests.made_up import START, full_disk, header
 
 

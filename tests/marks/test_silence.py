@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.marks.collecting import reason
+from nncftools.marks.collecting import no_marks_reason
 from nncftools.session.model import Process
 
 
@@ -26,7 +26,7 @@ def test_isolated(command: list[str], option: str) -> None:
         f"no Python program loaded the hook: process 7 (python) ran an isolated Python ({option}), which loads no hook"
     )
 
-    assert reason([of(*command)], 0, 0) == expected
+    assert no_marks_reason([of(*command)], 0, 0) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_isolated(command: list[str], option: str) -> None:
 )
 def test_not_isolated(command: list[str]) -> None:
     """Words of the program, and options of other programs, say nothing about the interpreter: no reason is known."""
-    assert "why is not known" in reason([of(*command)], 0, 0)
+    assert "why is not known" in no_marks_reason([of(*command)], 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -55,20 +55,20 @@ def test_not_isolated(command: list[str]) -> None:
 )
 def test_apart(way: str, words: str) -> None:
     """Another user, another root folder and another clock are named with the process."""
-    found = reason([of("python", "a.py", apart=(way,)), of("python", apart=(way,), pid=8)], 1, 0)
+    found = no_marks_reason([of("python", "a.py", apart=(way,)), of("python", apart=(way,), pid=8)], 1, 0)
 
     assert found.startswith(f"1 Python program loaded the hook, and process 7 (python) and 1 more {words}")
 
 
 def test_marks_at_other_times() -> None:
     """Marks that were made outside of the recording are counted."""
-    assert reason([], 2, 5) == (
+    assert no_marks_reason([], 2, 5) == (
         "2 Python programs loaded the hook, and the times of 5 marks are outside of the recording"
     )
 
 
 def test_nothing_known() -> None:
     """A program that loaded the hook and marked nothing called no function that is marked; that is all we know."""
-    assert reason([of("python", "a.py")], 1, 0) == (
+    assert no_marks_reason([of("python", "a.py")], 1, 0) == (
         "1 Python program loaded the hook and called no catalogued function that could be marked"
     )

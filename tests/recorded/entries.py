@@ -10,12 +10,12 @@ from rich.color import ColorSystem
 import nncftools
 from nncftools.cli import app
 from nncftools.journal import reading
-from nncftools.journal.reading import Tail
-from nncftools.live.figures import Look, Machine, after, status_line
+from nncftools.live.figures import Machine, ViewSettings, after, status_line
 from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
-from nncftools.testing.tap import Tap
+from nncftools.session.recording import Recording
+from nncftools.testing.tap import LiveReader
 
 
 def command_line() -> int:
@@ -58,7 +58,7 @@ def frame(  # noqa: PLR0913 — one parameter per choice of a view
 ) -> list[str]:
     """Return the lines of a view; ``colours`` is a name of Rich's ``ColorSystem``; with ``keys``, they were pressed."""
     system = None if colours is None else ColorSystem[colours]
-    look = Look(unicode=unicode, colours=system, state=state, keys=keys is not None)
+    look = ViewSettings(unicode=unicode, colours=system, state=state, keys=keys is not None)
     for key in keys or "":
         look = after(look, key)
     return Drawing(Machine(is_here=False)).frame(run, look, *size)
@@ -71,15 +71,16 @@ def alive(run: Run) -> str:
 
 def status(run: Run) -> str:
     """Return the line that a terminal without a cursor gets."""
-    return status_line(run, Look(unicode=True, colours=None, state="recording"), Machine(is_here=False))
+    return status_line(run, ViewSettings(unicode=True, colours=None, state="recording"), Machine(is_here=False))
 
 
 class Tapped:
     """A journal that grows, as the pytest plugin reads it."""
 
     def __init__(self, journal: pathlib.Path) -> None:
-        self._tap = Tap(1.0)
-        self._tap._tail = Tail(reading.reader(journal), str(journal))
+        self._tap = LiveReader(1.0)
+        self._tap._file = file = reading.reader(journal)
+        self._tap._recording = Recording(file, str(journal))
 
     def rows(self) -> list[object]:
         """Return the new samples: moment, RSS, processes, RSS of each, and the largest process."""

@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.session.model import Exit, LimitReached, Rise
-from nncftools.session.recording import Known, session_from
+from nncftools.session.recording import StarterFacts, session_from
 from nncftools.session.samples import known
 from nncftools.session.session import Session
 from tests.made_up import END, START, header, journal
@@ -90,7 +90,7 @@ class TestFinished:
         """Lines that the journal has no room for are taken from what the sampler told at its end."""
         rest = journal([1, 20], {"warning": "look"}, END).partition(b"\n")[2]
         whole = io.BytesIO(journal([0, 10], [0.5, 30]))
-        known = Known(end={"exit": {"code": 9, "signal": None}, "unwritten": rest.decode()})
+        known = StarterFacts(end={"exit": {"code": 9, "signal": None}, "unwritten": rest.decode()})
         of = session_from(whole, "run.jsonl", known)
 
         assert (of.finished, list(of.samples["rss"]), of.warnings, of.exit) == (

@@ -10,7 +10,7 @@ import pytest
 from nncftools import Session
 from nncftools.errors import SessionFileError
 from nncftools.session.model import Frame, Look, Process, Snapshots, Start, ThreadLook, WatchedProcess
-from nncftools.session.recording import snapshots_from
+from nncftools.session.snapshots import snapshots_from
 from tests.made_up import session
 
 START = Start(monotonic_ns=1_000_000_000)

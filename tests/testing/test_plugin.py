@@ -58,15 +58,16 @@ def until(look):
 
 @pytest.fixture
 def tap(request):
-    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._tap
+    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._reader
 
 @pytest.fixture
 def sampled(tap):
-    from nncftools.journal import file
-    from nncftools.journal.reading import Tail
+    from nncftools.journal import reading
+    from nncftools.session.recording import Recording
     def wait():
         now_ns, reader = time.monotonic_ns(), copy.copy(tap)
-        reader._tail = Tail(file.reader(tap._journal), "its own")
+        reader._file = reading.reader(tap._journal)
+        reader._recording = Recording(reader._file, "its own")
         until(lambda: any(row.at_ns > now_ns for row in reader.rows()))
     return wait
 """

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.figures import Look
+from nncftools.live.figures import ViewSettings
 from nncftools.live.layout import Body
 from nncftools.live.run import Run
 from nncftools.render.canvas import Medium
 from tests.live.made_up import MIB, run
 
-LOOK = Look()
+LOOK = ViewSettings()
 
 
 def more(of: Run, seconds: float, rss: float) -> None:

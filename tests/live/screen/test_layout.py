@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 
 from nncftools.live import figures
-from nncftools.live.figures import Look, Machine, status_line
+from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
 from nncftools.live.run import LiveOperations, Run
 from nncftools.marks.entries import Entry
@@ -17,8 +17,8 @@ from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
 from tests.sampler.grouped import Machine as Grouped
 
-PLAIN = Look(colours=None)
-KEYS = Look(colours=None, keys=True, state="recording")
+PLAIN = ViewSettings(colours=None)
+KEYS = ViewSettings(colours=None, keys=True, state="recording")
 SIZES = [(width, height) for width in (30, 40, 80, 120, 200) for height in (4, 8, 9, 12, 15, 24, 40, 60)]
 DEPTHS = {
     "none": (None, r"\x1b\[[0-9;]*3[0-9]"),
@@ -27,12 +27,12 @@ DEPTHS = {
 }
 
 
-def painted(of: Run, look: Look = PLAIN, width: int = 80, height: int = 24) -> list[str]:
+def painted(of: Run, look: ViewSettings = PLAIN, width: int = 80, height: int = 24) -> list[str]:
     """Return a drawn view."""
     return Drawing(Machine(is_here=False)).frame(of, look, width, height)
 
 
-def frame(of: Run, look: Look = PLAIN, width: int = 80, height: int = 24) -> list[str]:
+def frame(of: Run, look: ViewSettings = PLAIN, width: int = 80, height: int = 24) -> list[str]:
     """Return a drawn view without escape sequences."""
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in painted(of, look, width, height)]
 
@@ -52,10 +52,15 @@ def with_operation(of: Run, name: str = "Weight Compression", start_s: float = 4
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize(
     "look",
-    [Look(), Look(keys=True, listing=True), Look(keys=True, typing=True), Look(unicode=False, colours=None)],
+    [
+        ViewSettings(),
+        ViewSettings(keys=True, listing=True),
+        ViewSettings(keys=True, typing=True),
+        ViewSettings(unicode=False, colours=None),
+    ],
     ids=["chart", "list", "filter", "ASCII"],
 )
-def test_fits_any_screen(width: int, height: int, look: Look) -> None:
+def test_fits_any_screen(width: int, height: int, look: ViewSettings) -> None:
     """A view has as many lines as it was given room, none of them too wide."""
     lines = frame(with_operation(run()), look, width, height)
 
@@ -91,7 +96,7 @@ def test_what_stands_there() -> None:
     assert "╰─ q quit   space pause   s sort   / filter   l list   m metric   + - zoom ─" in text
 
 
-def rows_of_chart(width: int, height: int, look: Look = PLAIN) -> int:
+def rows_of_chart(width: int, height: int, look: ViewSettings = PLAIN) -> int:
     """Return how many rows the chart has above the axis of time."""
     lines = frame(with_operation(run()), look, width, height)
     first = next(place for place, line in enumerate(lines) if "Now " in line) + 1
@@ -110,7 +115,7 @@ def test_chart_grows_with_the_screen(size: tuple[int, int], least: int) -> None:
 def test_colours_that_the_terminal_has(depth: str) -> None:
     """Without colours, and with 16 or 256, there is no sequence for more of them."""
     colours, forbidden = DEPTHS[depth]
-    text = "".join(painted(with_operation(run(limit=300 * MIB)), Look(colours=colours, keys=True)))
+    text = "".join(painted(with_operation(run(limit=300 * MIB)), ViewSettings(colours=colours, keys=True)))
 
     assert not re.search(forbidden, text)
     assert "\x1b[" in text
@@ -118,8 +123,8 @@ def test_colours_that_the_terminal_has(depth: str) -> None:
 
 def test_curve_is_brighter_than_the_axis() -> None:
     """The curve has a colour of its own and the axis is grey, whatever the terminal shows."""
-    true = "".join(painted(run(), Look(colours=ColorSystem.TRUECOLOR)))
-    few = "".join(painted(run(), Look(colours=ColorSystem.STANDARD)))
+    true = "".join(painted(run(), ViewSettings(colours=ColorSystem.TRUECOLOR)))
+    few = "".join(painted(run(), ViewSettings(colours=ColorSystem.STANDARD)))
 
     assert re.search(r"\x1b\[38;2;0;152;240m[⠀-⣿]", true)
     assert re.search(r"\x1b\[38;2;128;128;128m[^\x1b]*└", true)
@@ -228,7 +233,7 @@ def test_operations_are_a_coloured_band() -> None:
     assert isinstance(of.operations, LiveOperations)
     of.operations.take(Entry(name="", start_s=60, event="end", op=1, pid=1, tid=1))
     with_operation(of, "Weight Compression", 60.0)
-    band = next(line for line in painted(of, Look(colours=ColorSystem.TRUECOLOR)) if "Operations" in line)
+    band = next(line for line in painted(of, ViewSettings(colours=ColorSystem.TRUECOLOR)) if "Operations" in line)
 
     assert re.search(r"\x1b\[38;2;0;0;0;48;2;230;159;0m +Export +\x1b\[0m", band)
     assert re.search(r"48;2;0;114;178m +Weight Compression +\x1b\[0m", band)
@@ -239,7 +244,7 @@ def test_ascii() -> None:
     of = with_operation(run(), "Größe · 大きさ")
     of.command = "work --名 ä"
 
-    assert "\n".join(frame(of, Look(unicode=False, colours=None, keys=True, state="replay ×3"))).isascii()
+    assert "\n".join(frame(of, ViewSettings(unicode=False, colours=None, keys=True, state="replay ×3"))).isascii()
 
 
 def test_no_colour() -> None:
@@ -252,7 +257,7 @@ def test_no_colour() -> None:
 def test_zoom() -> None:
     """Zoomed in, the axis begins later."""
     assert "└0:00 " in "\n".join(frame(run()))
-    assert "└0:00 " not in "\n".join(frame(run(), Look(colours=None, zoom=1)))
+    assert "└0:00 " not in "\n".join(frame(run(), ViewSettings(colours=None, zoom=1)))
 
 
 def test_control_characters_of_names_are_harmless() -> None:
@@ -285,7 +290,7 @@ def test_operation_of_the_peak() -> None:
     """The peak is named with its moment and its operation, as in the report."""
     of = with_operation(run(), "Export", 50.0)
 
-    assert figures.memory(of, Look()).endswith("peak 199.9 MiB at 1:38 during Export")
+    assert figures.memory(of, ViewSettings()).endswith("peak 199.9 MiB at 1:38 during Export")
     assert "◆ peak 199.9 MiB at 1:38 in Export" in frame(of)[1]
 
 
@@ -324,7 +329,7 @@ class TestGrowth:
 
     def test_hostile_name(self) -> None:
         """A name cannot write to the terminal, and no line is too wide."""
-        lines = frame(self.growing(place="/a/\x1b[2J.py:1 " + "f\x07" * 300), Look(colours=None))
+        lines = frame(self.growing(place="/a/\x1b[2J.py:1 " + "f\x07" * 300), ViewSettings(colours=None))
 
         assert not any("\x1b" in line or "\x07" in line for line in lines)
         assert max(map(cell_len, lines)) <= 80

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from functools import reduce
 
-from nncftools.live.figures import Look, Order, after
+from nncftools.live.figures import Order, ViewSettings, after
 from tests.live.made_up import run
 
-PLAIN = Look()
+PLAIN = ViewSettings()
 
 
-def pressed(keys: str, look: Look = PLAIN) -> Look:
+def pressed(keys: str, look: ViewSettings = PLAIN) -> ViewSettings:
     """Return the look after these keys."""
     return reduce(after, keys, look)
 
@@ -22,7 +22,7 @@ def test_metrics_in_turn() -> None:
 
 def test_metric_that_was_asked_for() -> None:
     """Metrics that were asked for come first."""
-    assert Look(metrics=["system"]).chart(["rss", "system"]) == ["system"]
+    assert ViewSettings(metrics=["system"]).chart(["rss", "system"]) == ["system"]
 
 
 def test_zoom() -> None:

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.live.figures import Look, Order, Seen
+from nncftools.live.figures import Order, ShownProcess, ViewSettings
 from nncftools.live.processes import chosen, process_rows
 from nncftools.live.run import LiveProcess
 from nncftools.render.canvas import Medium, length
 from tests.live.made_up import MIB
 
 SEEN = [
-    Seen(0, LiveProcess(100, "python3", command=["python3", "/opt/train.py", "--rank", "0"]), 300 * MIB, 0.5),
-    Seen(1, LiveProcess(101, "python3", command=["python3", "/opt/train.py", "--rank", "1"]), 100 * MIB, 1.934),
-    Seen(2, LiveProcess(102, "sh", command=["sh", "-c", "tee log"]), 2 * MIB, None),
+    ShownProcess(0, LiveProcess(100, "python3", command=["python3", "/opt/train.py", "--rank", "0"]), 300 * MIB, 0.5),
+    ShownProcess(1, LiveProcess(101, "python3", command=["python3", "/opt/train.py", "--rank", "1"]), 100 * MIB, 1.934),
+    ShownProcess(2, LiveProcess(102, "sh", command=["sh", "-c", "tee log"]), 2 * MIB, None),
 ]
 
 
-def shown(width: int = 80, seen: list[Seen] = SEEN) -> list[str]:
+def shown(width: int = 80, seen: list[ShownProcess] = SEEN) -> list[str]:
     """Return the rows of processes as text."""
     return ["".join(part.text for part in row) for row in process_rows(seen, seen, Medium(), width)]
 
@@ -48,7 +48,7 @@ def test_no_column_without_figures() -> None:
 )
 def test_order(order: Order, expected: list[int]) -> None:
     """Processes are sorted by memory, CPU, age or name."""
-    assert [one.number for one in chosen(SEEN[::-1], Look(order=order))] == expected
+    assert [one.number for one in chosen(SEEN[::-1], ViewSettings(order=order))] == expected
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_order(order: Order, expected: list[int]) -> None:
 )
 def test_filter(text: str, expected: list[int]) -> None:
     """The filter is looked for in commands and PIDs, in any case."""
-    assert [one.number for one in chosen(SEEN, Look(filter=text))] == expected
+    assert [one.number for one in chosen(SEEN, ViewSettings(filter=text))] == expected

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from nncftools.live.processes import told_apart
+from nncftools.live.processes import short_commands
 
 SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, pipe_handle={})"
 
@@ -12,7 +12,7 @@ SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, 
 def told(*commands: str | list[str]) -> list[str]:
     """Return the short texts of commands."""
     given = [shlex.split(command) if isinstance(command, str) else command for command in commands]
-    return list(told_apart(dict(enumerate(given))).values())
+    return list(short_commands(tuple((number, tuple(words)) for number, words in enumerate(given))).values())
 
 
 @pytest.mark.parametrize(

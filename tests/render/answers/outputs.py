@@ -16,7 +16,7 @@ import nncftools.render
 from nncftools.api.session import Session
 from nncftools.cli import screen
 from nncftools.cli.compare import FORMATS as OF_COMPARE
-from nncftools.live.figures import Look, Machine, status_line
+from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.follower import Replay
 from nncftools.live.layout import Drawing
 from nncftools.render import notebook
@@ -110,7 +110,7 @@ def _shown(name: str, session: Session) -> str:
     replay = Replay(session)
     for now_s in itertools.chain(session.samples.time_s, [session.duration_s]):
         replay.advance(now_s)
-    look, here = Look(metrics=view_of(session).metrics, colours=None), Machine(is_here=False)
+    look, here = ViewSettings(metrics=view_of(session).metrics, colours=None), Machine(is_here=False)
     if name == "replay, line":
         return status_line(replay.run, look, here)
     return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(Drawing(here).frame(replay.run, look, 120, 40)))

@@ -1,0 +1,262 @@
+"""The log of the helper process, which watches memory and takes stacks: its lines, and the snapshots that they make.
+
+JSON Lines; bytes, and CLOCK_MONOTONIC in nanoseconds. Every line is an object with one key. Frames and stacks are
+numbered from 0, in the order of their lines. A kill may have cut the log off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import msgspec
+
+from nncftools import intake
+from nncftools.redaction import Redaction
+from nncftools.session import model
+from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
+
+TICKS_PER_S = 100
+"""Clock ticks in ``/proc`` (USER_HZ), the same on all machines that Linux runs on today."""
+_HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
+"""Frames of the hook: see ``marks/hook/sitecustomize.py``."""
+WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
+"""What a damaged line raises."""
+
+
+class HelperStarted(TypedDict):
+    """The first line; it also has ``pid``, ``t_ns``, ``share`` and ``least_s``, the budget."""
+
+    missing: str | None
+    """Why it takes no stacks, or not of every process."""
+
+
+class WatchedProcess(TypedDict):
+    """A process of the tree."""
+
+    number: int
+    """Its number in this log."""
+    pid: int
+    t_ns: int
+    """When it was first seen."""
+    inherited: int
+
+
+class RssPoints(TypedDict):
+    """The RSS of a process since the line before; between two moments it changed about evenly."""
+
+    process: int
+    t_ns: list[int]
+    rss: list[int]
+
+
+class Look(TypedDict):
+    """The stacks of a process at one moment, and which threads touched new memory since the look before."""
+
+    process: int
+    t_ns: int
+    stacks: dict[int, int | None]
+    """By thread: its stack, where it changed; null for a thread that ended or whose stack was not seen."""
+    faults: dict[int, int]
+    """By thread: its page faults since the look before; none where it is missing."""
+    ticks: dict[int, int]
+    """By thread: its CPU time since the look before, in clock ticks."""
+    lost: int
+
+
+class Mappings(TypedDict):
+    """What the resident memory of the largest processes was."""
+
+    t_ns: int
+    total: int
+    processes: list[tuple[int, list[tuple[str, str, list[int]]]]]
+    """Of each its number and groups: kind, file, and the sizes in the order of ``model.MappingGroup``."""
+
+
+class Problem(TypedDict):
+    """Why stacks of a process could not be read."""
+
+    process: int
+    text: str
+
+
+class HelperEnd(TypedDict):
+    """The last line."""
+
+    cpu_s: float
+    failed: int
+
+
+class SnapshotLine(TypedDict, total=False):
+    """A line; it has one of these keys."""
+
+    helper: HelperStarted
+    process: WatchedProcess
+    frame: tuple[int, str, str, int]
+    """Its number, function, file and line."""
+    stack: tuple[int, list[int]]
+    """Its number, and the numbers of its frames, the outermost first."""
+    rss: RssPoints
+    look: Look
+    mappings: Mappings
+    problem: Problem
+    end: HelperEnd
+
+
+def decoded(text: bytes) -> SnapshotLine:
+    """Return a line. Raises one of ``WRONG``."""
+    line = msgspec.json.decode(text, type=SnapshotLine)
+    intake.check(line)
+    return line
+
+
+class LostError(Exception):
+    """A frame or a stack is missing: later lines may name another one by its number."""
+
+
+class Stacks:
+    """The stacks of a log, and where each thread stood at the last look."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        """Hide secrets in file names."""
+        self.redaction = redaction
+        self.frames: list[Frame] = []
+        self.stacks: list[list[int]] = []
+        """Indexes of ``frames``, the outermost first; without frames of the hook."""
+        self.threads: dict[int, dict[int, int]] = {}
+        """By process and thread: the stack at the last look."""
+
+    def take(self, line: SnapshotLine) -> None:
+        """Take a line if it is about stacks. Raises LostError, LookupError."""
+        if "frame" in line:
+            number, function, file, line_number = line["frame"]
+            _expect(number, len(self.frames))
+            self.frames.append(Frame(function, self.redaction.text(file), line_number))
+        elif "stack" in line:
+            number, stack = line["stack"]
+            _expect(number, len(self.stacks))
+            if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
+                raise LostError("the line was damaged")
+            self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
+        elif "look" in line:
+            threads = self.threads.setdefault(line["look"]["process"], {})
+            for thread, place in line["look"]["stacks"].items():
+                if place is None:
+                    threads.pop(thread, None)
+                elif 0 <= place < len(self.stacks):
+                    threads[thread] = place
+                else:
+                    raise LookupError("the line was damaged")
+
+
+def _expect(number: int, expected: int) -> None:
+    if number != expected:
+        raise LostError(f"number {expected} is missing")
+
+
+def snapshots_from(
+    data: bytes, start: model.Start, processes: Sequence[model.Process], redact: Sequence[str] | None
+) -> Snapshots | None:
+    """Return what the helper's log ``data`` contains; None if it is empty.
+
+    Unreadable lines are left out; after a lost frame or stack, nothing more is read.
+    """
+    if start.monotonic_ns is None or not data:
+        return None
+    reader = _SnapshotReader(start.monotonic_ns, processes, Redaction(redact))
+    for text in filter(None, data.split(b"\n")):
+        try:
+            reader.take(decoded(text))
+        except LostError:
+            break
+        except WRONG:
+            continue
+    return reader.finished()
+
+
+class _SnapshotReader:
+    def __init__(self, start_ns: int, processes: Sequence[model.Process], redaction: Redaction) -> None:
+        self._stacks = Stacks(redaction)
+        self._snapshots = Snapshots(frames=self._stacks.frames, stacks=self._stacks.stacks)
+        self._start_ns = start_ns
+        self._processes = processes
+        self._watched: dict[int, model.WatchedProcess] = {}
+
+    def take(self, line: SnapshotLine) -> None:
+        snapshots = self._snapshots
+        self._stacks.take(line)
+        if "helper" in line:
+            snapshots.missing = line["helper"]["missing"]
+        elif "process" in line:
+            self._take_process(line["process"])
+        elif "rss" in line:
+            self._take_points(line["rss"])
+        elif "look" in line:
+            self._take_look(line["look"])
+        elif "mappings" in line:
+            self._take_mappings(line["mappings"])
+        elif "problem" in line:
+            snapshots.missing = snapshots.missing or self._problem(line["problem"])
+        elif "end" in line:
+            snapshots.cpu_s, snapshots.failed = line["end"]["cpu_s"], line["end"]["failed"]
+
+    def finished(self) -> Snapshots:
+        """Return what was read; a log without its last line says so."""
+        snapshots = self._snapshots
+        if snapshots.cpu_s is None and snapshots.missing is None:
+            last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)
+            snapshots.missing = f"the helper process ended early, at {last_s:.1f} s"
+        return snapshots
+
+    def _seconds(self, t_ns: int) -> float:
+        return max(0.0, round((t_ns - self._start_ns) / 1e9, 6))
+
+    def _take_process(self, line: WatchedProcess) -> None:
+        at_s = self._seconds(line["t_ns"])
+        same = [process.id for process in self._processes if process.pid == line["pid"] and _lives(process, at_s)]
+        watched = model.WatchedProcess(process=same[-1] if same else None, pid=line["pid"], inherited=line["inherited"])
+        self._watched[line["number"]] = watched
+        self._snapshots.processes.append(watched)
+
+    def _take_points(self, line: RssPoints) -> None:
+        watched = self._watched[line["process"]]
+        for t_ns, rss in zip(line["t_ns"], line["rss"], strict=False):
+            time_s = self._seconds(t_ns)
+            before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
+            if (time_s, rss) != before and time_s >= before[0]:
+                watched.time_s.append(time_s)
+                watched.rss.append(rss)
+
+    def _take_look(self, line: Look) -> None:
+        threads, faults, ticks = self._stacks.threads[line["process"]], line["faults"], line["ticks"]
+        seen = [
+            model.ThreadLook(thread, threads.get(thread), faults.get(thread, 0), ticks.get(thread, 0) / TICKS_PER_S)
+            for thread in sorted(threads.keys() | faults.keys())
+        ]
+        look = model.Look(self._seconds(line["t_ns"]), seen, line["lost"])
+        looks = self._watched[line["process"]].looks
+        intake.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
+        looks.append(look)
+
+    def _take_mappings(self, line: Mappings) -> None:
+        listed = []
+        for number, groups in line["processes"]:
+            watched, text = self._watched.get(number), self._stacks.redaction.text
+            mapped = [model.MappingGroup(kind, text(file), *sizes) for kind, file, sizes in groups]
+            listed.append(model.ProcessMappings(None if watched is None else watched.process, mapped))
+        moment = model.MappingsMoment(time_s=self._seconds(line["t_ns"]), total=line["total"], processes=listed)
+        self._snapshots.mappings.append(moment)
+
+    def _problem(self, line: Problem) -> str:
+        watched = self._watched.get(line["process"])
+        who = "a process" if watched is None else f"process {watched.pid}"
+        if line["text"] == "refused":
+            return f"the kernel does not allow to read the stacks of {who}"
+        if line["text"] == "no_python":
+            return f"no program that grew runs Python, {who} for instance"
+        return f"the stacks of {who} could not be read: {line['text']}"
+
+
+def _lives(process: model.Process, at_s: float) -> bool:
+    near_s = 0.2
+    return (process.start_s or 0.0) - near_s <= at_s and (process.end_s is None or at_s <= process.end_s + near_s)
