@@ -358,11 +358,14 @@ def _write_name(axes: Axes, one: Listed, middle: Span, room: float, ruler: Ruler
         text = ruler.fitted(f"{number} {one.short_title}", room, _SIZE)
     elif text is None:
         text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
-    fill = one.fill
-    behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
-    look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False}
     if text:
-        axes.text(*middle, text, transform=axes.get_xaxis_transform(), fontsize=size, color=fill.ink, **look)
+        write_on(axes, one.fill, middle, text, transform=axes.get_xaxis_transform(), fontsize=size)
+
+
+def write_on(axes: Axes, fill: Fill, middle: Span, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
+    """Write a text in the middle of an operation, on a ground without its hatch."""
+    behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
+    axes.text(*middle, text, color=fill.ink, ha="center", va="center", bbox=behind, parse_math=False, **look)
 
 
 def _fill(axes: Axes, spans: Sequence[Span], y: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a patch
