@@ -16,22 +16,8 @@ from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol
 
-from nncftools.analysis import build_up
-from nncftools.analysis.figures import (
-    CPU_TIME,
-    DURATION,
-    MODEL_SIZE,
-    PEAK,
-    Difference,
-    Figure,
-    Value,
-    Values,
-    differences,
-    figure_of,
-    in_order,
-    known_figure,
-    recorded,
-)
+from nncftools.analysis import build_up, figures
+from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
@@ -285,7 +271,7 @@ def _figures(session: Session) -> Values:
         MODEL_SIZE: _model_size(session),
     }
     found = {**peaks, **_known(others)}
-    return {name: found[name] for name in in_order(found) if figure_of(name)}
+    return {name: found[name] for name in figures.in_order(found) if figures.figure_of(name)}
 
 
 def _model_size(session: Session) -> float | None:
@@ -299,7 +285,7 @@ def _model_size(session: Session) -> float | None:
 def _of_operation(operation: Operation) -> Values:
     brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
-    counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
+    counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
     return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
@@ -408,7 +394,7 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
     """
     of_base, of_new = [run.figures for run in base], [run.figures for run in new]
-    here, there = recorded(of_base), recorded(of_new)
+    here, there = figures.recorded(of_base), figures.recorded(of_new)
     memory = {name for name in (*here, *there) if name.startswith(PEAK)}
     common = set(here) & set(there)
     if not (common & memory if memory else common - {DURATION}):
@@ -420,10 +406,10 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     return Comparison(
         base=base,
         new=new,
-        figures=differences(of_base, of_new),
+        figures=figures.differences(of_base, of_new),
         operations=operations,
-        only_base=[known_figure(name) for name in here if name not in there],
-        only_new=[known_figure(name) for name in there if name not in here],
+        only_base=[figures.known_figure(name) for name in here if name not in there],
+        only_new=[figures.known_figure(name) for name in there if name not in here],
         settings=list(differing(base, new, calls)),
         remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
         stacks=_grown(base, new),
@@ -447,7 +433,7 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
         ]
         of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
         signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
-        yield ComparedOperation(title, len(of_base), len(of_new), differences(of_base, of_new), *signatures)
+        yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
 
 
 def _signatures(functions: Iterable[Function]) -> list[str]:

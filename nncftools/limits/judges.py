@@ -16,25 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import (
-    ALLOCATION,
-    CERTAIN,
-    CRASHED,
-    DISK_FULL,
-    KILLED,
-    LIKELY,
-    LOST,
-    MAX_MEMORY,
-    NEAR,
-    OUT_OF_MEMORY,
-    POSSIBLE,
-    TERMINATED,
-    VERY_NEAR,
-    Case,
-    Death,
-    Verdict,
-    judge_ranks,
-)
+from nncftools.limits.verdict import NEAR, VERY_NEAR, Case, Cause, Certainty, Death, Verdict, judge_ranks
 from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -44,7 +26,7 @@ def judge_allocation(case: Case) -> Verdict | None:
     """Return which program could not get memory, by its exception; None for none."""
     limit = _limit(case.session)
     of_limit = {"limit": limit or case.limit, "is_for_memory": True}
-    return case.by_exception(MEMORY, ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
+    return case.by_exception(MEMORY, Cause.ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
 
 
 def judge_by_limit(case: Case) -> Verdict | None:
@@ -57,14 +39,14 @@ def judge_by_limit(case: Case) -> Verdict | None:
     if share < NEAR:
         return None
     how = "failed"
-    certainty = LIKELY if share >= VERY_NEAR else POSSIBLE
+    certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
     if death is not None:
         how = f"was ended by {death.signal_name}"
-        certainty = LIKELY if death.number == signal.SIGABRT else POSSIBLE
+        certainty = Certainty.LIKELY if death.number == signal.SIGABRT else Certainty.POSSIBLE
     signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
     sign = "MemoryError" if death is None else signs[signal.Signals(death.number)]
     return case.verdict(
-        ALLOCATION,
+        Cause.ALLOCATION,
         certainty,
         f"{case.who(case.command)} {how}, as after {sign}",
         case.end_s if death is None else death.at_s,
@@ -103,7 +85,7 @@ def judge_full_disk(case: Case) -> Verdict | None:
     """Return which program failed because a disk was full, by its exception; None for none."""
     full = fullest(case.session)
     room = [] if full is None else [_room(case, full)]
-    return case.by_exception(DISK, DISK_FULL, "failed because a disk was full", room)
+    return case.by_exception(DISK, Cause.DISK_FULL, "failed because a disk was full", room)
 
 
 def judge_by_room(case: Case) -> Verdict | None:
@@ -115,7 +97,8 @@ def judge_by_room(case: Case) -> Verdict | None:
     full = fullest(case.session)
     if full is not None:
         text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
-        return case.verdict(DISK_FULL, LIKELY, text, at_s, process=case.command, evidence=[_room(case, full)])
+        evidence = [_room(case, full)]
+        return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
     written = case.session.totals.get("write_chars") or 0
     tight = [one for one in case.session.file_systems if one.first and written >= one.first * _MOST_OF]
     if not tight:
@@ -123,7 +106,7 @@ def judge_by_room(case: Case) -> Verdict | None:
     one = min(tight, key=lambda one: one.first or 0)
     text = f"{case.who(case.command)} failed, and the disk of {place(one)} may have been full"
     evidence = [f"it wrote {case.size(written)}, and {case.size(one.first or 0)} were free at first"]
-    return case.verdict(DISK_FULL, POSSIBLE, text, at_s, process=case.command, evidence=evidence)
+    return case.verdict(Cause.DISK_FULL, Certainty.POSSIBLE, text, at_s, process=case.command, evidence=evidence)
 
 
 def fullest(session: SessionData) -> FileSystem | None:
@@ -168,7 +151,7 @@ def judge_out_of_memory(case: Case) -> Verdict | None:
     ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)
     return case.verdict(
-        OUT_OF_MEMORY,
+        Cause.OUT_OF_MEMORY,
         certainty,
         f"{_who(case, victims)} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
         min((process.end_s for process in victims if process.end_s is not None), default=case.end_s),
@@ -189,18 +172,18 @@ def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | 
     if session.kernel_kills is not None:
         logged = {kill.pid for kill in session.kernel_kills}
         named = [process for process in session.processes if process.pid in logged and _may_be(process)]
-        return _by_size(named), CERTAIN if named else None
+        return _by_size(named), Certainty.CERTAIN if named else None
     killed = [death for death in case.deaths if death.number == signal.SIGKILL and _is_within(death.at_s, session)]
     known = [death.process for death in killed if death.process is not None]
     if killed:
-        return _by_size(known), CERTAIN if known else LIKELY
+        return _by_size(known), Certainty.CERTAIN if known else Certainty.LIKELY
     count = sum(rise.count for rise in session.oom_kills)
     ended = [process for process in session.processes if process.exit is None and _is_within(process.end_s, session)]
     unsure = _by_size(ended)[:count]
     if not unsure or (not case.has_failed and not case.is_significant(unsure[0])):
         return [], None
     is_large = limit is not None and (unsure[0].peak_rss or 0) >= limit.size * _LARGE
-    return unsure, LIKELY if is_large else POSSIBLE
+    return unsure, Certainty.LIKELY if is_large else Certainty.POSSIBLE
 
 
 def _may_be(process: Process) -> bool:
@@ -253,8 +236,6 @@ def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
         yield f"the limit is set by {limit.set_by}"
 
 
-_LESS_SURE = POSSIBLE
-"""Any program may choose its exit status."""
 _FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -274,8 +255,8 @@ def judge_max_memory(case: Case) -> Verdict | None:
     if reached is None or reached.action != "kill":
         return None
     return case.verdict(
-        MAX_MEMORY,
-        CERTAIN,
+        Cause.MAX_MEMORY,
+        Certainty.CERTAIN,
         f"the command was ended by nncf-tools: RSS exceeded the limit of {case.size(reached.limit)}",
         reached.at_s,
         process=case.command,
@@ -295,14 +276,14 @@ def judge_lost(case: Case) -> Verdict | None:
     full = fullest(session)
     if full is not None:
         text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
-        return case.verdict(DISK_FULL, LIKELY, text, end_s)
+        return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
     share = case.share_at(end_s)
     text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
     if share is None or share < NEAR:
         text += ", the machine stopped, or this is a copy of a journal that goes on"
-        return case.verdict(LOST, POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
-    certainty = LIKELY if share >= VERY_NEAR else POSSIBLE
-    return case.verdict(OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
+        return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
+    certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
+    return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
 
 
 def judge_killed(case: Case) -> Verdict | None:
@@ -322,16 +303,16 @@ def _killed(case: Case, death: Death | None) -> Verdict | None:
     who = _subject(case, death)
     if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
         is_not = ["not by the kernel: it killed nothing of the run for want of memory"]
-        certainty = _LESS_SURE if death.by_status else CERTAIN
+        certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
     elif (is_near := (case.share_at(death.at_s) or 0.0) >= VERY_NEAR) or case.session.totals.get("oom_kills"):
         text = f"{who} was killed by SIGKILL, perhaps by the kernel for want of memory"
-        certainty = LIKELY if is_near else POSSIBLE
-        return case.verdict(OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
+        certainty = Certainty.LIKELY if is_near else Certainty.POSSIBLE
+        return case.verdict(Cause.OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
     else:
-        is_not, certainty = [], _LESS_SURE if death.by_status else LIKELY
+        is_not, certainty = [], Certainty.POSSIBLE if death.by_status else Certainty.LIKELY
     text = f"{who} was killed by SIGKILL, from a program or a user"
     is_not += case.not_for_memory(death.at_s)
-    return case.verdict(KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
+    return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
 def judge_crashed(case: Case) -> Verdict | None:
@@ -348,8 +329,8 @@ def _crashed(case: Case, death: Death | None) -> Verdict | None:
     if death is None:
         return None
     text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
-    certainty = _LESS_SURE if death.by_status else CERTAIN
-    return case.verdict(CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
+    return case.verdict(Cause.CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
 
 
 def judge_terminated(case: Case) -> Verdict | None:
@@ -359,8 +340,9 @@ def judge_terminated(case: Case) -> Verdict | None:
         return None
     why = "its CPU time was used up" if death.number == signal.SIGXCPU else "from a scheduler, a program or a user"
     text = f"{_subject(case, death)} was ended by {death.signal_name}, {why}"
-    certainty = _LESS_SURE if death.by_status else CERTAIN
-    return case.verdict(TERMINATED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
+    is_not = case.not_for_memory(death.at_s)
+    return case.verdict(Cause.TERMINATED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
 def _subject(case: Case, death: Death) -> str:

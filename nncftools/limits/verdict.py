@@ -168,25 +168,32 @@ def _running(session: Session, at_s: float) -> str:
     return "" if found is None or found.top is None else running_text(found.top)
 
 
-CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
+class Certainty:
+    """How sure a verdict is."""
 
-OUT_OF_MEMORY = "out_of_memory"
-"""The kernel killed it because its control group or the machine had no memory left."""
-MAX_MEMORY = "max_memory"
-"""Our own limit ended it."""
-ALLOCATION = "allocation_failed"
-"""The program itself could not get memory: MemoryError, std::bad_alloc."""
-DISK_FULL = "disk_full"
-KILLED = "killed"
-"""By SIGKILL of another process."""
-CRASHED = "crashed"
-"""By a fault of the program: SIGSEGV, SIGABRT."""
-TERMINATED = "terminated"
-"""By another signal from outside."""
-RANK_FAILED = "rank_failed"
-"""Of a job of several ranks: the first one that failed."""
-LOST = "recorder_lost"
-"""The recording breaks off, and nobody knows how the command ended."""
+    CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
+
+
+class Cause:
+    """Why something died."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    """The kernel killed it because its control group or the machine had no memory left."""
+    MAX_MEMORY = "max_memory"
+    """Our own limit ended it."""
+    ALLOCATION = "allocation_failed"
+    """The program itself could not get memory: MemoryError, std::bad_alloc."""
+    DISK_FULL = "disk_full"
+    KILLED = "killed"
+    """By SIGKILL of another process."""
+    CRASHED = "crashed"
+    """By a fault of the program: SIGSEGV, SIGABRT."""
+    TERMINATED = "terminated"
+    """By another signal from outside."""
+    RANK_FAILED = "rank_failed"
+    """Of a job of several ranks: the first one that failed."""
+    LOST = "recorder_lost"
+    """The recording breaks off, and nobody knows how the command ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +284,7 @@ class Case:
         process = self.process_of(failure.pid)
         return self.verdict(
             cause,
-            CERTAIN if failure.fatal else LIKELY,
+            Certainty.CERTAIN if failure.fatal else Certainty.LIKELY,
             f"{self.who(process)} {says} ({printable(failure.error)})",
             failure.at_s,
             process=process,
@@ -378,8 +385,8 @@ def judge_ranks(session: Session) -> Verdict | None:
     is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
     one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
     return Verdict(
-        cause=RANK_FAILED,
-        certainty=CERTAIN if not others or (is_alone and one_clock) else LIKELY,
+        cause=Cause.RANK_FAILED,
+        certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
         text=f"the first rank that failed was {first.name}: {_ending(first)}",
         at_s=end_of(first),
         state=UNKNOWN,
@@ -401,4 +408,4 @@ def _what_followed(first: RankRun, others: Sequence[RankRun]) -> Iterator[str]:
 def is_consequence(found: Verdict, name: str, job: Session) -> bool:
     """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
-    return name in later and found.cause in {KILLED, TERMINATED}
+    return name in later and found.cause in {Cause.KILLED, Cause.TERMINATED}

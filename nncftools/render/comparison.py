@@ -11,18 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from nncftools.analysis import figures as compared_figures
 from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, matched, unique_names, unit_for
-from nncftools.analysis.figures import (
-    CPU_TIME,
-    DURATION,
-    MODEL_SIZE,
-    SIGNIFICANT,
-    Difference,
-    Figure,
-    Values,
-    figure_of,
-    smallest_p,
-)
+from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
@@ -244,12 +235,12 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _about_groups(base: int, new: int) -> Iterator[str]:
-    best = smallest_p(base, new)
+    best, least = compared_figures.smallest_p(base, new), compared_figures.SIGNIFICANT
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
-    if best > SIGNIFICANT:
-        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {SIGNIFICANT})"
+    if best > least:
+        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
     else:
-        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {SIGNIFICANT}; so many runs can reach {best:.2g})"
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; so many runs can reach {best:.2g})"
 
 
 MOST_ROWS = 10
@@ -260,7 +251,7 @@ _MOSTLY = (0.5, 1.5)
 """Of the change of the peak: code that changed by less is not the reason, by more not the only one."""
 _COLUMNS = 5
 """Without p: what exceeds the spread is strong."""
-_OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
+_OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _WORDS = {True: ("higher", "lower"), False: ("longer", "shorter")}
 """More and less, of memory and of time."""
 _HOST = "host"
@@ -418,7 +409,7 @@ def _of_operations(runs: Sequence[Run], unit: MemoryUnit) -> Iterator[Row]:
 
 def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
     """Yield the row of a figure, unless no run knows it, or it is I/O of which there was none."""
-    figure = figure_of(name)
+    figure = compared_figures.figure_of(name)
     values = [of[name].low for of in runs if name in of]
     if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):
         return

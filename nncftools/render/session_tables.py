@@ -12,20 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis import summary
 from nncftools.analysis.peak_text import span_text, where_text
-from nncftools.analysis.summary import (
-    Level,
-    cores_average,
-    cpu_s,
-    failed_in_order,
-    is_between_samples,
-    largest_process,
-    largest_rank,
-    level,
-    pss_near_peak,
-    short_lived,
-    taken,
-)
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.metrics import Metric
@@ -79,7 +67,7 @@ def memory(session: Session, view: View) -> Table:
     """
     rows = []
     for place, name in enumerate(view.metrics):
-        absolute = level(session.samples, name, session.peaks)
+        absolute = summary.level(session.samples, name, session.peaks)
         above = absolute.from_zero()
         if place and _is_nothing(absolute, view.unit):
             continue
@@ -93,12 +81,12 @@ def memory(session: Session, view: View) -> Table:
     return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
 
 
-def _is_nothing(of: Level, unit: MemoryUnit) -> bool:
+def _is_nothing(of: summary.Level, unit: MemoryUnit) -> bool:
     """Return whether all figures are known, and 0 as they would be written."""
     return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 
-def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:
+def _levels(name: str, of: summary.Level, unit: MemoryUnit) -> list[Cell]:
     peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
     final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
     return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
@@ -108,7 +96,7 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
     """Return the ranks of a job; a session that was not merged from ranks has none."""
     texts = [Column("Rank", is_text=True), Column("Machine", is_text=True)]
     columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
-    largest, failed = largest_rank(session.ranks), failed_in_order(session.ranks)
+    largest, failed = summary.largest_rank(session.ranks), summary.failed_in_order(session.ranks)
     first = failed[0] if len(failed) > 1 else None
     rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
     return Table(columns=columns, rows=rows)
@@ -330,7 +318,7 @@ def run(session: Session) -> str:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
     if session.exit is not None:
-        first = next((run for run in failed_in_order(session.ranks) if run.exit is not None), None)
+        first = next((run for run in summary.failed_in_order(session.ranks) if run.exit is not None), None)
         ending = session.exit.text if first is None or first.exit is None else f"{first.name}: {first.exit.text}"
     else:
         ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
@@ -347,7 +335,7 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     if place is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
     seconds = span_text((place.from_s, place.to_s))
-    if is_between_samples(found):
+    if summary.is_between_samples(found):
         seconds += ", between two samples"
     return most, f"at {_moment(session, place.from_s, seconds)}", where_text(session)
 
@@ -391,7 +379,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         return
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
-    near = pss_near_peak(session)
+    near = summary.pss_near_peak(session)
     if near is not None:
         text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
     peak = session.peaks.get("pss")
@@ -401,10 +389,10 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(session: Session) -> str:
-    total = cpu_s(session)
+    total = summary.cpu_s(session)
     if total is None:
         return "unknown"
-    cores = cores_average(session)
+    cores = summary.cores_average(session)
     busy = "" if cores is None else f", {cores_text(cores)} on average"
     user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
     parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
@@ -428,12 +416,12 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     if not session.processes:
         return "unknown"
     text = f"{len(session.processes):,}"
-    largest = largest_process(session)
+    largest = summary.largest_process(session)
     if largest is not None:
         name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
-    short = short_lived(session)
+    short = summary.short_lived(session)
     if short and len(session.processes) > 1:
         exact = session.sampler.exit_accounting == "complete"
         text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
@@ -457,7 +445,8 @@ def _sampler(session: Session) -> str:
     achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
     by = "" if of.source in {"", "proc", "psutil"} else f" by {printable(of.source)}"
     asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
-    text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
+    gap = seconds_text(of.longest_gap_s)
+    text = f"{summary.taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {gap}"
     if of.missed is not None:
         text += f", {of.missed:,} missed"
     if of.cpu_s is None and of.peak_rss is None:

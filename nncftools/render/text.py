@@ -12,24 +12,11 @@ from rich.text import Text
 
 from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
+from nncftools.render import table as tables
 from nncftools.render.colours import REST
 from nncftools.render.listing import Listed, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, operation_notes, operations, ranks, shown_operations
-from nncftools.render.table import (
-    FIRST_COLUMN,
-    Cell,
-    Column,
-    Fitting,
-    Output,
-    Table,
-    change_text,
-    fits,
-    grid,
-    painted,
-    pairs,
-    warnings,
-)
 from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
@@ -51,7 +38,7 @@ _LONG_GAP = 0.05
 def report(session: Session, view: View) -> RenderableType:
     """Return the report for Rich to print."""
     rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
-    fact_rows = session_tables.facts(session, view.unit).of(Output.TEXT).rows
+    fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
     found = hints(session, view.unit)
     return Group(
         Text("PERFORMANCE REPORT", style="bold"),
@@ -62,11 +49,11 @@ def report(session: Session, view: View) -> RenderableType:
         *_peak(session, view),
         _Memory(memory(session, view)),
         Text(),
-        *((painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
+        *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
         *_operations(session, view),
-        pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), FIRST_COLUMN),
-        *((Text(), painted(process_table, widths=[FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
-        *((Text(), *warnings(found)) if found else ()),
+        tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
+        *((Text(), tables.painted(process_table, widths=[tables.FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
+        *((Text(), *tables.warnings(found)) if found else ()),
     )
 
 
@@ -76,7 +63,7 @@ def _verdict(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
     if lines:
         (heading, conclusion), *details = lines
         yield Text(f"{heading}  {conclusion}", style="bold red")
-        yield pairs(((f"  {heading}", Text(of)) for heading, of in details), FIRST_COLUMN)
+        yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in details), tables.FIRST_COLUMN)
         yield Text()
 
 
@@ -91,24 +78,24 @@ def _peak(session: Session, view: View) -> Iterator[RenderableType]:
         yield text
         lines = peak_lines(session, view.unit)
         if lines:
-            yield pairs(((f"  {heading}", Text(of)) for heading, of in lines), FIRST_COLUMN)
+            yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
         yield Text()
 
 
 class _Memory:
     """The table of memory: a row for each metric if that fits, otherwise a block of lines for each."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: tables.Table) -> None:
         self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = painted(self._table, widths=[FIRST_COLUMN] + [_FIGURE] * (len(self._table.columns) - 1))
-        yield rows if fits(rows, console, options) else self._blocks()
+        rows = tables.painted(self._table, widths=[tables.FIRST_COLUMN] + [_FIGURE] * (len(self._table.columns) - 1))
+        yield rows if tables.fits(rows, console, options) else self._blocks()
 
     def _blocks(self) -> Grid:
         name, *headings = self._table.headings("")
-        blocks = grid()
-        blocks.add_column(name, min_width=FIRST_COLUMN, no_wrap=True)
+        blocks = tables.grid()
+        blocks.add_column(name, min_width=tables.FIRST_COLUMN, no_wrap=True)
         rows = self._table.rows
         absolute = [place for place, row in enumerate(rows) if not row.is_faint]
         has_both = len(absolute) < len(rows)
@@ -125,7 +112,7 @@ class _Memory:
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     """Yield the timeline and the figures of the operations, if any were marked."""
-    table = operations(session, view, _MOST_OPERATIONS).of(Output.TEXT)
+    table = operations(session, view, _MOST_OPERATIONS).of(tables.Output.TEXT)
     if not table.rows:
         return
     yield Text("Operations", style="bold")
@@ -140,9 +127,9 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     if more:
         yield Text(f"… {more}", style="dim")
     yield Text()
-    numbered = [replace(row, cells=[Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
-    columns = [Column(f"{view.unit}"), *table.columns[1:]]
-    yield Fitting(replace(table, rows=numbered, columns=columns), view.unit)
+    numbered = [replace(row, cells=[tables.Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
+    columns = [tables.Column(f"{view.unit}"), *table.columns[1:]]
+    yield tables.Fitting(replace(table, rows=numbered, columns=columns), view.unit)
     for line in operation_notes(rows):
         yield Text(line, style="dim")
     yield Text()
@@ -161,7 +148,7 @@ def _with_gaps(shown: Sequence[Listed], gaps: Sequence[Operation]) -> list[Liste
 
 def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
-    result = grid(has_header=False)
+    result = tables.grid(has_header=False)
     for _ in ("number", "start"):
         result.add_column(justify="right", no_wrap=True)
     result.add_column(overflow="fold")
@@ -175,7 +162,7 @@ def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit
             seconds_text(operation.start_s),
             _name(one),
             f"({seconds_text(operation.duration_s)})",
-            f"[{change_text(operation.of('rss'), unit, unit.text)} {unit}]",
+            f"[{tables.change_text(operation.of('rss'), unit, unit.text)} {unit}]",
             Text(notes.get(id(operation), ""), style="bold"),
             style="" if one.number else "dim",
         )
