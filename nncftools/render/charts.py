@@ -18,7 +18,7 @@ from nncftools.analysis.memory_kinds import Kinds, at
 from nncftools.analysis.series import rates_of, run_s
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import Listed, counters_of, lanes
+from nncftools.render.listing import Listed, counters_of, in_lanes
 from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, label
 from nncftools.session.session import Session
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     Points = NDArray[np.float64]
     Line = dict[str, Any]
 
-_ANONYMOUS, _FILE, _OTHER_FILES, _LIBRARIES, _STACK, _SHARED = (
-    *("anonymous", "file", "other_files", "libraries", "stack", "shared"),
-)
-_OTHER, _NOT_READ = "other", "not_read"
+_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
 _MOST_FILES = 5
 _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
@@ -42,10 +39,10 @@ _NARROWEST_KIND, _WIDEST, _FILLED = 0.002, 0.008, 0.8
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 _TEXTS = {
-    _ANONYMOUS: ("anonymous", "#0072B2"),
-    _LIBRARIES: ("libraries", "#009E73"),
-    _SHARED: ("shared memory", "#CC79A7"),
-    _OTHER_FILES: ("other files", "#9A9A9A"),
+    "anonymous": ("anonymous", "#0072B2"),
+    "libraries": ("libraries", "#009E73"),
+    "shared": ("shared memory", "#CC79A7"),
+    "other_files": ("other files", "#9A9A9A"),
     _OTHER: ("other", "#BDBDBD"),
     _NOT_READ: ("processes that were not read", "#E3E3E3"),
 }
@@ -66,7 +63,9 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
     Memory that counts from the first sample is not drawn: each part would have a zero of its own.
     """
-    moments = [] if view.from_zero else _apart(_moments(session), length_s * _NARROWEST_KIND)
+    snapshots = session.snapshots
+    read = sorted(map(at, () if snapshots is None else snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = [] if view.from_zero else _without_near(read, length_s * _NARROWEST_KIND)
     if not moments:
         return []
     named = _large_files(moments)
@@ -74,27 +73,26 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     least = _SMALLEST * max(moment.total for moment in moments)
     large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == _NOT_READ}
     small = {part for of in sizes for part in of} - large
-    sizes = [_without(of, small) for of in sizes]
+    for of in sizes:
+        rest = sum(of.pop(part) for part in small & of.keys())
+        if rest:
+            of[_Part(_OTHER)] = of.get(_Part(_OTHER), 0) + rest
     times = [moment.at_s / factor for moment in moments]
     widths = [width / factor for width in _widths(moments, length_s)]
     digits = 3 if view.unit.factor > 1 else 0
     below = [0.0] * len(moments)
-    found = []
-    for part in _in_order(named):
+    drawn = []
+    files = [_Part(_FILE, file, is_copied) for file in named for is_copied in (True, False)]
+    others = map(_Part, ("other_files", "libraries", "shared", _OTHER, _NOT_READ))
+    for part in (_Part("anonymous"), *files, *others):  # from the bottom up
         if any(part in of for of in sizes):
             y = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
-            found.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
-            below = [round(one + other, digits) for one, other in zip(below, y, strict=True)]
-    return found
+            drawn.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
+            below = [round(bottom + size, digits) for bottom, size in zip(below, y, strict=True)]
+    return drawn
 
 
-def _moments(session: Session) -> list[Kinds]:
-    """Return the moments at which mappings were read, in time order."""
-    found = () if session.snapshots is None else session.snapshots.mappings
-    return sorted(map(at, found), key=lambda moment: moment.at_s)
-
-
-def _apart(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
+def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
     """Return moments that are so far apart; of two that are not, the one with more memory."""
     kept: list[Kinds] = []
     for moment in moments:
@@ -124,27 +122,12 @@ def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
             sizes[_Part(_FILE, group.file)] = group.rss - group.anonymous
             sizes[_Part(_FILE, group.file, is_copied=True)] = group.anonymous
             continue
-        kind = {_FILE: _OTHER_FILES, _STACK: _OTHER}.get(group.kind, group.kind)
+        kind = {_FILE: "other_files", "stack": _OTHER}.get(group.kind, group.kind)
         part = _Part(kind if kind in _TEXTS else _OTHER)
         sizes[part] = sizes.get(part, 0) + group.rss
     if moment.not_read:
         sizes[_Part(_NOT_READ)] = moment.not_read
     return sizes
-
-
-def _without(sizes: Mapping[_Part, int], small: set[_Part]) -> dict[_Part, int]:
-    """Return the bytes of each part, those of ``small`` ones as one."""
-    found = {part: size for part, size in sizes.items() if part not in small}
-    rest = sum(size for part, size in sizes.items() if part in small)
-    if rest:
-        found[_Part(_OTHER)] = found.get(_Part(_OTHER), 0) + rest
-    return found
-
-
-def _in_order(named: Mapping[str, int]) -> list[_Part]:
-    """Return all parts from the bottom up."""
-    files = [_Part(_FILE, file, is_copied) for file in named for is_copied in (True, False)]
-    return [_Part(_ANONYMOUS), *files, *map(_Part, (_OTHER_FILES, _LIBRARIES, _SHARED, _OTHER, _NOT_READ))]
 
 
 def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
@@ -181,15 +164,6 @@ _NARROWEST = 0.0008
 """As a share of the run: the mouse cannot point at a narrower bar."""
 
 
-class _Placed(NamedTuple):
-    """An operation in the band."""
-
-    place: int
-    """Among all operations of the page."""
-    one: Listed
-    lane: int
-
-
 def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, Any]:
     """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
     length_s = run_s(session)
@@ -198,16 +172,14 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
     fastest = max((float(np.nanmax(speed)) for *_, speed in speeds if not np.isnan(speed).all()), default=0.0)
     io_unit = unit_for(max(fastest, MemoryUnit.KiB.factor))
     cpus = session.host.cpus
-    placed = [
-        _Placed(place, one, lane)
-        for place, (one, lane) in enumerate(zip(every, lanes(every, _LANES), strict=True))
-        if lane is not None
-    ]
+    placed = in_lanes(every, _LANES)
     lines = {
         "memory": list(_memory(session, view, factor)),
         "cpu": list(_cpu(session, factor)),
         "io": list(_io(speeds, factor, io_unit)),
     }
+    outermost = (one for _, one, lane in placed if lane == 0)
+    shaded = sorted(outermost, key=lambda one: one.operation.duration_s, reverse=True)[:_SHADES]
     return {
         **lines,
         "kinds": kinds(session, view, length_s, factor),
@@ -222,9 +194,9 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
         "time_unit": time_name,
         "range": [0, length_s / factor],
         "from_zero": view.from_zero,
-        "lanes": 1 + max((of.lane for of in placed), default=-1),
+        "lanes": 1 + max((lane for *_, lane in placed), default=-1),
         "bars": _bars(placed, length_s, factor),
-        "shades": _shades(placed, factor),
+        "shades": [(one.operation.start_s / factor, one.operation.end_s / factor, one.fill.colour) for one in shaded],
         "peak": _peak(session, view, factor),
     }
 
@@ -300,9 +272,9 @@ def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
     return {"x": at_s / factor, "y": size, "text": line.peak_text, "below": below, "mark": mark}
 
 
-def _bars(placed: Sequence[_Placed], length_s: float, factor: float) -> list[dict[str, Any]]:
+def _bars(placed: Sequence[tuple[int, Listed, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
     """Return the longest operations, grouped by fill."""
-    longest = sorted(placed, key=lambda of: of.one.operation.duration_s, reverse=True)[:_BARS]
+    longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
     for place, one, lane in sorted(longest):
         fill, operation = one.fill, one.operation
@@ -315,20 +287,7 @@ def _bars(placed: Sequence[_Placed], length_s: float, factor: float) -> list[dic
         bar["width"].append(max(operation.duration_s, length_s * _NARROWEST) / factor)
         bar["lane"].append(lane)
         bar["place"].append(place)
-        bar["names"].append(_name(one, int(operation.duration_s / length_s * _CHARACTERS)))
+        bar["names"].append(one.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS))
         number, title = one.label or one.number, shortened(one.title, _NAME)
         bar["hover"].append(f"{number} {title}: {seconds_text(operation.duration_s)}")
     return list(bars.values())
-
-
-def _name(one: Listed, room: int) -> str:
-    """Return what fits of a name into so many characters; nothing where it would say nothing."""
-    name = one.title if len(one.title) <= room else one.short_title
-    return shortened(name, room) if min(len(name), _FEWEST_CHARACTERS) <= room else ""
-
-
-def _shades(placed: Sequence[_Placed], factor: float) -> list[tuple[float, float, str]]:
-    """Return the longest operations of the first lane as start, end and colour."""
-    first = [of.one for of in placed if of.lane == 0]
-    longest = sorted(first, key=lambda operation: operation.operation.duration_s, reverse=True)[:_SHADES]
-    return [(one.operation.start_s / factor, one.operation.end_s / factor, one.fill.colour) for one in longest]

@@ -18,7 +18,7 @@ from nncftools.analysis.series import run_s
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import session_tables
-from nncftools.render.listing import Listed, lanes, listed, timeline
+from nncftools.render.listing import Listed, in_lanes, listed, timeline
 from nncftools.render.memory_line import MemoryLine, memory_line
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, operations
@@ -60,15 +60,17 @@ def chart(session: Session, view: View) -> str:
     if line is None:
         return ""
     every = listed(timeline(session.operations, view.depth), session)
-    placed = [(one, lane) for one, lane in zip(every, lanes(every, _MOST_LANES), strict=True) if lane is not None]
-    top = _ABOVE + _LANE * (1 + max((lane for _, lane in placed), default=-1))
+    placed = in_lanes(every, _MOST_LANES)
+    top = _ABOVE + _LANE * (1 + max((lane for *_, lane in placed), default=-1))
     most = rounded_up(max(float(line.peak[1]), *(size for size in line.sizes.tolist() if size == size), 0.0) * 1.02)  # noqa: PLR0124 — NaN
     scale = _Scale(run_s(session), most, top)
+    peak_x, peak_y = scale.x(line.peak[0]), scale.y(line.peak[1])
     parts = [
         *_axes(scale, f"{label(view.metrics[0])}{view.above}, {view.unit}"),
         *_bars(placed, scale),
         *_line(line, scale),
-        *_peak(line, scale),
+        f'<circle cx="{peak_x:.1f}" cy="{peak_y:.1f}" r="3.5" fill="{_ACCENT}" stroke="currentColor"/>',
+        _text(_WIDE - _RIGHT, _HEAD, line.peak_text, "end", "bold"),
     ]
     style = "max-width:100%;height:auto;font:11px sans-serif;color:inherit;background:transparent"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {top + _HIGH + _BELOW:g}"'
@@ -89,10 +91,9 @@ def _axes(scale: _Scale, heading: str) -> Iterator[str]:
     yield _text(_WIDE - _RIGHT, scale.top + _HIGH + 29, f"Time, {unit}", "end")
 
 
-def _bars(placed: Sequence[tuple[Listed, int]], scale: _Scale) -> Iterator[str]:
+def _bars(placed: Sequence[tuple[int, Listed, int]], scale: _Scale) -> Iterator[str]:
     """Yield the longest operations as bars with their names, and a shade below those of the first lane."""
-    longest = sorted(placed, key=lambda place: place[0].operation.duration_s, reverse=True)[:_MOST_BARS]
-    for one, lane in longest:
+    for _, one, lane in sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_MOST_BARS]:
         operation = one.operation
         x, y = scale.x(operation.start_s), scale.top - _LANE * (lane + 1)
         wide = max(1.5, scale.x(operation.end_s) - x)
@@ -121,12 +122,6 @@ def _line(line: MemoryLine, scale: _Scale) -> Iterator[str]:
             part = []
 
 
-def _peak(line: MemoryLine, scale: _Scale) -> Iterator[str]:
-    x, y = scale.x(line.peak[0]), scale.y(line.peak[1])
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{_ACCENT}" stroke="currentColor"/>'
-    yield _text(_WIDE - _RIGHT, _HEAD, line.peak_text, "end", "bold")
-
-
 def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
     return f"<text {place}>{escape(text)}</text>"
@@ -143,13 +138,14 @@ _CELL = "padding:.1em .7em;background:transparent;color:inherit;border:0;border-
 def cell(session: Session, view: View) -> str:
     """Return HTML without scripts and without addresses of other files."""
     title = shortened(printable(view.title), _TITLE) or shortened(command_text(session), _TITLE)
+    table = operations(session, view, _MOST_OPERATIONS)
     return "".join(
         (
             f"<div><div><b>{escape(title)}</b></div><div>{escape(session_tables.run(session))}</div>",
             *(f"<div><b>{escape(f'{heading}: {of}')}</b></div>" for heading, of in verdict_lines(session, view.unit)),
             chart(session, view),
             *_table(memory(session, view)),
-            *_table(_narrow(operations(session, view, _MOST_OPERATIONS))),
+            *_table(table.with_columns([n for n, column in enumerate(table.columns) if column.group in _GROUPS])),
             "<details><summary>CPU, I/O, processes, sampler</summary>",
             *_table(session_tables.facts(session, view.unit)),
             "</details>",
@@ -157,10 +153,6 @@ def cell(session: Session, view: View) -> str:
             "</div>",
         )
     )
-
-
-def _narrow(table: Table) -> Table:
-    return table.with_columns([place for place, column in enumerate(table.columns) if column.group in _GROUPS])
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -212,8 +204,7 @@ def five_lines(session: Session, metrics: Sequence[str]) -> str:
 
 
 def _peak_line(session: Session, metrics: Sequence[str]) -> str:
-    of_rss = session_tables.peak(session, View(metrics))
-    if of_rss is not None:
+    if of_rss := session_tables.peak(session, View(metrics)):
         return " ".join(filter(None, of_rss))
     name = next(iter(metrics), "rss")
     peak = session.peaks.get(name)

@@ -16,7 +16,7 @@ from matplotlib.collections import PolyCollection
 from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
-from nncftools.render.listing import Listed, lanes
+from nncftools.render.listing import Listed, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
@@ -131,7 +131,11 @@ def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) ->
     high = _row_height(rows)
     longest_s = max(row.operation.duration_s for row in rows if row.number)
     counters = {column: found for column in shown.counters if (found := metrics.of(column)) is not None}
-    largest = _largest(rows, counters)
+    largest: dict[str, float] = {}
+    """Of each unit: columns with the same unit have the same scale."""
+    for column, metric in counters.items():
+        spent = [row.operation.of(column).spent or 0.0 for row in rows if row.number]
+        largest[metric.unit] = max(largest.get(metric.unit, 0.0), *spent)
     most = max((row.operation.of(shown.gauge).peak_low or 0.0 for row in rows), default=0.0)
     sheet = Sheet(axes, _SIZE)
     _write_headings(sheet, shown, counters)
@@ -151,15 +155,6 @@ def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) ->
 def _row_height(rows: Sequence[Listed]) -> float:
     has_details = any(row.details for row in rows)
     return _HIGH_ROW if has_details and len(rows) <= _MOST_HIGH_ROWS else _LOW_ROW
-
-
-def _largest(rows: Sequence[Listed], counters: Mapping[str, Metric]) -> dict[str, float]:
-    """Return the largest figure of each unit: columns with the same unit have the same scale."""
-    largest: dict[str, float] = {}
-    for row in rows:
-        for column, metric in counters.items() if row.number else ():
-            largest[metric.unit] = max(largest.get(metric.unit, 0.0), row.operation.of(column).spent or 0.0)
-    return largest
 
 
 def _counter_width(counters: Mapping[str, Metric]) -> float:
@@ -252,12 +247,8 @@ def _draw_counters(
         length = value * longest / largest[metric.unit] if largest[metric.unit] else 0.0
         sheet.bar(row.fill, (left, middle), (length, length), longest)
         right = left + min(length, longest) + (_GAP if length else 0)
-        sheet.write(right, middle, _figure(value, metric.unit) if value else "0", color=INK if value else FAINT)
-
-
-def _figure(value: float, unit: str) -> str:
-    """Return a figure without needless digits."""
-    return brief_size(value) if unit == "B" else text_of(value, unit)
+        figure = brief_size(value) if metric.unit == "B" else text_of(value, metric.unit)
+        sheet.write(right, middle, figure if value else "0", color=INK if value else FAINT)
 
 
 def _percent(share: float) -> str:
@@ -287,14 +278,10 @@ class Band:
 
     def __init__(self, every: Sequence[Listed], length_s: float) -> None:
         self._length_s = length_s
-        found = lanes(every, _MOST_LANES)
-        self._left_out = found.count(None)
-        self._count = 1 + max((lane for lane in found if lane is not None), default=-1)
-        self._placed = [
-            (one, lane, span)
-            for one, lane in zip(every, found, strict=True)
-            if lane is not None and (span := self._span(one)) is not None
-        ]
+        placed = in_lanes(every, _MOST_LANES)
+        self._left_out = len(every) - len(placed)
+        self._count = 1 + max((lane for *_, lane in placed), default=-1)
+        self._placed = [(one, lane, span) for _, one, lane in placed if (span := self._span(one)) is not None]
 
     @property
     def height(self) -> float:
@@ -318,7 +305,7 @@ class Band:
         height = (_THIN_LANE if ruler is None else _LANE) / (axes.bbox.height / DPI)
         spans: dict[tuple[Fill, int, bool], list[Span]] = {}
         for one, lane, span in self._placed:
-            is_wide = self._is_wide(span[1])
+            is_wide = span[1] > self._length_s * _WIDE
             spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
         for (fill, lane, is_wide), alike in spans.items():
             look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
@@ -328,16 +315,13 @@ class Band:
 
     def _write_names(self, axes: Axes, height: float, ruler: Ruler) -> None:
         for one, lane, (start_s, width_s) in self._placed:
-            if self._is_wide(width_s):
+            if width_s > self._length_s * _WIDE:
                 room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
                 middle = (start_s + width_s / 2, 1 + (self._count - lane - 0.5) * height)
                 _write_name(axes, one, middle, room, ruler)
         if self._left_out:
             look: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "color": FAINT, "fontsize": _SIZE}
             axes.text(1.005, 1 + height / 2, f"and {self._left_out:,} more", **look)
-
-    def _is_wide(self, width_s: float) -> bool:
-        return width_s > self._length_s * _WIDE
 
     def _span(self, one: Listed) -> Span | None:
         """Return the place of an operation on the time axis; None when it was before or after the run."""

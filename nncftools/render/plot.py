@@ -81,9 +81,8 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         operation = one.operation
         axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
         room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
-        name = one.title if len(one.title) <= min(room, _NAME) else one.short_title
-        if operation.start_s >= named_until_s and (len(name) <= room or room >= _FEWEST_CHARACTERS):
-            name = shortened(name, min(room, _NAME))
+        name = one.fitted(min(room, _NAME), _FEWEST_CHARACTERS)
+        if name and operation.start_s >= named_until_s:
             named_until_s = operation.start_s + (len(name) + 1) * session.duration_s * _ROOM_PER_CHARACTER
             where = {"xycoords": axes.get_xaxis_transform(), "ha": "left", "va": "top"}
             drawing.annotate(axes, name, (operation.start_s, 1), (3, -3), fontsize=8, color=FAINT, **where)
