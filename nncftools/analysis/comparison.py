@@ -432,12 +432,29 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
             for is_base in (True, False)
         ]
         of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
-        signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
+        every = (dict.fromkeys(functions[place][name].signature for place, name in side) for side in sides)
+        signatures = ([signature for signature in of_side if signature] for of_side in every)
         yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
 
 
-def _signatures(functions: Iterable[Function]) -> list[str]:
-    return [signature for signature in dict.fromkeys(of.signature for of in functions) if signature]
+def longest_in_all(
+    runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
+) -> list[tuple[str, list[Values]]]:
+    """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
+
+    ``typical`` makes one duration of those of all runs.
+    """
+    functions = [dict(run.functions) for run in runs]
+    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
+    titles = unique_names(functions[0][names[0]] for names in everywhere)
+    values = [[runs[place].operations[name] for place, name in names.items()] for names in everywhere]
+    every = list(zip(titles, values, strict=True))
+
+    def duration_s(item: tuple[str, list[Values]]) -> float:
+        return typical([of[DURATION].low for of in item[1] if DURATION in of] or [0.0])
+
+    kept = {title for title, _ in sorted(every, key=duration_s, reverse=True)[:most]}
+    return [item for item in every if item[0] in kept]
 
 
 def _plural(name: str) -> str:

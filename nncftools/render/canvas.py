@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
-from rich.color import Color, ColorSystem
+from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
@@ -83,7 +83,7 @@ class Canvas:
         """Draw an area, tinted by every second dot."""
         top, _ = self._edge(shown)
         filled = self._from_below < top
-        self._draw(filled & self._tinted if self._unicode else filled, role, ":" if not self._unicode else "")
+        self._draw(filled & self._tinted if self._unicode else filled, role, "" if self._unicode else ":")
 
     def curve(self, shown: Levels, role: str, plain: str = "") -> None:
         """Draw a curve; ``plain`` is its character where dots do not tell curves apart."""
@@ -104,9 +104,8 @@ class Canvas:
 
     def _draw(self, drawn: NDArray[np.bool_], role: str, character: str) -> None:
         """Put dots into cells, beside those that are there, or else this character."""
-        if not self._unicode:
-            into = drawn
-        else:
+        into = drawn
+        if self._unicode:
             codes = np.zeros(self._characters.shape, dtype=np.uint32)
             for up, across in np.ndindex(_UP, _ACROSS):
                 codes += drawn[up::_UP, across::_ACROSS] * _BITS[up, across]
@@ -217,7 +216,9 @@ class Medium(NamedTuple):
     def style(self, role: str, height: float = 0.0) -> Style:
         """Return the style of a part of the chart; that of the area depends on the height, from 0 to 1."""
         if role == AREA and self.colours not in {None, ColorSystem.STANDARD}:
-            return _shade(round(height * 16), self.colours)
+            share = round(height * 16) / 16
+            mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
+            return _style("#{:02x}{:02x}{:02x}".format(*mixed), self.colours)
         look = _LOOKS[role]
         text = look.plain if self.colours is None else look.few if self.colours == ColorSystem.STANDARD else look.many
         return _style(text, self.colours)
@@ -237,55 +238,15 @@ def colours_of(console: Console) -> ColorSystem | None:
     return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
 
 
-@lru_cache
-def _shade(step: int, colours: ColorSystem | None) -> Style:
-    share = step / 16
-    mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
-    return _style("#{:02x}{:02x}{:02x}".format(*mixed), colours)
-
-
 @lru_cache(maxsize=256)
 def _style(text: str, colours: ColorSystem | None) -> Style:
     """Return a style in the colours that there are: Rich keeps the sequences of a style from its first use on."""
-    parsed = Style.parse(text)
-    shown = colours or ColorSystem.STANDARD
-    return Style(
-        color=_near(parsed.color, shown),
-        bgcolor=_near(parsed.bgcolor, shown),
-        bold=parsed.bold,
-        dim=parsed.dim,
-        reverse=parsed.reverse,
-    )
+    parsed, shown = Style.parse(text), colours or ColorSystem.STANDARD
+    ink, ground = (None if of is None else of.downgrade(shown) for of in (parsed.color, parsed.bgcolor))
+    return Style(color=ink, bgcolor=ground, bold=parsed.bold, dim=parsed.dim, reverse=parsed.reverse)
 
 
-def _near(colour: Color | None, colours: ColorSystem) -> Color | None:
-    return None if colour is None else colour.downgrade(colours)
-
-
-_ASCII = str.maketrans(
-    {
-        "›": ">",
-        "–": "-",
-        "…": "~",
-        "●": "*",
-        "×": "x",
-        "·": "-",
-        "◆": "^",
-        "━": "=",
-        "─": "-",
-        "│": "|",
-        "┤": "+",
-        "├": "+",
-        "┬": "+",
-        "└": "+",
-        "╭": "+",
-        "╮": "+",
-        "╰": "+",
-        "╯": "+",
-        "█": "#",
-        "▏": " ",
-    }
-)
+_ASCII = str.maketrans("›–…●×·◆━─│┤├┬└╭╮╰╯█▏", ">-~*x-^=-|++++++++# ")
 
 
 def text(content: str, style: Style | None = None) -> Segment:

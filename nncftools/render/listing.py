@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.analysis.peak_text import Performers, told_apart
 from nncftools.render.colours import REST, Fill, fills
-from nncftools.render.table import finite
+from nncftools.render.table import NOTE, finite, has_brackets
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing
@@ -29,7 +29,7 @@ _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
 """A name of at most so many characters needs no shorter one, and of so many names no reader tells one from another."""
 _SMALL = 0.01
 PARALLEL = "parallel"
-PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
+_PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,12 @@ def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:
         Listed(number, operation, of[operation.name], performers.of(operation), short.get(operation.name, ""))
         for number, operation in enumerate(operations, start=1)
     ]
+
+
+def operation_notes(shown: Sequence[Listed]) -> list[str]:
+    """Return what explains the rows of operations."""
+    parallel = [_PARALLEL_NOTE] if any(one.operation.is_parallel for one in shown) else []
+    return [*parallel, *([NOTE] if has_brackets(one.operation for one in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:

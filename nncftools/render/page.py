@@ -23,7 +23,7 @@ from nncftools.analysis.frames import Node, tree_of
 from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render import charts, session_tables
-from nncftools.render.colours import OTHER_PACKAGES, REST, Fill, package_fills
+from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
 from nncftools.render.listing import Listed, with_inner_levels
 from nncftools.render.memory_line import limit_text
 from nncftools.render.peak_lines import verdict_lines
@@ -99,27 +99,32 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     if build_up is None:
         return None
     boxes = list(_boxes(tree_of(build_up)))
-    fills = _fills(boxes)
+    largest: dict[str, int] = {}
+    for box in boxes:
+        if box.package is not None:
+            largest[box.package] = max(largest.get(box.package, 0), box.size)
+    fills = package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
     places = {package: place for place, package in enumerate(fills)}
     return {
-        "parent": [box.parent for box in boxes],
-        "name": [box.name for box in boxes],
-        "place": [box.place for box in boxes],
-        "size": [box.size for box in boxes],
-        "certain": [box.certain for box in boxes],
+        **{
+            column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
+        },
         "package": [None if box.package is None else places[box.package] for box in boxes],
-        "packages": [_look(package, fill) for package, fill in fills.items()],
+        "packages": [
+            {
+                "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
+                "colour": fill.colour,
+                "ink": fill.ink,
+                "other": fill == OTHER_PACKAGES,
+            }
+            for package, fill in fills.items()
+        ],
         "rest": {"colour": REST.colour, "ink": REST.ink},
         "unit": view.unit,
         "factor": view.unit.factor,
         "digits": view.unit.decimals,
         "text": _text(build_up, view),
     }
-
-
-def _look(package: str, fill: Fill) -> dict[str, Any]:
-    name = shortened(printable(package), _FLAME_NAME) or "the program itself"
-    return {"name": name, "colour": fill.colour, "ink": fill.ink, "other": fill == OTHER_PACKAGES}
 
 
 def _text(build_up: BuildUp, view: View) -> str:
@@ -174,15 +179,6 @@ def _box(node: Node, parent: int | None) -> _Box:
     name = f"import {module}" if module else node.frame.function
     name = shortened(printable(name), _FLAME_NAME) or "?"
     return _Box(parent, name, place_text(node.place), node.size, node.certain, package_of(node.frame.file))
-
-
-def _fills(boxes: Sequence[_Box]) -> dict[str, Fill]:
-    """Return the fill of each package, the one with the largest box first."""
-    largest: dict[str, int] = {}
-    for box in boxes:
-        if box.package is not None:
-            largest[box.package] = max(largest.get(box.package, 0), box.size)
-    return package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
 
 
 _TITLE, _NAME = 400, 90

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
@@ -17,35 +16,13 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.metrics import Metric
-from nncftools.render.listing import PARALLEL_NOTE, Listed, listed, peak_notes, timeline, without_small
-from nncftools.render.table import (
-    NOTE,
-    Cell,
-    Column,
-    Output,
-    Row,
-    Table,
-    change_text,
-    figure_cell,
-    has_brackets,
-    level_text,
-    size_cell,
-)
+from nncftools.render.listing import Listed, listed, operation_notes, peak_notes, timeline, without_small
+from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Process, RankRun, SavedModel
 from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
-from nncftools.units import (
-    UNKNOWN,
-    MemoryUnit,
-    cores_text,
-    number_text,
-    printable,
-    seconds_text,
-    shortened,
-    size_text,
-    text_of,
-)
+from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
 if TYPE_CHECKING:
     Metrics = Sequence[tuple[str, Metric]]
@@ -130,13 +107,8 @@ def shown_of(every: Sequence[Listed], session: Session, most: int) -> tuple[list
     large = without_small(every, session)
     in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
     shown = sorted(in_order[-most:], key=lambda one: one.number)
-    left_out = [
-        f"{count:,} {kind}"
-        for count, kind in ((len(large) - len(shown), "shorter ones"), (len(every) - len(large), "small ones"))
-        if count
-    ]
-    more = f"and {' and '.join(left_out)}" if left_out else ""
-    return shown, more
+    left_out = {"shorter ones": len(large) - len(shown), "small ones": len(every) - len(large)}
+    return shown, " ".join(f"and {count:,} {kind}" for kind, count in left_out.items() if count)
 
 
 def operations(session: Session, view: View, most: int) -> Table:
@@ -146,40 +118,21 @@ def operations(session: Session, view: View, most: int) -> Table:
 
 def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -> Table:
     """Return the table of these operations; ``more`` says what is left out."""
-    known = [(name, metrics.of(name)) for name in metrics.of_operations(session.samples.metrics)]
-    every = [(name, metric) for name, metric in known if metric is not None]
+    names = metrics.of_operations(session.samples.metrics)
+    every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
     gauges = [(name, metric) for name, metric in every if not metric.is_counter]
     counters = [(name, metric) for name, metric in every if metric.is_counter]
-    columns = list(_operation_columns(gauges, counters, view.unit))
+    has_own = any(one.process for one in shown)
+    columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
     notes = peak_notes((one.operation for one in shown), session)
-    rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
-    note = ". ".join(operation_notes(shown))
-    table = Table(columns=columns, rows=rows, more=more, note=note)
-    return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
+    rows = [
+        _operation(one, gauges, counters, view.unit, notes.get(id(one.operation), ""), has_own=has_own) for one in shown
+    ]
+    return Table(columns=columns, rows=rows, more=more, note=". ".join(operation_notes(shown)))
 
 
-def operation_notes(shown: Sequence[Listed]) -> list[str]:
-    """Return what explains the rows of operations."""
-    every = [one.operation for one in shown]
-    parallel = [PARALLEL_NOTE] if any(one.is_parallel for one in every) else []
-    return [*parallel, *([NOTE] if has_brackets(every) else [])]
-
-
-def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
-    """Return the table of operations with what each one's own process held, next to the whole tree's RSS."""
-    place = 1 + max(place for place, column in enumerate(table.columns) if column.group == metrics.METRICS["rss"].label)
-    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN)]
-    columns = [*table.columns[:place], *added, *table.columns[place:]]
-    rows = []
-    for one, row in zip(shown, table.rows, strict=True):
-        both = one.operation.own_start, one.operation.own_end
-        cells = [size_cell(None if own is None else own.rss, unit) for own in both]
-        cells.append(size_cell(one.operation.own_peak, unit))
-        rows.append(replace(row, cells=[*row.cells[:place], *cells, *row.cells[place:]]))
-    return replace(table, columns=columns, rows=rows)
-
-
-def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
+def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, has_own: bool) -> Iterator[Column]:
+    """Yield the columns; with ``has_own``, what each operation's own process held is next to the whole tree's RSS."""
     yield Column("#", is_text=True)
     yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
     yield Column("Start", output=_NOT_IN_TEXT)
@@ -189,13 +142,17 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
         yield Column("end", metric.label)
         yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
         yield Column("peak", metric.label)
+        if name == "rss" and has_own:
+            yield from (Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN))
     yield Column("average", "Cores")
     yield Column("peak", "Cores")
     for _, metric in counters:
         yield Column(metric.action, metric.group)
 
 
-def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str) -> Row:
+def _operation(  # noqa: PLR0913 — what it shows, and how
+    one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
+) -> Row:
     operation = one.operation
     cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
@@ -206,8 +163,11 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
             cells += [Cell(level_text(size, bounds, unit, unit.text)) for size, bounds in levels]
             cells.append(Cell(change_text(of, unit, unit.text)))
             cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
+            if name == "rss" and has_own:
+                own = [None if of_own is None else of_own.rss for of_own in (operation.own_start, operation.own_end)]
+                cells += [size_cell(size, unit) for size in (*own, operation.own_peak)]
         else:
-            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]
+            cells += [Cell(text_of(value, "")) for value in (of.start, of.end, of.delta, of.peak_low)]
     cores = (operation.cpu_average, operation.cpu_peak)
     cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
     cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]
@@ -258,10 +218,9 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
 
 def significant(every: Sequence[Process]) -> list[Process]:
     """Return the few processes that used the most memory or CPU time."""
-    by_size = _by_size(every)[:_FEW_PROCESSES]
     by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
     least, least_s = max(map(_peak_of, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
-    large = [process for process in by_size if _peak_of(process) >= least]
+    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if _peak_of(process) >= least]
     busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
     return [*large, *busy][:_FEW_PROCESSES]
 
@@ -334,18 +293,12 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     place = session.peak_place
     if place is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
-    seconds = span_text((place.from_s, place.to_s))
+    when = span_text((place.from_s, place.to_s))
     if summary.is_between_samples(found):
-        seconds += ", between two samples"
-    return most, f"at {_moment(session, place.from_s, seconds)}", where_text(session)
-
-
-def _moment(session: Session, at_s: float, seconds: str) -> str:
-    """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
-    with contextlib.suppress(ValueError, OverflowError):
-        moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)
-        return f"{moment:%H:%M:%S} ({seconds})"
-    return seconds
+        when += ", between two samples"
+    with contextlib.suppress(ValueError, OverflowError):  # the time of day is unknown
+        when = f"{moment_of(session.start.utc or '') + dt.timedelta(seconds=place.from_s):%H:%M:%S} ({when})"
+    return most, f"at {when}", where_text(session)
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:

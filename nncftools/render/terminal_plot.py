@@ -49,9 +49,10 @@ class Rate(NamedTuple):
         """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
-        if not value:
-            return "0 /s" if not self.unit else f"0 {self.unit}/s"
-        return f"{text_of(value, self.unit) if self.unit else _brief(value)}/s"
+        if not value or self.unit:
+            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
+        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
+        return f"{value / factor:.0f}{letter}/s"
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
@@ -104,12 +105,6 @@ def _area(rates: NDArray[np.float64], full: float, height: int, medium: Medium) 
     return ["".join(part for part, _ in row) for row in canvas.rows()]
 
 
-def _brief(number: float) -> str:
-    """Return a count, in thousands or millions if it is large: ``98k``."""
-    factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if number >= pair[0]), (1, ""))
-    return f"{number / factor:.0f}{letter}"
-
-
 def _fitted(figure: str, room: int) -> str:
     """Return a rate, shortened if necessary: without decimals, then with one letter of its unit."""
     number, _, unit = figure.partition(" ")
@@ -157,7 +152,9 @@ def operations_row(spans: Sequence[Span], shown: Window, medium: Medium) -> Row:
             row.append(text(_bracketed(name, room, unicode=medium.unicode)))
         else:
             fill = colours[span.name]
-            row.append(text(_centred(name, room), medium.filled(fill.ink, fill.colour)))
+            before = max(0, room - cell_len(name)) // 2
+            centred = set_cell_size(" " * before + name, room)
+            row.append(text(centred, medium.filled(fill.ink, fill.colour)))
         column = begin + room
     return row
 
@@ -170,11 +167,6 @@ def _fitting(name: str, room: int) -> str:
     if room < _WITH_END:
         return name if len(name) <= room else f"{name[: room - 1]}…"
     return shortened(name, room - 2)
-
-
-def _centred(name: str, room: int) -> str:
-    before = max(0, room - cell_len(name)) // 2
-    return set_cell_size(" " * before + name, room)
 
 
 def _bracketed(name: str, room: int, *, unicode: bool) -> str:
@@ -293,29 +285,23 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     axis = axis_for(medium.unit.of(max(largest, limit or 0.0)), rows, min(_ROWS_PER_TICK, rows))
     top = axis.top * medium.unit.factor
     canvas = Canvas(shown.columns, rows, unicode=medium.unicode)
-    found = [_levels(line, shown, canvas.dots, top) for line in lines[:MOST_LINES]]
-    for first in found[:1]:
+    drawn = []
+    for line in lines[:MOST_LINES]:
+        low, high = levels(line.time_s, line.values, shown.begin_s, shown.end_s, canvas.dots)
+        drawn.append(Levels(low / top, high / top))
+    for first in drawn[:1]:
         canvas.area(first, AREA)
     is_plain = medium.colours is None or not medium.unicode
-    for place in reversed(range(1, len(found))):
-        canvas.curve(found[place], CURVES[place], _PLAIN[place] if is_plain else "")
-    for first in found[:1]:  # above the others: where they are the same, this one is seen
+    for place in reversed(range(1, len(drawn))):
+        canvas.curve(drawn[place], CURVES[place], _PLAIN[place] if is_plain else "")
+    for first in drawn[:1]:  # above the others: where they are the same, this one is seen
         canvas.curve(first, CURVES[0], "" if medium.unicode else _PLAIN[0])
     if limit is not None:
-        _draw_limit(canvas, limit, top)
+        canvas.line(limit / top, "limit")
+        canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
     if peak is not None:
         canvas.write(canvas.row_of(peak[0] / top), shown.column(peak[1]), "◆" if medium.unicode else "^", "peak")
     return [*_with_labels(canvas, axis, rows, medium), _times(shown, medium)]
-
-
-def _levels(line: Line, shown: Window, cells: int, top: float) -> Levels:
-    low, high = levels(line.time_s, line.values, shown.begin_s, shown.end_s, cells)
-    return Levels(low / top, high / top)
-
-
-def _draw_limit(canvas: Canvas, limit: float, top: float) -> None:
-    canvas.line(limit / top, "limit")
-    canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
 
 
 def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: Medium) -> Iterator[Row]:
@@ -325,17 +311,14 @@ def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: Medium) -> Itera
     marks = {rows - number * axis.rows: number * axis.step * medium.unit.factor for number in ticks}
     style = medium.style("axis")
     for place, parts in enumerate(canvas.rows()):
-        label = _label(marks[place], medium) if place in marks else ""
+        label = ""
+        if place in marks:
+            label = f"{medium.unit.of(marks[place]):,.10g} {medium.unit}"
+            label = label if len(label) < medium.gutter else brief_size(marks[place])
         row = [text(f"{label:>{medium.gutter - 1}} {tick if place in marks else bar}", style)]
         height = (rows - place) / rows
         row += [text(content, medium.style(role, height) if role else None) for content, role in parts]
         yield row
-
-
-def _label(value: float, medium: Medium) -> str:
-    """Return a value of the axis with its unit; in another unit if it would be too long."""
-    label = f"{medium.unit.of(value):,.10g} {medium.unit}"
-    return label if len(label) < medium.gutter else brief_size(value)
 
 
 def _times(shown: Window, medium: Medium) -> Row:

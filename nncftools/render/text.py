@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -14,9 +14,9 @@ from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
 from nncftools.render import table as tables
 from nncftools.render.colours import REST
-from nncftools.render.listing import Listed, peak_notes
+from nncftools.render.listing import Listed, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
-from nncftools.render.session_tables import few_processes, memory, operation_notes, operations, ranks, shown_operations
+from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
@@ -45,8 +45,7 @@ def report(session: Session, view: View) -> RenderableType:
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
         Text(session_tables.run(session), style="dim"),
         Text(),
-        *_verdict(session, view.unit),
-        *_peak(session, view),
+        *_headlines(session, view),
         _Memory(memory(session, view)),
         Text(),
         *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
@@ -57,27 +56,20 @@ def report(session: Session, view: View) -> RenderableType:
     )
 
 
-def _verdict(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did."""
-    lines = verdict_lines(session, unit)
-    if lines:
-        (heading, conclusion), *details = lines
+def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did, and the peak with its time and operation, if the view shows it."""
+    if verdict := verdict_lines(session, view.unit):
+        (heading, conclusion), *details = verdict
         yield Text(f"{heading}  {conclusion}", style="bold red")
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in details), tables.FIRST_COLUMN)
         yield Text()
-
-
-def _peak(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peak with its time and operation, if the view shows it."""
-    peak = session_tables.peak(session, view)
-    if peak is not None:
+    if peak := session_tables.peak(session, view):
         most, at, during = peak
         text = Text(f"Peak memory  {most}", style="bold")
         text.append(f" {at}" if at else "", style="not bold")
         text.append(f"  {during}" if during else "")
         yield text
-        lines = peak_lines(session, view.unit)
-        if lines:
+        if lines := peak_lines(session, view.unit):
             yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
         yield Text()
 
@@ -149,12 +141,9 @@ def _with_gaps(shown: Sequence[Listed], gaps: Sequence[Operation]) -> list[Liste
 def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
     result = tables.grid(has_header=False)
-    for _ in ("number", "start"):
-        result.add_column(justify="right", no_wrap=True)
-    result.add_column(overflow="fold")
-    for _ in ("duration", "growth"):
-        result.add_column(justify="right", no_wrap=True)
-    result.add_column(no_wrap=True)
+    figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
+        result.add_column(**column)
     for one in rows:
         operation = one.operation
         result.add_row(

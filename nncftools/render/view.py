@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
+import msgspec
+
 from nncftools import metrics
 from nncftools.errors import UsageError
 from nncftools.session.session import Session
@@ -59,6 +61,11 @@ def label(column: str) -> str:
 def command_text(session: Session) -> str:
     """Return the command as typed in a shell, without characters that a terminal would interpret."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
+
+
+def as_json(document: object) -> str:
+    """Return a document as indented JSON, which ends with a line break."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]
