@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
 
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
@@ -27,8 +26,7 @@ from nncftools.session.operation import Operation, kind_of
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-if TYPE_CHECKING:
-    Key = Callable[["Function"], Hashable]
+Key = Callable[["Function"], Hashable]
 
 COMMAND = "command"
 _MOST_WORDS = 500
@@ -45,22 +43,6 @@ class Setting:
     new: str
 
 
-class Asked(Protocol):
-    """What a run was asked to do."""
-
-    @property
-    def command(self) -> str:
-        """As typed in a shell."""
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Machine and sampling."""
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        """How the saved models were compressed."""
-
-
 def of_models(session: Session) -> dict[str, str]:
     """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
     found: dict[str, dict[str, None]] = {}
@@ -73,7 +55,7 @@ def of_models(session: Session) -> dict[str, str]:
 
 
 def differing(
-    base: Sequence[Asked], new: Sequence[Asked], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
+    base: Sequence[Run], new: Sequence[Run], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
 ) -> Iterator[Setting]:
     """Yield the settings that differ, those that the user chose first.
 
@@ -107,11 +89,8 @@ def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
         if kind == "equal":
             continue
         has_option = from_ > 0 and one[from_ - 1].startswith("-") and to > from_ and new_to > new_from
-        yield Setting(
-            COMMAND,
-            shlex.join(one[from_ - has_option : to]),
-            shlex.join(other[new_from - has_option : new_to]),
-        )
+        words = one[from_ - has_option : to], other[new_from - has_option : new_to]
+        yield Setting(COMMAND, *map(shlex.join, words))
 
 
 def _words(command: str) -> list[str]:
@@ -167,9 +146,9 @@ def _take(
 ) -> tuple[list[str], list[dict[int, str]]]:
     """Give operations of the run at ``place`` to those of earlier runs with the same key; return what is left."""
     by_key: dict[Hashable, deque[dict[int, str]]] = {}
-    for one in free:
-        for like in dict.fromkeys(key(runs[run][name]) for run, name in one.items()):
-            by_key.setdefault(like, deque()).append(one)
+    for operation in free:
+        for like in dict.fromkeys(key(runs[run][name]) for run, name in operation.items()):
+            by_key.setdefault(like, deque()).append(operation)
     left = []
     for name in names:
         alike = by_key.get(key(runs[place][name]), deque())
@@ -179,7 +158,7 @@ def _take(
             alike.popleft()[place] = name
         else:
             left.append(name)
-    return left, [one for one in free if place not in one]
+    return left, [operation for operation in free if place not in operation]
 
 
 _SAVING = "Saving"
@@ -233,24 +212,21 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
+    place, stacks = session.peak_place, build_up.of_peak(session)
+    when = "" if place is None else f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         models=of_models(session),
-        peak=_peak_text(session),
+        peak=when,
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
         functions=dict(zip(names, map(function_of, shown), strict=True)),
         deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
-        stacks=_stacks(session),
+        stacks=None if stacks is None else places(stacks),
     )
-
-
-def _stacks(session: Session) -> Mapping[Place, Held] | None:
-    found = build_up.of_peak(session)
-    return None if found is None else places(found)
 
 
 def function_of(operation: Operation) -> Function:
@@ -264,13 +240,8 @@ def _figures(session: Session) -> Values:
         for name, peak in session.peaks.items()
         if is_memory(name) and peak.low is not None and not session.from_zero
     }
-    others = {
-        **session.totals,
-        DURATION: session.duration_s,
-        CPU_TIME: cpu_s(session),
-        MODEL_SIZE: _model_size(session),
-    }
-    found = {**peaks, **_known(others)}
+    run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
+    found = {**peaks, **_known(session.totals | run)}
     return {name: found[name] for name in figures.in_order(found) if figures.figure_of(name)}
 
 
@@ -316,13 +287,6 @@ def _facts(session: Session) -> dict[str, str]:
         "source of figures": facts.source or "unknown",
         "number of ranks": f"{len(session.ranks) or 1}",
     }
-
-
-def _peak_text(session: Session) -> str:
-    place = session.peak_place
-    if place is None:
-        return ""
-    return f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
 
 
 def _remarks(session: Session) -> Iterator[str]:
@@ -377,9 +341,12 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """What makes the figures hard to compare, as sentences."""
-        facts = [one for one in self.settings if one.name in self.base[0].facts]
-        found = [f"different {_plural(one.name)}: base {one.base}; new {one.new}" for one in facts]
-        commands = ["different commands"] if any(one.name == COMMAND for one in self.settings) else []
+        found = []
+        for setting in self.settings:
+            if setting.name in self.base[0].facts:
+                noun, of, rest = setting.name.partition(" of ")  # "hosts", "numbers of ranks"
+                found.append(f"different {noun}s{of}{rest}: base {setting.base}; new {setting.new}")
+        commands = ["different commands"] if any(setting.name == COMMAND for setting in self.settings) else []
         return [*found, *commands, *self.remarks]
 
     @property
@@ -403,6 +370,8 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     operations = list(_compared_operations(base, new))
     both = (one for one in operations if one.base_runs and one.new_runs and kind_of(one.name) != _SAVING)
     calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
+    stacks_of_base, stacks_of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
+    has_stacks = stacks_of_base and stacks_of_new
     return Comparison(
         base=base,
         new=new,
@@ -412,13 +381,8 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         only_new=[figures.known_figure(name) for name in there if name not in here],
         settings=list(differing(base, new, calls)),
         remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
-        stacks=_grown(base, new),
+        stacks=grown(stacks_of_base, stacks_of_new, _MOST_STACKS) if has_stacks else None,
     )
-
-
-def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | None:
-    of_base, of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
-    return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
 
 
 def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
@@ -455,9 +419,3 @@ def longest_in_all(
 
     kept = {title for title, _ in sorted(every, key=duration_s, reverse=True)[:most]}
     return [item for item in every if item[0] in kept]
-
-
-def _plural(name: str) -> str:
-    """Return the name of a fact of a run in the plural: ``hosts``, ``numbers of ranks``."""
-    noun, of, rest = name.partition(" of ")
-    return f"{noun}s{of}{rest}"

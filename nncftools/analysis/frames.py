@@ -83,14 +83,9 @@ def tree_of(build_up: BuildUp) -> Node:
             node.lines[frame.line] = node.lines.get(frame.line, 0) + part.size
             if depth < part.shared:
                 node.certain += part.size
-        if _is_cut(part):
+        if part.kind == EITHER and part.shared == len(part.stack) != len(part.other):  # only what two stacks share
             node.deeper += part.size
     return root
-
-
-def _is_cut(part: Part) -> bool:
-    """Return whether a stack has only the frames that two different stacks share."""
-    return part.kind == EITHER and part.shared == len(part.stack) != len(part.other)
 
 
 def holders(root: Node) -> list[Sequence[Node]]:
@@ -123,21 +118,14 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
     while waiting:
         path, node = waiting.pop()
         large = [child for child in node.children.values() if child.size >= least]
+        certain, size = sum(child.certain for child in large), sum(child.size for child in large)
         seen_below = node.size - node.deeper
-        if not path or (_hold_most(large, seen_below) and not _lose_certainty(node, large)):
+        hold_most = bool(large) and size >= seen_below * _MOSTLY
+        lose_certainty = node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
+        if not path or (hold_most and not lose_certainty):
             waiting += [([*path, child], child) for child in large]
         elif seen_below >= least:
             yield path
-
-
-def _hold_most(large: Sequence[Node], size: int) -> bool:
-    return bool(large) and sum(child.size for child in large) >= size * _MOSTLY
-
-
-def _lose_certainty(node: Node, large: Sequence[Node]) -> bool:
-    """Return whether a place is mostly certain, and its parts are not."""
-    certain, size = (sum(child.certain for child in large), sum(child.size for child in large))
-    return node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
 
 
 def certain_at_places(build_up: BuildUp) -> int:
@@ -177,7 +165,7 @@ def stack_text(stack: Sequence[Frame]) -> str:
     entry into that library), and the innermost one. It is empty for a stack without frames.
     """
     shown = _without_machinery(stack)
-    return _joined(shown, _telling(shown))
+    return _joined(shown, _best_frames(shown))
 
 
 def most_telling(stack: Sequence[Frame]) -> Frame | None:
@@ -214,7 +202,7 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     labels = [_joined(stack, _holding(stack)) for stack in shown]
     for label in {label for label in labels if labels.count(label) > 1}:
         same = [place for place, one in enumerate(labels) if one == label]
-        depth = _shared([shown[place] for place in same])
+        depth = shared_depth(*([frame.code for frame in shown[place]] for place in same))
         for place in same:
             stack = shown[place]
             labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), is_whole=True)
@@ -223,8 +211,7 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
 
 def branch_text(chain: Sequence[Frame], before: Frame | None) -> str:
     """Return functions that call each other, the outermost first, by a few frames; ``before`` calls them."""
-    places = sorted({0, *_telling(chain)})
-    return _joined(chain, places, before=before)
+    return _joined(chain, sorted({0, *_best_frames(chain)}), before=before)
 
 
 def running_text(top: Part) -> str:
@@ -232,7 +219,9 @@ def running_text(top: Part) -> str:
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
     if not here or not there or here[-1].code == there[-1].code:
         return stack_text(here or there)
-    if len(there) > len(here) and _shared([here, there]) == len(here):
+    if len(there) > len(here) and shared_depth(*([frame.code for frame in stack] for stack in (here, there))) == len(
+        here
+    ):
         here, there = there, here
     return f"{stack_text(here)}, or {brief_label(there[-1], here[-1])}"
 
@@ -241,16 +230,19 @@ def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:
     return [frame for frame in stack if not is_machinery(frame)]
 
 
-def _telling(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the telling frames."""
+def _best_frames(stack: Sequence[Frame]) -> list[int]:
+    """Return the places of the frames that tell most, as ``stack_text`` names them."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
     if package_of(stack[first].file) == PROGRAM:
         return [max(0, innermost - 1), innermost] if innermost else [0]
     own = max((place for place, frame in enumerate(stack) if _is_own(frame)), default=None)
-    if own is None:
-        own = _end_of_first_package(stack)
+    if own is None:  # the last frame of the outermost library
+        packages = [package_of(frame.file) for frame in stack]
+        own = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
+        while own < len(stack) - 1 and packages[own + 1] in {packages[own], PYTHON}:
+            own += 1
     return sorted({own, first if own >= first - 1 else first - 1, innermost})
 
 
@@ -284,20 +276,6 @@ def _is_own(frame: Frame) -> bool:
     """Return whether a frame is of the program itself; the few lines that pip writes to start a tool are not."""
     name = frame.file.rpartition("/")[2]
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
-
-
-def _end_of_first_package(stack: Sequence[Frame]) -> int:
-    """Return the place of the last frame of the outermost library."""
-    packages = [package_of(frame.file) for frame in stack]
-    first = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
-    while first < len(stack) - 1 and packages[first + 1] in {packages[first], PYTHON}:
-        first += 1
-    return first
-
-
-def _shared(stacks: Iterable[Sequence[Frame]]) -> int:
-    """Return how many outer frames all stacks share."""
-    return shared_depth(*([frame.code for frame in stack] for stack in stacks))
 
 
 def _joined(

@@ -9,7 +9,7 @@ in the metric's unit; without, to the figure of NEW itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -158,13 +158,13 @@ def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
         return None
     wanted = [_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()]
     number = int(found["number"] or 1)
-    matching = [name for name, of in functions.items() if _is_call(of, found["function"], wanted)]
+    matching = [
+        name
+        for name, of in functions.items()
+        if any(f".{call}".endswith(f".{found['function']}") for call in of.call.split(", "))
+        and {_plain(argument) for argument in of.arguments.split(",")}.issuperset(wanted)
+    ]
     return matching[number - 1] if 0 < number <= len(matching) else None
-
-
-def _is_call(of: Function, function: str, wanted: Iterable[str]) -> bool:
-    given = {_plain(argument) for argument in of.arguments.split(",")}
-    return any(f".{call}".endswith(f".{function}") for call in of.call.split(", ")) and given.issuperset(wanted)
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,6 @@ from math import inf
 from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.summary import largest_process, pss_near_peak, taken
 from nncftools.metrics import in_order, is_counter
-from nncftools.session.model import Process
 from nncftools.session.readings import rss_error
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_text
@@ -23,6 +22,7 @@ _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """Of the RSS peak: an error of RSS that is larger is worth a warning."""
 _TRACKER = "multiprocessing.resource_tracker"
+"""It ends just after its program."""
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
@@ -114,16 +114,15 @@ def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
 def _survivors(session: Session) -> Iterator[str]:
     if not session.finished or session.attached_to is not None:
         return
-    left = [process for process in session.processes if process.end_s is None and not _is_tracker(process)]
+    left = [
+        process
+        for process in session.processes
+        if process.end_s is None and not any(_TRACKER in word for word in process.command)
+    ]
     if left and left[0].id != 0:
         named = ", ".join(f"{process.name} (pid {process.pid})" for process in left[:_NAMED])
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         yield f"still running when the command ended, and not recorded further: {named}{more}"
-
-
-def _is_tracker(process: Process) -> bool:
-    """Return whether it is the resource tracker of Python's multiprocessing, which ends just after its program."""
-    return any(_TRACKER in word for word in process.command)
 
 
 def _missed(session: Session) -> Iterator[str]:

@@ -104,12 +104,8 @@ def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: 
         if len(family) > 1
         and all(len(name) - len(beginning) >= _LEAST and ends[name[len(beginning) :]] == 1 for name in family)
     }
-    found = {}
-    for name in names:
-        at = max((at for at in _cuts(name, separators) if name[:at] in lost), default=0)
-        if at > 1:
-            found[name] = f"…{name[at:]}"
-    return found
+    cuts = {name: max((at for at in _cuts(name, separators) if name[:at] in lost), default=0) for name in names}
+    return {name: f"…{name[at:]}" for name, at in cuts.items() if at > 1}
 
 
 def _cuts(name: str, separators: re.Pattern[str]) -> Iterator[int]:
@@ -159,7 +155,12 @@ def _where(place: PeakPlace | None, session: Session) -> str:
     if path:
         return f"during {path}{rivals}"
     nearest = place.nearest
-    return "" if nearest is None else _beside(place, nearest, _name(nearest, performers, short))
+    if nearest is None:
+        return ""
+    name, after_s = _name(nearest, performers, short), place.from_s - nearest.end_s
+    if after_s >= 0:
+        return f"{seconds_text(after_s)} after {name}"
+    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"
 
 
 def _rivals(names: Sequence[str]) -> str:
@@ -206,10 +207,3 @@ def _either(place: PeakPlace, names: Sequence[str]) -> str:
     if len(set(names)) == 1:
         return f"in one of {len(names):,} operations named {names[0]}"
     return f"in one of {len(names):,} operations, from {names[0]} to {names[-1]}"
-
-
-def _beside(place: PeakPlace, nearest: Operation, name: str) -> str:
-    after_s = place.from_s - nearest.end_s
-    if after_s >= 0:
-        return f"{seconds_text(after_s)} after {name}"
-    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"

@@ -13,10 +13,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nncftools import metrics
 from nncftools.analysis.hints import of_recording
@@ -25,20 +26,17 @@ from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
-from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
+from nncftools.session.model import Host, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import MostHeld, Reached, bracketed, moved, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows
 from nncftools.session.session import Session
 from nncftools.units import seconds_text
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Column = NDArray[np.float64]
-    Parts = Sequence[tuple[float, Session]]
-    """Start times and recordings."""
-    Named = Mapping[str, Session]
+Column = NDArray[np.float64]
+Parts = Sequence[tuple[float, Session]]
+"""Start times and recordings."""
+Named = Mapping[str, Session]
 
 _MOST_ROWS = 1_000_000
 
@@ -88,12 +86,12 @@ def _sum(parts: Parts, name: str, moments: Column) -> Column:
     machines = [
         [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
     ]
-    total: Column = np.sum([reduce(_first_known, every) for every in machines if every], axis=0)
+
+    def first_known(column: Column, other: Column) -> Column:
+        return np.where(np.isnan(column), other, column)
+
+    total: Column = np.sum([reduce(first_known, every) for every in machines if every], axis=0)
     return total
-
-
-def _first_known(one: Column, other: Column) -> Column:
-    return np.where(np.isnan(one), other, one)
 
 
 def _added(parts: Parts, name: str, moments: Column) -> Column:
@@ -124,7 +122,8 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
     end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
     known = ~np.isnan(values)
     is_over = session.finished is not False
-    longest_s = _longest_s(session, known)
+    is_seldom = known.sum() < len(known) * SELDOM  # a figure with an interval of its own, as PSS
+    longest_s = np.inf if is_seldom else GAP * (session.sampler.spacing_s or np.inf)
     time_s, values = time_s[known], values[known]
     before, after = np.append(at_s, time_s), np.append(time_s, end_s)
     is_gap = after - before > longest_s if len(time_s) else np.array([True])
@@ -136,13 +135,6 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
     by = np.concatenate([np.diff(values, prepend=0.0), [left]])
     gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
     return times, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
-
-
-def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
-    """Return for how long a sample is valid."""
-    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
-        return np.inf
-    return GAP * (session.sampler.spacing_s or np.inf)
 
 
 _NANOSECONDS = 1e9
@@ -243,8 +235,9 @@ def merged(sessions: Named) -> Session:
     merged already, and for runs without a rank that ran one after the other.
     """
     _check(sessions)
-    order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
-    of = {_name(file, sessions[file]): sessions[file] for file in order}
+    numbers = {file: None if session.rank is None else session.rank.number for file, session in sessions.items()}
+    order = sorted(sessions, key=lambda file: (np.inf if numbers[file] is None else numbers[file], file))
+    of = {file if numbers[file] is None else f"rank {numbers[file]}": sessions[file] for file in order}
     at_s, clock_warnings = start_times(of)
     _check_together(of, at_s)
     parts = [(at_s[name], session) for name, session in of.items()]
@@ -252,6 +245,10 @@ def merged(sessions: Named) -> Session:
     runs = [_run(name, session, at_s[name]) for name, session in of.items()]
     first = min(of, key=lambda name: at_s[name])
     worst = largest_rank(runs)
+    failed = failed_in_order(runs)
+    finished = {session.finished for session in of.values()}
+    marks = () if worst is None else with_ends(of[worst.name].marks, of[worst.name])
+    since_s = 0.0 if worst is None else at_s[worst.name]
     return Session(
         tool_version=of[first].tool_version,
         name=next((session.name for session in of.values()), ""),
@@ -260,8 +257,8 @@ def merged(sessions: Named) -> Session:
         ranks=runs,
         start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
         duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
-        finished=_all_finished(session.finished for session in of.values()),
-        exit=_exit(runs),
+        finished=False if False in finished else None if None in finished else True,
+        exit=failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit,
         host=_host(parts),
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
@@ -269,7 +266,7 @@ def merged(sessions: Named) -> Session:
         totals=_totals(parts),
         peaks={name: _peak(name, samples, runs) for name in samples.metrics if is_memory(name)},
         processes=list(_processes(parts)),
-        marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
+        marks=[replace(mark, start_s=mark.start_s + since_s, end_s=end_s + since_s) for mark, end_s in marks],
         models=[model for session in of.values() for model in session.models],
         warnings=[
             *clock_warnings,
@@ -279,14 +276,6 @@ def merged(sessions: Named) -> Session:
             *_whose_operations(of, worst),
         ],
     )
-
-
-def _name(file: str, session: Session) -> str:
-    return file if session.rank is None else f"rank {session.rank.number}"
-
-
-def _number(session: Session) -> float:
-    return np.inf if session.rank is None else session.rank.number
 
 
 def _check(sessions: Named) -> None:
@@ -338,24 +327,9 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
         return peak
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
     reached = [Reached(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
-    held = MostHeld((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
+    most = [run.peaks[name].high if name in run.peaks and run.finished is not False else None for run in runs]
+    held = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
     return bracketed(peak, reached, held.most())
-
-
-def _most(name: str, run: RankRun) -> int | None:
-    """Return the most that a rank can have held; None for unknown."""
-    return run.peaks[name].high if name in run.peaks and run.finished is not False else None
-
-
-def _all_finished(every: Iterable[bool | None]) -> bool | None:
-    known = set(every)
-    return False if False in known else None if None in known else True
-
-
-def _exit(runs: Sequence[RankRun]) -> Exit | None:
-    """Return how the first rank that failed ended, or else the end of all, if it is known."""
-    failed = failed_in_order(runs)
-    return failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit
 
 
 def _host(parts: Parts) -> Host:
@@ -414,11 +388,6 @@ def _processes(parts: Parts) -> Iterator[Process]:
                 rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
                 series=None,
             )
-
-
-def _marks(session: Session, at_s: float) -> Iterator[Mark]:
-    for mark, end_s in with_ends(session.marks, session):
-        yield replace(mark, start_s=mark.start_s + at_s, end_s=end_s + at_s)
 
 
 def _missing(sessions: Iterable[Session]) -> Iterator[str]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import NEAR, VERY_NEAR, Case, Cause, Certainty, Death, Verdict, judge_ranks
+from nncftools.limits.verdict import NEAR, VERY_NEAR, Case, Cause, Certainty, Death, Verdict, judge_ranks, most_memory
 from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -171,7 +172,11 @@ def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | 
     session = case.session
     if session.kernel_kills is not None:
         logged = {kill.pid for kill in session.kernel_kills}
-        named = [process for process in session.processes if process.pid in logged and _may_be(process)]
+        named = [
+            process
+            for process in session.processes
+            if process.pid in logged and (process.exit is None or process.exit.signal == signal.SIGKILL)
+        ]  # one that ended otherwise is another process with this PID
         return _by_size(named), Certainty.CERTAIN if named else None
     killed = [death for death in case.deaths if death.number == signal.SIGKILL and _is_within(death.at_s, session)]
     known = [death.process for death in killed if death.process is not None]
@@ -186,11 +191,6 @@ def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | 
     return unsure, Certainty.LIKELY if is_large else Certainty.POSSIBLE
 
 
-def _may_be(process: Process) -> bool:
-    """Return False for another process with a PID that the log names: it ended otherwise."""
-    return process.exit is None or process.exit.signal == signal.SIGKILL
-
-
 def _is_within(at_s: float | None, session: SessionData) -> bool:
     """Return whether the kernel killed something at a moment; None is an unknown one."""
     if at_s is None:
@@ -199,7 +199,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=lambda one: max(one.peak_rss or 0, one.high_water_mark or 0), reverse=True)
+    return sorted(processes, key=most_memory, reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
@@ -220,9 +220,8 @@ def _reached(session: SessionData, limit: Effective | None) -> Effective | None:
 
 
 def _who(case: Case, victims: Sequence[Process]) -> str:
-    if len(victims) > 1:
-        return f"{case.who(victims[0])} and {len(victims) - 1} more were"
-    return f"{case.who(next(iter(victims), None))} was"
+    first = case.who(next(iter(victims), None))
+    return f"{first} and {len(victims) - 1} more were" if len(victims) > 1 else f"{first} was"
 
 
 def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
@@ -245,8 +244,6 @@ _FAULTS = {
     signal.SIGSYS: "forbidden system call",
     signal.SIGTRAP: "trap",
 }
-_UNREMARKABLE = {signal.SIGINT, signal.SIGPIPE}
-"""Ctrl-C, and a reader such as ``head`` that has enough."""
 
 
 def judge_max_memory(case: Case) -> Verdict | None:
@@ -286,19 +283,13 @@ def judge_lost(case: Case) -> Verdict | None:
     return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
 
 
-def judge_killed(case: Case) -> Verdict | None:
-    """Return whether the command was killed by SIGKILL, if the kernel did not do that for want of memory."""
-    return _killed(case, case.death_by(signal.SIGKILL, of_command=True))
+def judge_killed(case: Case, *, of_command: bool) -> Verdict | None:
+    """Return whether the command, or which other process, was killed by SIGKILL, if not for want of memory.
 
-
-def judge_killed_child(case: Case) -> Verdict | None:
-    """Return which other process was killed by SIGKILL; programs end small helpers of their own so."""
-    death = case.death_by(signal.SIGKILL, of_command=False)
-    return _killed(case, death) if death is not None and case.is_significant(death.process) else None
-
-
-def _killed(case: Case, death: Death | None) -> Verdict | None:
-    if death is None:
+    Programs end small helpers of their own so.
+    """
+    death = case.death_by(signal.SIGKILL, of_command=of_command)
+    if death is None or not (of_command or case.is_significant(death.process)):
         return None
     who = _subject(case, death)
     if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
@@ -315,17 +306,9 @@ def _killed(case: Case, death: Death | None) -> Verdict | None:
     return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
-def judge_crashed(case: Case) -> Verdict | None:
-    """Return whether the command ended by a fault."""
-    return _crashed(case, case.death_by(*_FAULTS, of_command=True))
-
-
-def judge_crashed_child(case: Case) -> Verdict | None:
-    """Return which other process ended by a fault."""
-    return _crashed(case, case.death_by(*_FAULTS, of_command=False))
-
-
-def _crashed(case: Case, death: Death | None) -> Verdict | None:
+def judge_crashed(case: Case, *, of_command: bool) -> Verdict | None:
+    """Return whether the command, or which other process, ended by a fault."""
+    death = case.death_by(*_FAULTS, of_command=of_command)
     if death is None:
         return None
     text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
@@ -336,7 +319,7 @@ def _crashed(case: Case, death: Death | None) -> Verdict | None:
 def judge_terminated(case: Case) -> Verdict | None:
     """Return which other signal ended the command."""
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
-    if death is None or death.number in _UNREMARKABLE:
+    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, and a reader that has enough: `head`
         return None
     why = "its CPU time was used up" if death.number == signal.SIGXCPU else "from a scheduler, a program or a user"
     text = f"{_subject(case, death)} was ended by {death.signal_name}, {why}"
@@ -358,13 +341,13 @@ _JUDGES = (
     judge_lost,
     judge_allocation,
     judge_full_disk,
-    judge_killed,
+    partial(judge_killed, of_command=True),
     judge_by_limit,
     judge_by_room,
-    judge_crashed,
+    partial(judge_crashed, of_command=True),
     judge_terminated,
-    judge_killed_child,
-    judge_crashed_child,
+    partial(judge_killed, of_command=False),
+    partial(judge_crashed, of_command=False),
 )
 """What the kernel and exceptions say comes first, then the command's own end, then what other processes did."""
 

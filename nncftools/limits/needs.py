@@ -18,7 +18,7 @@ import pathlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
@@ -127,18 +127,14 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     floor = session.floor
     if floor is None:
         return None
-    size = floor.size + _between_samples(session)
+    peak = session.peaks.get("rss")
+    size = floor.size + (0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0)))
     read = sum(file.size for file in session.files_read)
     most = session.totals.get("read_chars")
     files = read if most is None else min(read, round(most))
     comfortable = size + floor.mapped + files
     least = size + round(min(size, floor.mapped) * _PAGES_OF_FILES)
     return Needs(least, floor.at_s, comfortable, _is_cut_short(session) if is_bound is None else is_bound)
-
-
-def _between_samples(session: SessionData) -> int:
-    peak = session.peaks.get("rss")
-    return 0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0))
 
 
 def _is_cut_short(session: SessionData) -> bool:
@@ -184,13 +180,9 @@ def _of_machine(proc: str) -> tuple[int | None, int | None]:
     data = b""
     with contextlib.suppress(OSError):
         data = pathlib.Path(proc, "meminfo").read_bytes()
-    return _value(data, b"MemAvailable:"), _value(data, b"MemTotal:")
-
-
-def _value(data: bytes, key: bytes) -> int | None:
-    with contextlib.suppress(ValueError, IndexError):
-        return int(data.partition(key)[2].split(None, 1)[0]) * 1024
-    return None
+    found = (re.search(key + rb"\s*(\d+)\s", data) for key in (b"MemAvailable:", b"MemTotal:"))
+    available_size, size = (None if value is None else int(value[1]) * 1024 for value in found)
+    return available_size, size
 
 
 _MOST_WORDS, _MOST_INSIDE = 1000, 8
@@ -289,30 +281,24 @@ def of_session(session: SessionData) -> Requirement | None:
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
     """Return what is missing, with the figures; empty when all fits, as far as is known."""
-    return "; ".join([*_of_memory(memory, available), *_of_disks(rooms)])
-
-
-def _of_memory(needed: int, available: Available) -> Iterator[str]:
-    least = available.least
-    if least is not None and needed > least:
-        yield f"{_against(needed, least, 'of memory is needed', 'is available')} ({', '.join(_parts(available))})"
-
-
-def _parts(available: Available) -> Iterator[str]:
-    known = (
-        ("machine", available.machine, available.machine_size),
-        ("control group", available.group, available.group_limit),
-    )
-    for name, size, of in known:
-        if size is not None:
-            yield f"{name}: {brief_size(size) if of is None else part_text(size, of)}"
-
-
-def _of_disks(rooms: Sequence[Room]) -> Iterator[str]:
+    missing = []
+    if available.least is not None and memory > available.least:
+        known = (
+            ("machine", available.machine, available.machine_size),
+            ("control group", available.group, available.group_limit),
+        )
+        parts = [
+            f"{name}: {brief_size(size) if of is None else part_text(size, of)}"
+            for name, size, of in known
+            if size is not None
+        ]
+        text = _against(memory, available.least, "of memory is needed", "is available")
+        missing.append(f"{text} ({', '.join(parts)})")
     for room in rooms:
         if room.needed > room.free:
             where = f"of disk at {printable(room.folder)!r} is needed"
-            yield _against(room.needed, room.free, where, "is free")
+            missing.append(_against(room.needed, room.free, where, "is free"))
+    return "; ".join(missing)
 
 
 def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:

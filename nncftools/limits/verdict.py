@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
@@ -60,24 +60,21 @@ class Death(NamedTuple):
 
 def deaths(session: SessionData) -> list[Death]:
     """Return them in the order of their ends."""
-    return sorted(_deaths(session), key=lambda death: (death.at_s, not death.is_command))
-
-
-def _deaths(session: SessionData) -> Iterator[Death]:
     command = command_of(session)
+    found = []
     for process in session.processes:
         if process is not command and process.exit is not None and process.exit.signal is not None:
             at_s = session.duration_s if process.end_s is None else process.end_s
-            yield Death(process.exit.signal, at_s, process, is_command=False)
-    if session.exit is None:
-        return
-    at_s = session.duration_s if command is None or command.end_s is None else command.end_s
-    if session.exit.signal is not None:
-        yield Death(session.exit.signal, at_s, command, is_command=True)
-    number = (session.exit.code or 0) - SHELL
-    of_children = {process.exit.signal for process in session.processes if process.exit is not None}
-    if number in _TOLD and number not in of_children:
-        yield Death(number, at_s, None, is_command=False, by_status=True)
+            found.append(Death(process.exit.signal, at_s, process, is_command=False))
+    if session.exit is not None:
+        at_s = session.duration_s if command is None or command.end_s is None else command.end_s
+        if session.exit.signal is not None:
+            found.append(Death(session.exit.signal, at_s, command, is_command=True))
+        number = (session.exit.code or 0) - SHELL
+        of_children = {process.exit.signal for process in session.processes if process.exit is not None}
+        if number in _TOLD and number not in of_children:
+            found.append(Death(number, at_s, None, is_command=False, by_status=True))
+    return sorted(found, key=lambda death: (death.at_s, not death.is_command))
 
 
 def command_of(session: SessionData) -> Process | None:
@@ -129,22 +126,24 @@ def last_state(session: Session, before_s: float) -> LastState:
     first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
     span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
-    lived = [process for process in session.processes if _lived(process, before_s)]
+    lived = [
+        process
+        for process in session.processes
+        if (process.start_s or 0.0) <= before_s and (process.end_s is None or process.end_s >= before_s - _ENDING_S)
+    ]
+    stood = None if at_s is None or session.snapshots is None else build_up.at(session, at_s)
     return LastState(
         at_s,
         rss,
         growth if growth >= _SLOWEST else None,
-        sorted(lived, key=_most, reverse=True)[:_NAMED],
+        sorted(lived, key=most_memory, reverse=True)[:_NAMED],
         SEPARATOR.join(_operations(session, before_s)),
-        "" if at_s is None else _running(session, at_s),
+        "" if stood is None or stood.top is None else running_text(stood.top),
     )
 
 
-def _lived(process: Process, at_s: float) -> bool:
-    return (process.start_s or 0.0) <= at_s and (process.end_s is None or process.end_s >= at_s - _ENDING_S)
-
-
-def _most(process: Process) -> int:
+def most_memory(process: Process) -> int:
+    """Return the most memory that a process is known to have held by itself, in bytes; 0 for unknown."""
     return max(process.peak_rss or 0, process.high_water_mark or 0)
 
 
@@ -161,11 +160,6 @@ def _operations(session: Session, at_s: float) -> Sequence[str]:
     while (innermost := latest.get(id(innermost))) is not None:
         names.append(shortened(printable(innermost.name), _NAME))
     return names
-
-
-def _running(session: Session, at_s: float) -> str:
-    found = None if session.snapshots is None else build_up.at(session, at_s)
-    return "" if found is None or found.top is None else running_text(found.top)
 
 
 class Certainty:
@@ -261,8 +255,7 @@ class Case:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
         peak = self.session.peaks.get("rss")
         most = 0 if peak is None else peak.low or 0
-        own = 0 if process is None else max(process.peak_rss or 0, process.high_water_mark or 0)
-        return process is None or own >= max(most * _SIGNIFICANT, _SMALL)
+        return process is None or most_memory(process) >= max(most * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:
@@ -390,19 +383,18 @@ def judge_ranks(session: Session) -> Verdict | None:
         text=f"the first rank that failed was {first.name}: {_ending(first)}",
         at_s=end_of(first),
         state=UNKNOWN,
-        evidence=list(_what_followed(first, others)),
+        evidence=[
+            *(
+                f"{run.name}: {_ending(run)}, {seconds_text(end_of(run) - end_of(first))} later"
+                for run in others[:_NAMED]
+            ),
+            *([f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []),
+        ],
     )
 
 
 def _ending(run: RankRun) -> str:
     return "" if run.exit is None else run.exit.text
-
-
-def _what_followed(first: RankRun, others: Sequence[RankRun]) -> Iterator[str]:
-    for run in others[:_NAMED]:
-        yield f"{run.name}: {_ending(run)}, {seconds_text(end_of(run) - end_of(first))} later"
-    if len(others) > _NAMED:
-        yield f"{len(others) - _NAMED} more ranks failed after that"
 
 
 def is_consequence(found: Verdict, name: str, job: Session) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis import build_up, memory_kinds
@@ -29,10 +29,6 @@ from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-
 
 _SHARE = 0.01
 """A part of the memory that is smaller has no row."""
@@ -60,23 +56,14 @@ class Whole:
     @property
     def code(self) -> Table:
         """The code that took the memory: callers above what they called."""
-        rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
-        whole = self.build_up.size
-        cells = [
-            (
-                row.depth,
-                (
-                    size_cell(row.size, self.unit),
-                    Cell(_percent(row.size, whole)),
-                    Cell(UNKNOWN if row.certain is None else _percent(row.certain, row.size)),
-                    Cell(row.label),
-                ),
-            )
-            for row in rows
-        ]
+        branch_rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
+        rows = []
+        for row in branch_rows:
+            share, certain = _percent(row.size, self.build_up.size), _percent(row.certain, row.size)
+            cells = [size_cell(row.size, self.unit), Cell(share), Cell(certain), Cell(row.label)]
+            rows.append(Row(cells=cells, depth=min(row.depth, _DEEPEST)))
         columns = [*map(Column, (f"{self.unit}", "share", "certain")), Column("code", is_text=True)]
-        table = [Row(cells=of, depth=min(depth, _DEEPEST)) for depth, of in cells]
-        return Table(columns=columns, rows=table, more=f"{more:,} smaller rows" if more else "")
+        return Table(columns=columns, rows=rows, more=f"{more:,} smaller rows" if more else "")
 
     @property
     def processes(self) -> Table:
@@ -111,15 +98,12 @@ class Whole:
         return Table(columns=columns, rows=rows)
 
     def _kind(self, group: MappingGroup, whole: int) -> Row:
-        shared, clean = group.shared_clean + group.shared_dirty, group.clean
-        sizes = (group.private_clean + group.private_dirty, shared, clean)
+        private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
+        size, *sizes = (size_cell(part, self.unit) for part in (group.rss, private, shared, group.clean))
         is_file = group.kind in {"file", "other_files", "libraries"}
         copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-        figures = [size_cell(size, self.unit) for size in sizes]
-        return Row(
-            cells=(size_cell(group.rss, self.unit), Cell(_percent(group.rss, whole)), *figures, copied, Cell(name))
-        )
+        return Row(cells=[size, Cell(_percent(group.rss, whole)), *sizes, copied, Cell(name)])
 
     @property
     def notes(self) -> Iterator[str]:
@@ -132,11 +116,10 @@ class Whole:
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            failed = _unread(snapshots.failed) if snapshots.failed else ""
-            reason = (
-                missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
-            )
-            yield f"not seen: {reason}{failed}"
+            stacks = "stack" if snapshots.failed == 1 else "stacks"
+            failed = f", {snapshots.failed:,} {stacks} could not be read" if snapshots.failed else ""
+            none = "no stack of the process within a second of the rise"
+            yield f"not seen: {missing(self.session) if snapshots.missing else none}{failed}"
 
 
 def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None) -> Whole:
@@ -175,12 +158,8 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
 
 
-def _unread(failed: int) -> str:
-    return f", {failed:,} {'stack' if failed == 1 else 'stacks'} could not be read"
-
-
-def _percent(size: float, whole: float) -> str:
-    return f"{size / whole:.0%}" if whole else UNKNOWN
+def _percent(size: float | None, whole: float) -> str:
+    return UNKNOWN if size is None or not whole else f"{size / whole:.0%}"
 
 
 def tables(whole: Whole) -> Sequence[tuple[str, Table]]:

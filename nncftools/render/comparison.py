@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from nncftools.analysis import figures as compared_figures
 from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all, unit_for
 from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
+from nncftools.analysis.gates import Verdict
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
-if TYPE_CHECKING:
-    from nncftools.analysis.gates import Verdict
-
-    Write = Callable[[float], str]
+Write = Callable[[float], str]
 
 STACKS = "Code at the RSS peak"
 _COMMAND, _NAME, _FUNCTION = 200, 60, 70

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nncftools.analysis.comparison import Comparison
+from nncftools.analysis.gates import Verdict
 from nncftools.render import comparison as tables
 from nncftools.render import markdown
 from nncftools.render.markdown import code, text
 from nncftools.render.table import Row, Table, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
-
-if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Comparison
-    from nncftools.analysis.gates import Verdict
-
 
 _NARROW = 20
 """Names are cut where there is no room, figures are not."""

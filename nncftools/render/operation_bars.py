@@ -9,26 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
+from nncftools.render.colours import Fill
 from nncftools.render.listing import Listed, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nncftools.render.colours import Fill
-
-    Corners = list[tuple[float, float]]
-    Span = tuple[float, float]
-    """Start and width on the time axis, in seconds."""
+Corners = list[tuple[float, float]]
+Span = tuple[float, float]
+"""Start and width on the time axis, in seconds."""
 
 _THICKNESS = 0.15
 _PALE = 0.35

@@ -40,12 +40,10 @@ _SIZE, _BAND_WIDTH, _MARGIN, _CUT = 8.0, 8.8, 0.06, 0.9
 
 def spans(operations: Sequence[Operation]) -> list[Operation]:
     """Return the outermost operations without their figures, which would keep the samples in memory."""
-    outer = [one for one in operations if one.depth == 0]
-    longest = sorted(outer, key=lambda one: one.duration_s, reverse=True)[:_MOST]
-    return [
-        Operation(name=one.name, start_s=one.start_s, end_s=one.end_s, kind=one.kind)
-        for one in sorted(longest, key=lambda one: one.start_s)
-    ]
+    outer = [operation for operation in operations if operation.depth == 0]
+    longest = sorted(outer, key=lambda operation: operation.duration_s, reverse=True)[:_MOST]
+    shown = sorted(longest, key=lambda operation: operation.start_s)
+    return [Operation(name=of.name, start_s=of.start_s, end_s=of.end_s, kind=of.kind) for of in shown]
 
 
 def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colours: Sequence[str]) -> None:
@@ -114,7 +112,8 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
     drawn = [(name, [run.lines[metric] for run in runs]) for name, runs in groups]
     length_s = max(run.duration_s for _, runs in groups for run in runs)
-    operations = [_middle(runs).operations for _, runs in groups]
+    by_duration = [sorted(runs, key=lambda run: run.duration_s) for _, runs in groups]
+    operations = [runs[len(runs) // 2].operations for runs in by_duration]
     bands = operations if len(groups) <= _MOST_BANDS and any(operations) else []
     differences = _differences([lines for _, lines in drawn])
     heights = [*[_BAND] * len(bands), _MEMORY, *([_DIFFERENCE] if differences else [])]
@@ -136,11 +135,6 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
     legend_below(drawing, 1)
     save(drawing, path)
-
-
-def _middle(runs: Sequence[Curve]) -> Curve:
-    """Return the run of a group whose duration is the median."""
-    return sorted(runs, key=lambda run: run.duration_s)[len(runs) // 2]
 
 
 def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:

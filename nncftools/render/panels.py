@@ -8,9 +8,10 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nncftools import drawing, metrics
@@ -26,10 +27,6 @@ from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
 """Of the parts of RSS from the bottom up: colours mark operations."""
@@ -152,11 +149,9 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
     places = np.searchsorted(np.asarray(session.samples.time_s), line.time_s)
     below = np.zeros(len(line.time_s))
     parts = [name for name in session.samples.metrics if (of := metrics.of(name)) is not None and of.part_of == "rss"]
-    figures = session.samples.figures
-    known = [
-        name for name in parts if figures(name).known and view.unit.text(figures(name).highest) != view.unit.text(0)
-    ]
-    for name, colour in zip(known, cycle(_GREYS), strict=False):
+    highest = {name: figures.highest for name in parts if (figures := session.samples.figures(name)).known}
+    shown = [name for name, size in highest.items() if view.unit.text(size) != view.unit.text(0)]
+    for name, colour in zip(shown, cycle(_GREYS), strict=False):
         part = np.asarray(session.samples[name])[places] / view.unit.factor
         both = ~np.isnan(line.sizes) & ~np.isnan(part)
         top = below + np.where(both, part, 0)
@@ -227,18 +222,14 @@ def page(session: Session, view: View) -> Figure:
         unit = view.unit if view.unit.factor >= MemoryUnit.MB.factor else MemoryUnit.MiB
         beside = Shown(shown_metric(session, view), unit, counters, session.duration_s)
         draw_rows(_axes(figure, (0, lower_top, WIDTH, lower)), shown, beside, ruler)
-    else:
-        _draw_io(figure, session, lower_top)
-    return figure
-
-
-def _draw_io(figure: Figure, session: Session, top: float) -> None:
-    _write(figure, (_LEFT, top), "no operations were marked; I/O of the run:", FAINT)
+        return figure
+    _write(figure, (_LEFT, lower_top), "no operations were marked; I/O of the run:", FAINT)
     wide = (WIDTH - 2 * _LEFT - _RIGHT) / len(IO_COUNTERS)
     for number, family in enumerate(IO_COUNTERS):
-        axes = _panel(figure, (_LEFT + number * (wide + _LEFT), top + _IO_HEAD, wide, _IO))
+        axes = _panel(figure, (_LEFT + number * (wide + _LEFT), lower_top + _IO_HEAD, wide, _IO))
         draw_io(axes, session, family)
         drawing.time_axis(axes, run_s(session))
+    return figure
 
 
 def _write(figure: Figure, at: tuple[float, float], text: str, colour: str) -> None:

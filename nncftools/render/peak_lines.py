@@ -6,7 +6,6 @@ The verdict on a run that died, as headings and texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp
@@ -14,14 +13,11 @@ from nncftools.analysis.frames import certain_at_places, held_by, running_text, 
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
+from nncftools.limits.verdict import Verdict
 from nncftools.render.memory_line import limit_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from nncftools.limits.verdict import Verdict
-
 
 _HOLDERS = 3
 _SMALL = 0.01

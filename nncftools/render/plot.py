@@ -5,9 +5,9 @@ from __future__ import annotations
 import pathlib
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from nncftools import drawing
 from nncftools.analysis.summary import largest_rank
@@ -18,10 +18,6 @@ from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _TITLE, _TITLE_LINE, _NAME = 180, 95, 30
 """Lengths of texts, in characters."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis import summary
@@ -24,9 +23,8 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
-if TYPE_CHECKING:
-    Metrics = Sequence[tuple[str, Metric]]
-    """Columns with their metrics."""
+Metrics = Sequence[tuple[str, Metric]]
+"""Columns with their metrics."""
 
 _OWN = "Own RSS"
 _FUNCTION, _DETAILS = 140, 200

@@ -89,9 +89,6 @@ def _named(frame: Frame) -> Named | None:
     return Named(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
 
 
-_SEPARATOR, _INSTEAD = ";", ":"
-
-
 def collapsed_report(session: Session, _view: View) -> str:
     """Return one line per stack, ``frame;frame bytes``, the outermost frame first and the largest stack first.
 
@@ -99,7 +96,7 @@ def collapsed_report(session: Session, _view: View) -> str:
     """
     sums: dict[str, int] = {}
     for frames, size in named_stacks(build_up_of_peak(session, "collapsed")):
-        stack = _SEPARATOR.join(frame.name.replace(_SEPARATOR, _INSTEAD) for frame in frames)
+        stack = ";".join(frame.name.replace(";", ":") for frame in frames)
         sums[stack] = sums.get(stack, 0) + size
     largest_first = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return "".join(f"{stack} {size}\n" for stack, size in largest_first)
@@ -116,44 +113,30 @@ def report(session: Session, view: View) -> bytes:
     Raises NncfToolsError when the session has no stacks.
     """
     peak = build_up_of_peak(session, "speedscope")
-    frames = _Frames()
-    profiles = [_profile("Peak", peak, frames), _profile("Peak, what is certain", peak, frames, only_certain=True)]
+    places: dict[Named, int] = {}
+    profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
     operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
     moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
-    for (one, _), found in zip(operations, build_ups(session, moments), strict=True):
-        if found is not None:
-            profiles.append(_profile(f"{one.number} {one.title}", found, frames))
+    for (one, _), build_up in zip(operations, build_ups(session, moments), strict=True):
+        if build_up is not None:
+            profiles.append(_profile(f"{one.number} {one.title}", build_up, places))
+    frames = [{key: value for key, value in frame._asdict().items() if value} for frame in places]
     document = {
         "$schema": _SCHEMA,
         "exporter": f"nncf-tools {session.tool_version}".rstrip(),
         "name": shortened(printable(view.title) or command_text(session), _NAME),
         "activeProfileIndex": 0,
-        "shared": {"frames": frames.found},
+        "shared": {"frames": frames},
         "profiles": profiles,
     }
     return msgspec.json.encode(document) + b"\n"
 
 
-class _Frames:
-    """Gives each frame its place in the list that all profiles share."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-        self._places: dict[Named, int] = {}
-
-    def place_of(self, frame: Named) -> int:
-        """Return the place of a frame, which is added when it is new."""
-        if frame not in self._places:
-            self._places[frame] = len(self.found)
-            facts = {"name": frame.name, "file": frame.file, "line": frame.line}
-            self.found.append({key: value for key, value in facts.items() if value})
-        return self._places[frame]
-
-
-def _profile(name: str, of: BuildUp, frames: _Frames, *, only_certain: bool = False) -> dict[str, Any]:
+def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
+    """Return a profile; ``places`` are those of frames in the list that all profiles share, to which new ones come."""
     sums: dict[tuple[int, ...], int] = {}
     for named, size in named_stacks(of, only_certain=only_certain):
-        stack = tuple(map(frames.place_of, named))
+        stack = tuple(places.setdefault(frame, len(places)) for frame in named)
         sums[stack] = sums.get(stack, 0) + size
     return {
         "type": "sampled",

@@ -187,15 +187,12 @@ def painted(
     if has_notes:
         result.add_column(no_wrap=True)
     for row in of.rows:
-        cells = [_painted(cell, unit) for cell in row.cells]
+        texts = [Text(cell.shown(unit), style="bold" if cell.is_strong else "") for cell in row.cells]
+        for cell, text in zip(row.cells, texts, strict=True):
+            text.append(f"\n{cell.below}" if cell.below else "", style="not bold dim")
         notes = [Text(row.note)] if has_notes else []
-        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+        result.add_row(*texts, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
     return result
-
-
-def _painted(cell: Cell, unit: MemoryUnit | None) -> Text:
-    text = Text(cell.shown(unit), style="bold" if cell.is_strong else "")
-    return text.append(f"\n{cell.below}", style="not bold dim") if cell.below else text
 
 
 class Fitting:

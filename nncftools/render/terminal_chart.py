@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.segment import SegmentLines
@@ -37,19 +37,17 @@ _LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24
 _CAPTION = f"beside the bars: the highest over {RATE_WINDOW_S:g} s"
 
 
-class _Chart:
+class _Chart(NamedTuple):
     """The chart of a session as wide and high as the terminal, with the characters and colours that it supports."""
 
-    def __init__(self, session: Session, view: View) -> None:
-        self._session = session
-        self._view = view
+    session: Session
+    view: View
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         with_prompt = min(max(console.size.height - 2, _LOWEST), _HIGHEST)
         height = with_prompt if console.is_terminal else _NOT_ON_A_TERMINAL
-        medium = Medium(self._view.unit, not options.ascii_only, colours_of(console))
-        rows = chart(self._session, self._view, options.max_width, height, medium)
-        yield SegmentLines(rows, new_lines=True)
+        medium = Medium(self.view.unit, not options.ascii_only, colours_of(console))
+        yield SegmentLines(chart(self.session, self.view, options.max_width, height, medium), new_lines=True)
 
 
 def report(session: Session, view: View) -> _Chart:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
@@ -22,10 +23,6 @@ from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
