@@ -24,7 +24,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit
 
 Key = Callable[["Function"], Hashable]
 
@@ -164,12 +163,6 @@ def _take(
 _SAVING = "Saving"
 """Its arguments are names of files, which differ without being a setting."""
 _MOST_STACKS = 6
-
-
-def unit_for(size: float) -> MemoryUnit:
-    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
-    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
-    return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from nncftools import metrics
-from nncftools.analysis.comparison import Comparison, Function, Run, unit_for
+from nncftools.analysis.comparison import Comparison, Function, Run
 from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
+from nncftools.analysis.summary import unit_for
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, not_one_of, text_of
 

@@ -45,8 +45,7 @@ def of_recording(session: Session) -> list[str]:
 
 def _at_the_limit(session: Session) -> Iterator[str]:
     reached = session.limit_reached
-    where = "" if reached is None else where_reached(session, reached.rss, reached.at_s)
-    if reached is not None and where:
+    if reached is not None and (where := where_reached(session, reached.rss, reached.at_s)):
         yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 

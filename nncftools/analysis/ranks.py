@@ -87,10 +87,8 @@ def _sum(parts: Parts, name: str, moments: Column) -> Column:
         [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
     ]
 
-    def first_known(column: Column, other: Column) -> Column:
-        return np.where(np.isnan(column), other, column)
-
-    total: Column = np.sum([reduce(first_known, every) for every in machines if every], axis=0)
+    known = [reduce(lambda a, b: np.where(np.isnan(a), b, a), columns) for columns in machines if columns]
+    total: Column = np.sum(known, axis=0)
     return total
 
 
@@ -246,20 +244,24 @@ def merged(sessions: Named) -> Session:
     first = min(of, key=lambda name: at_s[name])
     worst = largest_rank(runs)
     failed = failed_in_order(runs)
+    hosts = [machine[0][1].host for machine in machines_of(parts)]
+    machines = Host(name=f"{len(hosts)} machines", **_combined(sum, ("cpus", "memory"), hosts))
     finished = {session.finished for session in of.values()}
     marks = () if worst is None else with_ends(of[worst.name].marks, of[worst.name])
     since_s = 0.0 if worst is None else at_s[worst.name]
+    operations_of = []
+    if worst is not None and of[worst.name].marks:
+        text = f"operations come from {worst.name}, which has the highest peak"
+        operations_of = [f"{text}; their memory, CPU and I/O are those of all ranks"]
     return Session(
         tool_version=of[first].tool_version,
-        name=next((session.name for session in of.values()), ""),
-        command=next((session.command for session in of.values()), []),
-        cwd=next((session.cwd for session in of.values()), ""),
+        **{name: getattr(parts[0][1], name) for name in ("name", "command", "cwd")},
         ranks=runs,
         start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
         duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
         finished=False if False in finished else None if None in finished else True,
         exit=failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit,
-        host=_host(parts),
+        host=hosts[0] if len(hosts) == 1 else machines,
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
         from_zero=any(session.from_zero for session in of.values()),
@@ -273,7 +275,7 @@ def merged(sessions: Named) -> Session:
             *_missing(of.values()),
             *_left_out(of, samples),
             *_recording_warnings(of),
-            *_whose_operations(of, worst),
+            *operations_of,
         ],
     )
 
@@ -308,12 +310,8 @@ def _run(name: str, session: Session, at_s: float) -> RankRun:
         time_s, rss = decimated_with_gaps(samples.time_s, samples["rss"], session.sampler.spacing_s, _POINTS)
     return RankRun(
         name=name,
-        rank=session.rank,
-        host=session.host,
         start_s=at_s,
-        duration_s=session.duration_s,
-        finished=session.finished,
-        exit=session.exit,
+        **{field: getattr(session, field) for field in ("rank", "host", "duration_s", "finished", "exit")},
         peaks={metric: replace(moved(peak, at_s), process=None) for metric, peak in session.peaks.items()},
         cpu_s=cpu_s(session),
         time_s=(time_s + at_s).tolist(),
@@ -330,14 +328,6 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     most = [run.peaks[name].high if name in run.peaks and run.finished is not False else None for run in runs]
     held = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
     return bracketed(peak, reached, held.most())
-
-
-def _host(parts: Parts) -> Host:
-    """Return the machine, or the sum of several."""
-    hosts = [machine[0][1].host for machine in machines_of(parts)]
-    if len(hosts) == 1:
-        return hosts[0]
-    return Host(name=f"{len(hosts)} machines", **_combined(sum, ("cpus", "memory"), hosts))
 
 
 def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
@@ -377,14 +367,12 @@ def _processes(parts: Parts) -> Iterator[Process]:
     for at_s, session in parts:
         base, following = following, following + 1 + max((process.id for process in session.processes), default=0)
         for process in session.processes:
+            moments = {name: getattr(process, name) for name in ("start_s", "end_s", "counted_s", "peak_s")}
             yield replace(
                 process,
                 id=base + process.id,
                 parent=None if process.parent is None else base + process.parent,
-                start_s=None if process.start_s is None else process.start_s + at_s,
-                end_s=None if process.end_s is None else process.end_s + at_s,
-                counted_s=None if process.counted_s is None else process.counted_s + at_s,
-                peak_s=None if process.peak_s is None else process.peak_s + at_s,
+                **{name: None if moment is None else moment + at_s for name, moment in moments.items()},
                 rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
                 series=None,
             )
@@ -418,19 +406,10 @@ def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     """Name the metrics that some ranks recorded and others did not."""
     every = dict.fromkeys(name for session in of.values() for name in session.samples.metrics)
     left_out = [name for name in metrics.in_order(every) if name not in samples]
-    partial = [
-        name
-        for name in left_out
-        if not metrics.is_room(name) and not all(name in session.samples for session in of.values())
-    ]
+    everywhere = {name for name in left_out if all(name in session.samples for session in of.values())}
+    partial = [name for name in left_out if not metrics.is_room(name) and name not in everywhere]
     without_sum = [name for name in left_out if name not in partial and metrics.is_memory(name)]
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:
         yield f"ranks on one machine may share it, so there is no sum: {', '.join(without_sum)}"
-
-
-def _whose_operations(of: Named, worst: RankRun | None) -> Iterator[str]:
-    if worst is not None and of[worst.name].marks:
-        text = f"operations come from {worst.name}, which has the highest peak"
-        yield f"{text}; their memory, CPU and I/O are those of all ranks"

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nncftools.metrics import cpu_counters
 from nncftools.session.model import Peak, Process, RankRun
@@ -17,6 +17,7 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
 
 _FEWEST_SAMPLES = 2
 
@@ -42,19 +43,11 @@ class Level:
 
     def from_zero(self) -> Level:
         """Return the same with the first sample, the baseline, subtracted."""
-        zero = self.first
-
-        def above(value: float | None) -> float | None:
-            return None if value is None or zero is None else value - zero
-
-        return replace(
-            self,
-            peak=above(self.peak),
-            final=above(self.final),
-            average=above(self.average),
-            lowest=above(self.lowest),
-            first=above(self.first),
-        )
+        above: dict[str, Any] = {}
+        for name in ("peak", "final", "average", "lowest", "first"):
+            size = getattr(self, name)
+            above[name] = None if size is None or self.first is None else size - self.first
+        return replace(self, **above)
 
 
 def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
@@ -99,7 +92,7 @@ def largest_process(session: Session) -> LargestProcess | None:
         of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         found.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
-    largest = max(found, key=lambda one: one.size, default=None)
+    largest = max(found, key=lambda candidate: candidate.size, default=None)
     peak = session.peaks.get("rss")
     least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(found))
     return None if largest is None or not largest.size or largest.size < least else largest
@@ -126,6 +119,12 @@ def taken(session: Session) -> int:
 def short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small while they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
+
+
+def unit_for(size: float) -> MemoryUnit:
+    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
+    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
+    return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
 def end_of(run: RankRun) -> float:

@@ -19,8 +19,6 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
 
-from nncftools.analysis import build_up
-from nncftools.analysis.frames import running_text
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.limits.needs import Effective, effective_limit
@@ -131,15 +129,21 @@ def last_state(session: Session, before_s: float) -> LastState:
         for process in session.processes
         if (process.start_s or 0.0) <= before_s and (process.end_s is None or process.end_s >= before_s - _ENDING_S)
     ]
-    stood = None if at_s is None or session.snapshots is None else build_up.at(session, at_s)
     return LastState(
         at_s,
         rss,
         growth if growth >= _SLOWEST else None,
         sorted(lived, key=most_memory, reverse=True)[:_NAMED],
         SEPARATOR.join(_operations(session, before_s)),
-        "" if stood is None or stood.top is None else running_text(stood.top),
+        "" if at_s is None or session.snapshots is None else _running(session, at_s),
     )
+
+
+def _running(session: Session, at_s: float) -> str:
+    from nncftools.analysis import build_up, frames  # a run without stacks does without them
+
+    found = build_up.at(session, at_s)
+    return "" if found is None or found.top is None else frames.running_text(found.top)
 
 
 def most_memory(process: Process) -> int:
@@ -377,19 +381,16 @@ def judge_ranks(session: Session) -> Verdict | None:
     first, *others = failed
     is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
     one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
+    followed = [(f"{run.name}: {_ending(run)}", end_of(run) - end_of(first)) for run in others[:_NAMED]]
+    evidence = [f"{text}, {seconds_text(later_s)} later" for text, later_s in followed]
+    evidence += [f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []
     return Verdict(
         cause=Cause.RANK_FAILED,
         certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
         text=f"the first rank that failed was {first.name}: {_ending(first)}",
         at_s=end_of(first),
         state=UNKNOWN,
-        evidence=[
-            *(
-                f"{run.name}: {_ending(run)}, {seconds_text(end_of(run) - end_of(first))} later"
-                for run in others[:_NAMED]
-            ),
-            *([f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []),
-        ],
+        evidence=evidence,
     )
 
 

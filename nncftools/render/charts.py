@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.memory_kinds import Kinds, at
 from nncftools.analysis.series import rates_of, run_s
+from nncftools.analysis.summary import unit_for
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
 from nncftools.render.listing import Listed, counters_of, in_lanes
@@ -26,6 +25,8 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from nncftools.analysis.memory_kinds import Kinds
 
     Points = NDArray[np.float64]
     Line = dict[str, Any]
@@ -63,11 +64,12 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
     Memory that counts from the first sample is not drawn: each part would have a zero of its own.
     """
-    snapshots = session.snapshots
-    read = sorted(map(at, () if snapshots is None else snapshots.mappings), key=lambda moment: moment.at_s)
-    moments = [] if view.from_zero else _without_near(read, length_s * _NARROWEST_KIND)
-    if not moments:
+    if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
+    from nncftools.analysis.memory_kinds import at
+
+    read = sorted(map(at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = _without_near(read, length_s * _NARROWEST_KIND)
     named = _large_files(moments)
     sizes = [_sizes(moment, named) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
@@ -106,10 +108,8 @@ def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
 def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
     """Return the largest files and their places among them."""
     largest: dict[str, int] = {}
-    for moment in moments:
-        for group in moment.groups:
-            if group.kind == _FILE:
-                largest[group.file] = max(largest.get(group.file, 0), group.rss)
+    for group in (group for moment in moments for group in moment.groups if group.kind == _FILE):
+        largest[group.file] = max(largest.get(group.file, 0), group.rss)
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
     return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
 
@@ -135,9 +135,8 @@ def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
         text, colour = _TEXTS[part.kind]
         return {"name": text, "colour": colour, "pattern": ""}
     name = shortened(printable(part.file.rpartition("/")[2]), _KIND_NAME)
-    if part.is_copied:
-        return {"name": f"copied from {name}", "colour": _FILE_COLOURS[named[part.file]], "pattern": _COPIED}
-    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": ""}
+    name, pattern = (f"copied from {name}", _COPIED) if part.is_copied else (name, "")
+    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": pattern}
 
 
 def _widths(moments: Sequence[Kinds], length_s: float) -> list[float]:
@@ -218,13 +217,8 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         yield {**line, "unit": view.unit, "hidden": True}
     limit = drawn_limit(session, view)
     if limit is not None:
-        line = _line(
-            f"{limit.name} {limit.size_text}",
-            np.array([0, run_s(session)]) / factor,
-            np.full(2, limit.size),
-            digits,
-            shown,
-        )
+        moments = np.array([0, run_s(session)]) / factor
+        line = _line(f"{limit.name} {limit.size_text}", moments, np.full(2, limit.size), digits, shown)
         yield {**line, "unit": view.unit, "limit": True}
 
 
@@ -278,16 +272,16 @@ def _bars(placed: Sequence[tuple[int, Listed, int]], length_s: float, factor: fl
     bars: dict[tuple[str, str], dict[str, Any]] = {}
     for place, one, lane in sorted(longest):
         fill, operation = one.fill, one.operation
-        bar = bars.setdefault(
-            (fill.colour, fill.hatch),
-            {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
-            | {key: [] for key in ("base", "width", "lane", "place", "names", "hover")},
-        )
-        bar["base"].append(operation.start_s / factor)
-        bar["width"].append(max(operation.duration_s, length_s * _NARROWEST) / factor)
-        bar["lane"].append(lane)
-        bar["place"].append(place)
-        bar["names"].append(one.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS))
-        number, title = one.label or one.number, shortened(one.title, _NAME)
-        bar["hover"].append(f"{number} {title}: {seconds_text(operation.duration_s)}")
+        look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
+        bar = bars.setdefault((fill.colour, fill.hatch), look)
+        title = f"{one.label or one.number} {shortened(one.title, _NAME)}"
+        for key, value in (
+            ("base", operation.start_s / factor),
+            ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
+            ("lane", lane),
+            ("place", place),
+            ("names", one.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
+            ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
+        ):
+            bar.setdefault(key, []).append(value)
     return list(bars.values())

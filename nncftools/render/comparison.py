@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from nncftools.analysis import figures as compared_figures
-from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all, unit_for
+from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all
 from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
 from nncftools.analysis.gates import Verdict
+from nncftools.analysis.summary import unit_for
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 

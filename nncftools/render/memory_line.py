@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.peak_text import SEPARATOR, span_text, where_text
 from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
@@ -134,6 +132,11 @@ def peak_label(session: Session, unit: MemoryUnit) -> str:
 
 def _owner(session: Session, unit: MemoryUnit) -> str:
     """Return the place in the code that held the most; empty when no stacks were taken."""
+    if session.snapshots is None:
+        return ""
+    from nncftools.analysis.build_up import of_peak
+    from nncftools.analysis.frames import held_by, tree_of
+
     build_up = of_peak(session)
     largest = [] if build_up is None else held_by(tree_of(build_up), 1)
     if not largest:

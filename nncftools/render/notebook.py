@@ -193,11 +193,16 @@ _MOST_METRICS = 3
 
 def five_lines(session: Session, metrics: Sequence[str]) -> str:
     """Return the command, the run, the peak of the first of ``metrics``, the cost and the content; bytes in MiB."""
+    spent_s = cpu_s(session)
+    used = [] if spent_s is None else [f"{seconds_text(spent_s)} of CPU"]
+    for column, action in (("read_bytes", "read from storage"), ("write_bytes", "written")):
+        size = session.totals.get(column)
+        used += [] if size is None else [f"{size_text(size)} {action}"]
     lines = {
         "Session": command_text(session),
         "  run": session_tables.run(session),
         "  peak": _peak_line(session, metrics),
-        "  used": ", ".join(_used(session)) or "unknown",
+        "  used": ", ".join(used) or "unknown",
         "  holds": _content(session),
     }
     return "\n".join(f"{heading:<9}{shortened(text, _WIDE_TABLE - 9)}" for heading, text in lines.items())
@@ -209,16 +214,6 @@ def _peak_line(session: Session, metrics: Sequence[str]) -> str:
     name = next(iter(metrics), "rss")
     peak = session.peaks.get(name)
     return f"{label(name)} {MemoryUnit.MiB.label(None if peak is None else peak.low)}"
-
-
-def _used(session: Session) -> Iterator[str]:
-    spent_s = cpu_s(session)
-    if spent_s is not None:
-        yield f"{seconds_text(spent_s)} of CPU"
-    for column, action in (("read_bytes", "read from storage"), ("write_bytes", "written")):
-        size = session.totals.get(column)
-        if size is not None:
-            yield f"{size_text(size)} {action}"
 
 
 def _content(session: Session) -> str:

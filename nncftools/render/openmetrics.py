@@ -99,10 +99,11 @@ def _memory(session: Session) -> Iterator[_Family]:
     brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
     spans = [({"metric": name}, span_s) for name, peak in peaks if (span_s := span_of(peak)) is not None]
-    latest = [(labels, to_s) for labels, (_, to_s) in spans]
-    yield _Family("peak_offset_seconds", "When memory had reached the peak, since the start.", latest)
-    earliest = [(labels, from_s) for labels, (from_s, _) in spans]
-    yield _Family("peak_earliest_offset_seconds", "After this moment it rose to the peak.", earliest)
+    for name, place, meaning in (
+        ("peak_offset_seconds", 1, "When memory had reached the peak, since the start."),
+        ("peak_earliest_offset_seconds", 0, "After this moment it rose to the peak."),
+    ):
+        yield _Family(name, meaning, [(labels, span_s[place]) for labels, span_s in spans])
     levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
     for key, meaning in (
         ("first", "The first known sample."),

@@ -208,8 +208,7 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
     ]
     for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if place == 1 and row.operation.has_peak else "normal"
-        size = _SIZE * min(1.0, room / ruler.width(text, _SIZE))
-        colour = FAINT if text == UNKNOWN else INK
+        size, colour = _SIZE * min(1.0, room / ruler.width(text, _SIZE)), FAINT if text == UNKNOWN else INK
         sheet.write(right, middle, text, ha="right", fontweight=weight, color=colour, fontsize=size)
     if of.peak_low is None or not most:
         return
@@ -307,18 +306,16 @@ class Band:
         for (fill, lane, is_wide), alike in spans.items():
             look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
             _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
-        if ruler is not None:
-            self._write_names(axes, height, ruler)
-
-    def _write_names(self, axes: Axes, height: float, ruler: Ruler) -> None:
+        if ruler is None:
+            return
         for one, lane, (start_s, width_s) in self._placed:
             if width_s > self._length_s * _WIDE:
                 room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
                 middle = (start_s + width_s / 2, 1 + (self._count - lane - 0.5) * height)
                 _write_name(axes, one, middle, room, ruler)
         if self._left_out:
-            look: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "color": FAINT, "fontsize": _SIZE}
-            axes.text(1.005, 1 + height / 2, f"and {self._left_out:,} more", **look)
+            text, where = f"and {self._left_out:,} more", axes.transAxes
+            axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
     def _span(self, one: Listed) -> Span | None:
         """Return the place of an operation on the time axis; None when it was before or after the run."""

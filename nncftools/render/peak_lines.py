@@ -6,11 +6,8 @@ The verdict on a run that died, as headings and texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from nncftools.analysis import build_up, memory_kinds
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp
-from nncftools.analysis.frames import certain_at_places, held_by, running_text, tree_of
-from nncftools.analysis.memory_kinds import Kinds
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
 from nncftools.limits.verdict import Verdict
@@ -18,6 +15,10 @@ from nncftools.render.memory_line import limit_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.memory_kinds import Kinds
 
 _HOLDERS = 3
 _SMALL = 0.01
@@ -42,6 +43,8 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     lines = [] if limit is None else [("limit", limit)]
     if session.snapshots is None:
         return lines
+    from nncftools.analysis import build_up  # a run without stacks does without it
+
     found = build_up.of_peak(session)
     if found is not None:
         return [*lines, *lines_of(session, found, unit)]
@@ -64,6 +67,8 @@ def missing(session: Session) -> str:
 
 
 def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    from nncftools.analysis.frames import held_by, running_text, tree_of
+
     if found.top is None:
         yield "running", "not seen"
     else:
@@ -88,7 +93,9 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 
 
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    kinds = memory_kinds.near(session, at_s, size)
+    from nncftools.analysis.memory_kinds import near
+
+    kinds = near(session, at_s, size)
     if kinds is None:
         return
     parts = ", ".join(_parts(kinds, unit))
@@ -145,6 +152,9 @@ def kind_name(group: MappingGroup) -> str:
 
 def certainty(found: BuildUp, session: Session) -> str:
     """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
+    from nncftools.analysis.frames import certain_at_places
+
     whole = _percent(found.sum_of(CERTAIN), found.size)
     place = _percent(certain_at_places(found), found.size)
     reason = None if session.snapshots is None else session.snapshots.missing

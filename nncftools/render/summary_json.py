@@ -12,7 +12,7 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import Node, holders, tree_of
 from nncftools.analysis.hints import hints
-from nncftools.analysis.memory_kinds import Kinds, near
+from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
@@ -56,19 +56,11 @@ def report(session: Session, view: View) -> str:
         "version": VERSION,
         "tool_version": session.tool_version,
         "title": view.title,
-        "name": session.name,
-        "command": session.command,
-        "attached_to": session.attached_to,
-        "rank": session.rank,
+        **_fields(session, ("name", "command", "attached_to", "rank")),
         "ranks": [_fields(run, _OF_RANK) for run in session.ranks],
-        "start": session.start,
-        "duration_s": session.duration_s,
-        "finished": session.finished,
-        "exit": session.exit,
+        **_fields(session, ("start", "duration_s", "finished", "exit")),
         "verdict": _verdict(session),
-        "host": session.host,
-        "from_zero": session.from_zero,
-        "peaks": session.peaks,
+        **_fields(session, ("host", "from_zero", "peaks")),
         "peak": _peak(session),
         "needs": None if needed is None else _fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
@@ -121,9 +113,10 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "rss": session.peaks["rss"].low,
         "from_s": place.from_s,
         "to_s": place.to_s,
-        "operation": [operation.name for operation in place.path],
-        "either": [operation.name for operation in place.either],
-        "rivals": [operation.name for operation in place.rivals],
+        **{
+            key: [operation.name for operation in operations]
+            for key, operations in (("operation", place.path), ("either", place.either), ("rivals", place.rivals))
+        },
         "may_be_outside": place.may_be_outside,
         "nearest": None if place.nearest is None else place.nearest.name,
         "text": where_text(session),
@@ -137,6 +130,10 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     if found is None:
         return None
     memory = near(session, found.at_s, found.size)
+    groups: list[tuple[object, ...]] = []
+    if memory is not None:
+        groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]
+        groups += [("not_read", "", memory.not_read, None, None)] if memory.not_read else []
     return {
         "at_s": found.at_s,
         "size": found.size,
@@ -144,15 +141,8 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         "holders": [_holder(path) for path in holders(tree_of(found))],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
-        "memory": [] if memory is None else _memory(memory),
+        "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
     }
-
-
-def _memory(kinds: Kinds) -> list[dict[str, Any]]:
-    """Return the groups of the memory, and what was not read: of this, only the size is known."""
-    rows = [(group.kind, group.file, group.rss, group.clean, group.anonymous) for group in kinds.groups]
-    rest = [("not_read", "", kinds.not_read, None, None)] if kinds.not_read else []
-    return [dict(zip(("kind", "file", "size", "clean", "anonymous"), row, strict=True)) for row in (*rows, *rest)]
 
 
 def _holder(path: Sequence[Node]) -> dict[str, Any]:

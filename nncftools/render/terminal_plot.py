@@ -73,11 +73,17 @@ def rate_rows(
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
         full = max(full, 1.0)
-    style = medium.style(rate.role)
-    drawn = [_bars(rates, full, unicode=medium.unicode)] if height == 1 else _area(rates, full, height, medium)
+    if height == 1:
+        drawn = [_bars(rates, full, unicode=medium.unicode)]
+    else:
+        canvas = Canvas(len(rates), height, unicode=medium.unicode)
+        parts = np.repeat(rates / (full or 1.0), canvas.dots // len(rates))
+        canvas.area(Levels(parts, parts), "")
+        canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
+        drawn = ["".join(part for part, _ in row) for row in canvas.rows()]
     for place, bars in enumerate(drawn):
         label = rate_label(rate, figure, medium) if place == height - 1 else [text(" " * (medium.gutter + 1))]
-        yield [*label, text(bars, style)]
+        yield [*label, text(bars, medium.style(rate.role))]
 
 
 def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
@@ -94,15 +100,6 @@ def _bars(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
         return " " * len(rates)
     levels = np.minimum(np.ceil(np.nan_to_num(rates) / full * len(blocks) - 1e-9), len(blocks)).astype(int)
     return "".join(" " if level <= 0 else blocks[level - 1] for level in levels.tolist())
-
-
-def _area(rates: NDArray[np.float64], full: float, height: int, medium: Medium) -> list[str]:
-    """Return rates as an area of ``height`` rows."""
-    canvas = Canvas(len(rates), height, unicode=medium.unicode)
-    parts = np.repeat(rates / (full or 1.0), canvas.dots // len(rates))
-    canvas.area(Levels(parts, parts), "")
-    canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
-    return ["".join(part for part, _ in row) for row in canvas.rows()]
 
 
 def _fitted(figure: str, room: int) -> str:
