@@ -228,11 +228,9 @@ def function_of(operation: Operation) -> Function:
 
 
 def _figures(session: Session) -> Values:
-    peaks = {
-        PEAK + name: Value(peak.low, peak.high)
-        for name, peak in session.peaks.items()
-        if is_memory(name) and peak.low is not None and not session.from_zero
-    }
+    known = {} if session.from_zero else session.peaks
+    brackets = {PEAK + name: (peak.low, peak.high) for name, peak in known.items() if is_memory(name)}
+    peaks = {name: Value(low, high) for name, (low, high) in brackets.items() if low is not None}
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
     found = {**peaks, **_known(session.totals | run)}
     return {name: found[name] for name in figures.in_order(found) if figures.figure_of(name)}
@@ -384,10 +382,8 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
     found = matched(functions)
     firsts = [next(functions[place][name] for place, name in names.items()) for names in found]
     for title, names in zip(unique_names(firsts), found, strict=True):
-        sides = [
-            [(place, name) for place, name in names.items() if (place < len(base)) == is_base]
-            for is_base in (True, False)
-        ]
+        base_names = [item for item in names.items() if item[0] < len(base)]
+        sides = base_names, [item for item in names.items() if item[0] >= len(base)]
         of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
         every = (dict.fromkeys(functions[place][name].signature for place, name in side) for side in sides)
         signatures = ([signature for signature in of_side if signature] for of_side in every)

@@ -179,18 +179,13 @@ def held_by(root: Node, most: int) -> list[Holder]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
     within = {id(path[-1]) for _, _, path, _ in known}
-    unseen = [
-        (path[-1].deeper, 0, path, _BELOW)
-        for path in unseen_below(root)
-        if not any(id(node) in within for node in path)
-    ]
+    apart = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
+    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in apart]
     largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
-    return [
-        Holder(size, certain, f"{prefix}{label}")
-        for (size, certain, _, prefix), label in zip(largest, labels, strict=True)
-    ]
+    both = zip(largest, labels, strict=True)
+    return [Holder(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:

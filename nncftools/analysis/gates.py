@@ -157,14 +157,13 @@ def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
     found = _FUNCTION.fullmatch(operation)
     if found is None:
         return None
-    wanted = [_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()]
+    wanted = {_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()}
     number = int(found["number"] or 1)
-    matching = [
-        name
-        for name, of in functions.items()
-        if any(f".{call}".endswith(f".{found['function']}") for call in of.call.split(", "))
-        and {_plain(argument) for argument in of.arguments.split(",")}.issuperset(wanted)
-    ]
+    matching = []
+    for name, of in functions.items():
+        given = {_plain(argument) for argument in of.arguments.split(",")}
+        if any(f".{call}".endswith(f".{found['function']}") for call in of.call.split(", ")) and given >= wanted:
+            matching.append(name)
     return matching[number - 1] if 0 < number <= len(matching) else None
 
 

@@ -98,12 +98,11 @@ def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: 
     for name in names:
         for at in _cuts(name, separators):
             families.setdefault(name[:at], []).append(name)
-    lost = {
-        beginning
-        for beginning, family in families.items()
-        if len(family) > 1
-        and all(len(name) - len(beginning) >= _LEAST and ends[name[len(beginning) :]] == 1 for name in family)
-    }
+    lost = set()
+    for beginning, family in families.items():
+        rests = [name[len(beginning) :] for name in family]
+        if len(family) > 1 and all(len(rest) >= _LEAST and ends[rest] == 1 for rest in rests):
+            lost.add(beginning)
     cuts = {name: max((at for at in _cuts(name, separators) if name[:at] in lost), default=0) for name in names}
     return {name: f"…{name[at:]}" for name, at in cuts.items() if at > 1}
 

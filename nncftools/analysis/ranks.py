@@ -156,10 +156,8 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
             apart_s = _moment(name, session) - moments[name]
             if abs(apart_s) > _SET_S:
                 host = session.host.name or "one machine"
-                warnings.append(
-                    f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first} "
-                    f"and {name}: they are lined up by CLOCK_MONOTONIC"
-                )
+                text = f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first}"
+                warnings.append(f"{text} and {name}: they are lined up by CLOCK_MONOTONIC")
     zero = min(moments.values())
     at_s = {name: moments[name] - zero for name in sessions}
     return at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)]
@@ -192,18 +190,15 @@ def _disagreeing(sessions: Named) -> Iterator[str]:
         return
     unsynchronized = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
     if unsynchronized:
-        yield (
-            f"the clocks may not be comparable: nothing, such as NTP, synchronizes that of "
-            f"{', '.join(sorted(set(unsynchronized)))}; recordings and their sum may be shifted"
-        )
+        names = ", ".join(sorted(set(unsynchronized)))
+        why = f"nothing, such as NTP, synchronizes that of {names}"
+        yield f"the clocks may not be comparable: {why}; recordings and their sum may be shifted"
         return
     errors_s = sorted((session.start.utc_error_s or 0.0 for session in machines), reverse=True)
     intervals = (session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in machines)
     if errors_s[0] + errors_s[1] > max(intervals):
-        yield (
-            f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}, more than the "
-            f"interval: recordings may be shifted against each other by that much"
-        )
+        text = f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}"
+        yield f"{text}, more than the interval: recordings may be shifted against each other by that much"
 
 
 def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
@@ -215,10 +210,8 @@ def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
         if all(last_s < begin_s or end_s < first_s for other, (first_s, last_s) in spans.items() if other != name)
     ]
     if alone and len(spans) > 1:
-        yield (
-            f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ, or these are "
-            f"not parts of one job (`nncf-tools compare` compares runs)"
-        )
+        text = f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ"
+        yield f"{text}, or these are not parts of one job (`nncf-tools compare` compares runs)"
 
 
 _POINTS = 2000
@@ -286,9 +279,8 @@ def _check(sessions: Named) -> None:
         if session.ranks:
             raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name those instead")
         if session.rank is not None and (before := seen.setdefault(session.rank.number, file)) != file:
-            raise NncfToolsError(
-                f"{before} and {file} are both of rank {session.rank.number}: name the recordings of one job"
-            )
+            both = f"{before} and {file} are both of rank {session.rank.number}"
+            raise NncfToolsError(f"{both}: name the recordings of one job")
 
 
 def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
@@ -298,9 +290,8 @@ def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
     first = min(sessions, key=lambda name: at_s[name] + sessions[name].duration_s)
     last = max(sessions, key=lambda name: at_s[name])
     if at_s[last] >= at_s[first] + sessions[first].duration_s:
-        raise NncfToolsError(
-            f"{first} and {last} are no ranks of one job: {last} began after {first} had ended", mended_by="compare"
-        )
+        text = f"{first} and {last} are no ranks of one job: {last} began after {first} had ended"
+        raise NncfToolsError(text, mended_by="compare")
 
 
 def _run(name: str, session: Session, at_s: float) -> RankRun:

@@ -171,12 +171,9 @@ def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | 
     """
     session = case.session
     if session.kernel_kills is not None:
-        logged = {kill.pid for kill in session.kernel_kills}
-        named = [
-            process
-            for process in session.processes
-            if process.pid in logged and (process.exit is None or process.exit.signal == signal.SIGKILL)
-        ]  # one that ended otherwise is another process with this PID
+        logged = {kill.pid for kill in session.kernel_kills}  # a process that ended otherwise has the PID of another
+        named = [process for process in session.processes if process.pid in logged]
+        named = [process for process in named if process.exit is None or process.exit.signal == signal.SIGKILL]
         return _by_size(named), Certainty.CERTAIN if named else None
     killed = [death for death in case.deaths if death.number == signal.SIGKILL and _is_within(death.at_s, session)]
     known = [death.process for death in killed if death.process is not None]

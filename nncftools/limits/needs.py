@@ -283,15 +283,11 @@ def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
     """Return what is missing, with the figures; empty when all fits, as far as is known."""
     missing = []
     if available.least is not None and memory > available.least:
-        known = (
-            ("machine", available.machine, available.machine_size),
-            ("control group", available.group, available.group_limit),
-        )
-        parts = [
-            f"{name}: {brief_size(size) if of is None else part_text(size, of)}"
-            for name, size, of in known
-            if size is not None
-        ]
+        parts = []
+        machine = "machine", available.machine, available.machine_size
+        for name, size, of in (machine, ("control group", available.group, available.group_limit)):
+            if size is not None:
+                parts.append(f"{name}: {brief_size(size) if of is None else part_text(size, of)}")
         text = _against(memory, available.least, "of memory is needed", "is available")
         missing.append(f"{text} ({', '.join(parts)})")
     for room in rooms:

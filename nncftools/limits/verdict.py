@@ -23,7 +23,7 @@ from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.metrics import cpu_counters
-from nncftools.session.model import Failure, Process, RankRun, SessionData
+from nncftools.session.model import Process, SessionData
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -124,11 +124,8 @@ def last_state(session: Session, before_s: float) -> LastState:
     first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
     span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
-    lived = [
-        process
-        for process in session.processes
-        if (process.start_s or 0.0) <= before_s and (process.end_s is None or process.end_s >= before_s - _ENDING_S)
-    ]
+    begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
+    lived = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
     return LastState(
         at_s,
         rss,
@@ -252,8 +249,8 @@ class Case:
 
     def death_by(self, *numbers: int, of_command: bool | None = None) -> Death | None:
         """Return the first death by one of these signals; of the command, or only of other processes."""
-        found = (death for death in self.deaths if death.number in numbers)
-        return next((death for death in found if of_command in {None, death.is_command or death.by_status}), None)
+        deaths = (death for death in self.deaths if death.number in numbers)
+        return next((death for death in deaths if of_command in {None, death.is_command or death.by_status}), None)
 
     def is_significant(self, process: Process | None) -> bool:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
@@ -268,17 +265,13 @@ class Case:
         fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
         return bool(fatal) and all(failure.cause is None for failure in fatal)
 
-    def failure(self, cause: str) -> Failure | None:
-        """Return the exception that says that this ran out, rather one that ended its program."""
-        found = [failure for failure in self.session.failures if failure.cause == cause]
-        return min(found, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
-
     def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
         """Return which program ended because something ran out, by its exception; None for none."""
-        failure = self.failure(ran_out)
+        failures = [failure for failure in self.session.failures if failure.cause == ran_out]
+        failure = min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
         if failure is None or not (failure.fatal or self.has_failed):
             return None
-        process = self.process_of(failure.pid)
+        process = next((process for process in self.session.processes if process.pid == failure.pid), None)
         return self.verdict(
             cause,
             Certainty.CERTAIN if failure.fatal else Certainty.LIKELY,
@@ -288,10 +281,6 @@ class Case:
             evidence=["the exception, as the hook of `profile` saw it", *evidence],
             **more,
         )
-
-    def process_of(self, pid: int) -> Process | None:
-        """Return the process with this PID."""
-        return next((process for process in self.session.processes if process.pid == pid), None)
 
     def share_at(self, at_s: float) -> float | None:
         """Return how much of its limit RSS had reached just before a moment; None for unknown."""
@@ -362,9 +351,8 @@ class Case:
         spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
         if not spent or spent[-1][0] - since_s < _HUNG_S:
             return None
-        busy_s = [
-            at_s for (before_s, before), (at_s, now) in pairwise(spent) if now - before > _IDLE * (at_s - before_s)
-        ]
+        steps = pairwise(spent)
+        busy_s = [at_s for (before_s, before), (at_s, now) in steps if now - before > _IDLE * (at_s - before_s)]
         idle_s = spent[-1][0] - max(busy_s, default=since_s)
         return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
 
@@ -381,21 +369,19 @@ def judge_ranks(session: Session) -> Verdict | None:
     first, *others = failed
     is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
     one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
-    followed = [(f"{run.name}: {_ending(run)}", end_of(run) - end_of(first)) for run in others[:_NAMED]]
-    evidence = [f"{text}, {seconds_text(later_s)} later" for text, later_s in followed]
+    evidence = []
+    for run in others[:_NAMED]:
+        end, later_s = "" if run.exit is None else run.exit.text, end_of(run) - end_of(first)
+        evidence.append(f"{run.name}: {end}, {seconds_text(later_s)} later")
     evidence += [f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []
     return Verdict(
         cause=Cause.RANK_FAILED,
         certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
-        text=f"the first rank that failed was {first.name}: {_ending(first)}",
+        text=f"the first rank that failed was {first.name}: {'' if first.exit is None else first.exit.text}",
         at_s=end_of(first),
         state=UNKNOWN,
         evidence=evidence,
     )
-
-
-def _ending(run: RankRun) -> str:
-    return "" if run.exit is None else run.exit.text
 
 
 def is_consequence(found: Verdict, name: str, job: Session) -> bool:

@@ -304,12 +304,8 @@ def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperat
     Of too many, those that changed most as a share of the run's own figure.
     """
     names = [name for name in (_peak_name(comparison), DURATION) if name in comparison.figures]
-    found = [
-        (one, one.differences[name])
-        for one in comparison.operations
-        for name in names
-        if name is not None and name in one.differences and one.differences[name].stands_out
-    ]
+    both = [(one, one.differences.get(name or "")) for one in comparison.operations for name in names]
+    found = [(one, difference) for one, difference in both if difference is not None and difference.stands_out]
 
     def share(of: tuple[ComparedOperation, Difference]) -> float:
         whole = comparison.figures[of[1].figure.name].base.median

@@ -170,11 +170,8 @@ def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
     most = 0 if peak is None else peak.low or 0
     place = session.peak_place
     nearest = None if place is None else place.nearest
-    kept = [
-        one
-        for one in every
-        if not _is_small(one.operation, session.duration_s * _SMALL, most * _SMALL) or _contains(one.operation, nearest)
-    ]
+    limits = session.duration_s * _SMALL, most * _SMALL
+    kept = [one for one in every if not _is_small(one.operation, *limits) or _contains(one.operation, nearest)]
     whole_s, kept_s = (sum(one.operation.duration_s for one in of) for of in (every, kept))
     return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
 

@@ -26,12 +26,8 @@ _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
 def report(session: Session, view: View) -> str:
     """Return the report; it ends with a line break."""
     title = text(shortened(printable(view.title), _TITLE)) or code(shortened(command_text(session), _TITLE))
-    tables = (
-        memory(session, view),
-        ranks(session, view.unit),
-        operations(session, view, _MOST_OPERATIONS),
-        session_tables.facts(session, view.unit),
-    )
+    of_run = memory(session, view), ranks(session, view.unit), operations(session, view, _MOST_OPERATIONS)
+    tables = (*of_run, session_tables.facts(session, view.unit))
     blocks = [
         [f"### {title}"],
         *_headlines(session, view),

@@ -190,11 +190,11 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     def family(name: str, meaning: str, values: Sequence[float | None]) -> _Family:
         return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)))
 
-    called = [
-        ({**own, "function": of.signature or of.call, **({"saved": of.saved} if of.saved else {})}, 1)
-        for own, of in zip(labels, operations, strict=True)
-        if of.call is not None
+    calls = [(own, of) for own, of in zip(labels, operations, strict=True) if of.call is not None]
+    facts = [
+        {"function": of.signature or of.call or "", **({"saved": of.saved} if of.saved else {})} for _, of in calls
     ]
+    called = [({**own, **more}, 1) for (own, _), more in zip(calls, facts, strict=True)]
     yield _Family("operation_info", "What it called, and the file that it saved: 1, with both as labels.", called)
     yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
     yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])

@@ -201,11 +201,8 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
     of, unit = row.operation.of(shown.gauge), shown.unit
     if not row.number:
         return
-    texts = [
-        level_text(of.start, of.start_bounds, unit, unit.brief),
-        UNKNOWN if of.peak_low is None else unit.brief(of.peak_low),
-        change_text(of, unit, unit.brief),
-    ]
+    start, peak = level_text(of.start, of.start_bounds, unit, unit.brief), of.peak_low
+    texts = [start, UNKNOWN if peak is None else unit.brief(peak), change_text(of, unit, unit.brief)]
     for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if place == 1 and row.operation.has_peak else "normal"
         size, colour = _SIZE * min(1.0, room / ruler.width(text, _SIZE)), FAINT if text == UNKNOWN else INK

@@ -177,15 +177,9 @@ def _draw_group(
         low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
     time, value = _median(lines)
-    axes.plot(
-        time,
-        value / unit.factor,
-        style,
-        color=colour,
-        linewidth=2 if several else 1.6,
-        marker="" if several else marker_for(time),
-        label=f"{shortened(printable(name), _NAME)}: {text}",
-    )
+    width, marker = (2.0, "") if several else (1.6, marker_for(time))
+    in_legend = f"{shortened(printable(name), _NAME)}: {text}"
+    axes.plot(time, value / unit.factor, style, color=colour, linewidth=width, marker=marker, label=in_legend)
     if not several:
         span_s = lines[0].span_s
         mark = span_s if span_s is not None and span_s[0] < span_s[1] else None

@@ -202,12 +202,8 @@ def _by_process(session: Session) -> dict[int | None, list[Operation]]:
     found: dict[int | None, list[Operation]] = {}
     for operation in session.operations:
         of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
-        alive = [
-            process
-            for process in of_pid
-            if (process.start_s or 0.0) <= operation.start_s
-            and (process.end_s is None or operation.start_s < process.end_s)
-        ] or of_pid
+        begun = [process for process in of_pid if (process.start_s or 0.0) <= operation.start_s]
+        alive = [of for of in begun if of.end_s is None or operation.start_s < of.end_s] or of_pid
         found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
     return found
 
@@ -312,12 +308,8 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
     snapshots = session.snapshots
     if snapshots is None:
         return
-    threads = [
-        (thread, slices)
-        for watched in snapshots.processes
-        if watched.process == process
-        for thread, slices in slices_by_thread(watched, snapshots).items()
-    ]
+    looked_at = [watched for watched in snapshots.processes if watched.process == process]
+    threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
     most = MOST_SLICES // max(1, len(snapshots.processes))
     shown = longest((one for _, slices in threads for one in slices), most)
     for place, (thread, slices) in enumerate(threads, start=1):

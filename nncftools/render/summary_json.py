@@ -147,11 +147,8 @@ def _build_up(session: Session) -> dict[str, Any] | None:
 
 def _holder(path: Sequence[Node]) -> dict[str, Any]:
     """Return a place in the code: its frames, the outermost first, and what it holds."""
-    frames = [
-        {"function": place.function, "file": place.file, "line": place.line or None}
-        for node in path
-        if (place := node.place) is not None
-    ]
+    places = [place for node in path if (place := node.place) is not None]
+    frames = [{"function": place.function, "file": place.file, "line": place.line or None} for place in places]
     return {"size": path[-1].size, "certain": path[-1].certain, "frames": frames}
 
 
@@ -232,10 +229,5 @@ def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {
-        "median": side.median,
-        "min": min(side.values),
-        "max": max(side.values),
-        "high": side.high,
-        "runs": side.values,
-    }
+    bounds = {"min": min(side.values), "max": max(side.values)}
+    return {"median": side.median, **bounds, "high": side.high, "runs": side.values}
