@@ -69,7 +69,7 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 
 
-def look(place: int) -> tuple[str, str]:
+def line_style(place: int) -> tuple[str, str]:
     """Return the colour and the line style of the line at ``place``; 14 lines look different."""
     return PALETTE[place % len(PALETTE)], _LINES[place // len(PALETTE) % len(_LINES)]
 

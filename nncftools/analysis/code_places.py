@@ -1,6 +1,6 @@
-"""Places in code as people read them: the package of a file, a short path, and a label for a frame.
+"""Places in code as people read them: the package of a file, a short path, a label for a frame.
 
-Which function of the script itself was at work while memory rose.
+Also which function of the script itself was at work while memory rose.
 """
 
 from __future__ import annotations

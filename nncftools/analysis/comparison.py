@@ -1,8 +1,7 @@
-"""Two runs, or two groups of repeated runs, compared side by side.
+"""Two runs, or two groups of repeated runs, side by side: their figures, operations, and what they were asked to do.
 
-What two runs were asked to do differently: command, arguments, machine, sampling, settings of saved models.
-
-Which operations of several runs are the same one: by function and arguments, else by function, else by name.
+Operations of several runs are the same one by function and arguments, else by function, else by name. Settings are the
+command, arguments, machine, sampling, and the compression of saved models.
 """
 
 from __future__ import annotations

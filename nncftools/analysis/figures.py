@@ -1,6 +1,6 @@
-"""What runs are compared by: peaks, times, sizes and counters, by the names that gates use.
+"""What runs are compared by: peaks, times, sizes and counters, by the names that gates use, and their differences.
 
-One figure on two sides: by how much it changed, and whether that is more than noise.
+A difference says by how much a figure changed, and whether that is more than noise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The build-up of a peak as a tree of frames, and the few places in it that hold most.
+"""The build-up of a peak as a tree of frames: the few places that hold most, and their names.
 
-The few frames of a stack that tell a reader where it is, and a name for each place that holds memory.
-
-The tree of a build-up as a few rows: where it branches, and what holds the memory there.
+A stack is named by the few frames that tell a reader where it is. The tree as rows shows where it branches, and what
+holds the memory there.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ FOLDED = "…"
 _BELOW = "in calls not seen, from "
 
 
-class Holder(NamedTuple):
+class CodeShare(NamedTuple):
     """A place in the code that holds a large part of the memory, in bytes."""
 
     size: int
@@ -168,14 +167,14 @@ def stack_text(stack: Sequence[Frame]) -> str:
     return _joined(shown, _best_frames(shown))
 
 
-def most_telling(stack: Sequence[Frame]) -> Frame | None:
+def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
     shown = _without_machinery(stack)
     known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
     return next(known, shown[-1] if shown else None)
 
 
-def held_by(root: Node, most: int) -> list[Holder]:
+def held_by(root: Node, most: int) -> list[CodeShare]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
     within = {id(path[-1]) for _, _, path, _ in known}
@@ -185,7 +184,7 @@ def held_by(root: Node, most: int) -> list[Holder]:
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
     both = zip(largest, labels, strict=True)
-    return [Holder(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
+    return [CodeShare(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
@@ -291,7 +290,7 @@ _ALMOST_ALL = 0.99
 _LESS_CERTAIN = 0.2
 
 
-class Branch(NamedTuple):
+class TreeRow(NamedTuple):
     """A row: functions that call each other and hold the same memory, in bytes."""
 
     depth: int
@@ -301,7 +300,7 @@ class Branch(NamedTuple):
     label: str
 
 
-def branches(root: Node, share: float, most: int) -> tuple[list[Branch], int]:
+def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
     """Return rows that hold at least ``share`` of the whole, each above its parts, and the number of those left out.
 
     Of more than ``most`` rows, the smallest are left out. A part that is nearly all of its caller is in its row.
@@ -315,23 +314,23 @@ def branches(root: Node, share: float, most: int) -> tuple[list[Branch], int]:
     return every, 0
 
 
-def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[Branch]:
+def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
     smaller, count = 0, 0
     if node.deeper >= least and node.deeper:
-        yield Branch(depth, node.deeper, None, "in calls that were not seen")
+        yield TreeRow(depth, node.deeper, None, "in calls that were not seen")
     for child in node.sorted_children:
         if child.size < least or not child.size:
             smaller, count = smaller + child.size, count + 1
             continue
         if child.kind:
-            yield Branch(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
+            yield TreeRow(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
             continue
         chain = _chain(child)
         places = [place for one in chain if (place := one.place) is not None]
-        yield Branch(depth, child.size, chain[-1].certain, branch_text(places, before))
+        yield TreeRow(depth, child.size, chain[-1].certain, branch_text(places, before))
         yield from _below(chain[-1], depth + 1, least, places[-1])
     if smaller >= least and count:
-        yield Branch(depth, smaller, None, f"… {count:,} smaller")
+        yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
 
 
 def _chain(node: Node) -> Sequence[Node]:

@@ -1,8 +1,7 @@
 """The moment and the operation of the RSS peak as text, the same in every output.
 
-Which process performed an operation, where operations of several processes ran at the same time.
-
-Names without the beginning that they share with others: what is left tells them apart.
+The text names the process of an operation where operations of several processes ran at the same time, and long names
+without the beginning that they share with others.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _LEAST = 6
 """Characters: less of a name says too little."""
 
 
-def told_apart(names: Iterable[str]) -> dict[str, str]:
+def without_shared_start(names: Iterable[str]) -> dict[str, str]:
     """Return each name without the beginning that it shares with others: ``…layer_3.mlp``.
 
     The longest beginning is left out with which every rest is still unlike the end of any other name. It ends between
@@ -190,7 +189,7 @@ def _short_names(place: PeakPlace, session: Session) -> dict[str, str]:
     if all(len(one.name) <= _NAME for one in of_peak):
         return {}
     names = {printable(one.name) for one in session.operations if len(one.name) < _LONGEST}
-    return told_apart(sorted(names)) if len(names) <= _MOST_NAMES else {}
+    return without_shared_start(sorted(names)) if len(names) <= _MOST_NAMES else {}
 
 
 def _either(place: PeakPlace, names: Sequence[str]) -> str:

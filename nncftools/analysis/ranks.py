@@ -1,8 +1,6 @@
-"""The sums of the columns of a job's ranks: what they held at the same time, on one clock.
+"""Recordings of the ranks of one job, merged into one session.
 
-The start times of recordings of one job, on one clock.
-
-Recordings of the ranks of one job, merged into one session.
+The columns are sums of what the ranks held at the same time, on one clock.
 """
 
 from __future__ import annotations
@@ -173,7 +171,6 @@ def _machines(sessions: Named) -> list[dict[str, Session]]:
 
 
 def _moment(name: str, session: Session) -> float:
-    """Return the start in seconds of the wall clock."""
     utc = session.start.utc
     try:
         moment = moment_of(utc or "")
@@ -353,7 +350,6 @@ def _totals(parts: Parts) -> dict[str, int | float | None]:
 
 
 def _processes(parts: Parts) -> Iterator[Process]:
-    """Yield all processes with new numbers."""
     following = 0
     for at_s, session in parts:
         base, following = following, following + 1 + max((process.id for process in session.processes), default=0)

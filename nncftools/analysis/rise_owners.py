@@ -266,5 +266,4 @@ def rss_at(watched: WatchedProcess, time_s: float) -> float:
 
 
 def _stack(thread: int, *looks: dict[int, ThreadLook]) -> Sequence[int]:
-    """Return the stacks of a thread in some looks."""
     return [found for look in looks if thread in look and (found := look[thread].stack) is not None]

@@ -1,6 +1,6 @@
-"""The figures of a session that a report names.
+"""The figures of a session that a report names: levels of memory, largest process and rank, CPU, PSS near the peak.
 
-How close to the RSS peak PSS was counted: it takes long, so most samples do not know it.
+PSS takes long to count, so most samples do not know it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEWEST_SAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Level:
+class MetricSummary:
     """One memory metric over the whole session, in bytes; None for unknown."""
 
     peak: float | None
@@ -41,7 +41,7 @@ class Level:
         """From the first sample to the last."""
         return None if self.final is None or self.first is None else self.final - self.first
 
-    def from_zero(self) -> Level:
+    def from_zero(self) -> MetricSummary:
         """Return the same with the first sample, the baseline, subtracted."""
         above: dict[str, Any] = {}
         for name in ("peak", "final", "average", "lowest", "first"):
@@ -50,11 +50,11 @@ class Level:
         return replace(self, **above)
 
 
-def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
+def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSummary:
     """Return the level of the memory metric ``name``."""
     values, figures = samples[name], samples.figures(name)
     peak = peaks.get(name)
-    return Level(
+    return MetricSummary(
         peak=None if peak is None else peak.low,
         span_s=None if peak is None else span_of(peak),
         final=next((value for value in reversed(values) if not isnan(value)), None),

@@ -1,10 +1,9 @@
 """Evidence of deaths that is left on the machine after a recording, also when the sampler died.
 
-Which processes the kernel's log says that it killed because memory ran out (mm/oom_kill.c, for root only).
-
-Two lines name a victim: ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` has the
-control group whose limit was reached; ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB,
-anon-rss:…kB, file-rss:…kB, shmem-rss:…kB`` has what it held.
+The kernel's log (for root only) says which processes it killed because memory ran out (mm/oom_kill.c). Two lines name a
+victim: ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` has the control group
+whose limit was reached; ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
+file-rss:…kB, shmem-rss:…kB`` has what it held.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Whether a program could not get memory: by its exception, or by a limit of its address space.
+"""The verdict on a run: one judge for each cause of death, asked in turn; the first that the evidence shows is it.
 
-Whether a disk was full: by an exception, by the free bytes that were seen, or by what the run wrote.
-
-Whom the kernel killed because memory ran out: by its log, or by its counts and the ends of processes.
-
-Deaths by signals that have nothing to do with a lack of memory or disk space, and recordings that break off.
-
-The verdict on a run: the first cause that the evidence of its session shows.
+Causes are memory that a program could not get, a full disk, the kernel's killer for want of memory, other signals, and
+recordings that break off.
 """
 
 from __future__ import annotations
@@ -16,21 +11,22 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
+from nncftools.limits import verdict as verdicts
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import NEAR, VERY_NEAR, Case, Cause, Certainty, Death, Verdict, judge_ranks, most_memory
+from nncftools.limits.verdict import NEAR, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict
 from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 
-def judge_allocation(case: Case) -> Verdict | None:
+def judge_allocation(case: Evidence) -> Verdict | None:
     """Return which program could not get memory, by its exception; None for none."""
     limit = _limit(case.session)
     of_limit = {"limit": limit or case.limit, "is_for_memory": True}
     return case.by_exception(MEMORY, Cause.ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
 
 
-def judge_by_limit(case: Case) -> Verdict | None:
+def judge_by_limit(case: Evidence) -> Verdict | None:
     """Return whether the command probably could not get memory, because much of its address space was used."""
     limit = _limit(case.session)
     death = case.death_by(signal.SIGABRT, signal.SIGSEGV, of_command=True)
@@ -69,7 +65,7 @@ def _limit(session: SessionData) -> Effective | None:
     return None if smallest is None or smallest.size > (session.host.memory or smallest.size) else smallest
 
 
-def _of_limit(case: Case, limit: Effective | None) -> list[str]:
+def _of_limit(case: Evidence, limit: Effective | None) -> list[str]:
     if limit is None:
         return []
     allows = f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"
@@ -82,14 +78,14 @@ _FELL = 1 << 20
 _MOST_OF = 0.9
 
 
-def judge_full_disk(case: Case) -> Verdict | None:
+def judge_full_disk(case: Evidence) -> Verdict | None:
     """Return which program failed because a disk was full, by its exception; None for none."""
     full = fullest(case.session)
     room = [] if full is None else [_room(case, full)]
     return case.by_exception(DISK, Cause.DISK_FULL, "failed because a disk was full", room)
 
 
-def judge_by_room(case: Case) -> Verdict | None:
+def judge_by_room(case: Evidence) -> Verdict | None:
     """Return whether the command probably failed because a disk was full."""
     death = case.death_by(signal.SIGBUS, of_command=True)
     if case.has_other_reason or not (case.has_failed or death is not None):
@@ -127,7 +123,7 @@ def place(file_system: FileSystem) -> str:
     return f"{printable(file_system.path)}{role}"
 
 
-def _room(case: Case, one: FileSystem) -> str:
+def _room(case: Evidence, one: FileSystem) -> str:
     lowest = case.size(one.lowest) if one.lowest else "nothing"
     return f"free on {place(one)}: {case.size(one.first or 0)} at first, {lowest} at {seconds_text(one.lowest_s)}"
 
@@ -141,7 +137,7 @@ _LARGE = 0.3
 _MUCH_MORE = 2.0
 
 
-def judge_out_of_memory(case: Case) -> Verdict | None:
+def judge_out_of_memory(case: Evidence) -> Verdict | None:
     """Return whom the kernel killed; None for nothing."""
     session = case.session
     limit = smallest_of(session, GROUP)
@@ -164,7 +160,7 @@ def judge_out_of_memory(case: Case) -> Verdict | None:
     )
 
 
-def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | None]:
+def _victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
     """Return the victims, the largest first, and how sure that is; None for no victim.
 
     A log that can be read and names nobody of the run says that the kernel killed none of it.
@@ -196,7 +192,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=most_memory, reverse=True)
+    return sorted(processes, key=verdicts.most_memory, reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
@@ -216,7 +212,7 @@ def _reached(session: SessionData, limit: Effective | None) -> Effective | None:
     return limit
 
 
-def _who(case: Case, victims: Sequence[Process]) -> str:
+def _who(case: Evidence, victims: Sequence[Process]) -> str:
     first = case.who(next(iter(victims), None))
     return f"{first} and {len(victims) - 1} more were" if len(victims) > 1 else f"{first} was"
 
@@ -243,7 +239,7 @@ _FAULTS = {
 }
 
 
-def judge_max_memory(case: Case) -> Verdict | None:
+def judge_max_memory(case: Evidence) -> Verdict | None:
     """Return whether ``--max-memory`` ended the run."""
     reached = case.session.limit_reached
     if reached is None or reached.action != "kill":
@@ -261,7 +257,7 @@ def judge_max_memory(case: Case) -> Verdict | None:
     )
 
 
-def judge_lost(case: Case) -> Verdict | None:
+def judge_lost(case: Evidence) -> Verdict | None:
     """Return why a recording breaks off: nobody is left who knows how the command ended."""
     session = case.session
     if session.finished is not False or session.exit is not None:
@@ -280,7 +276,7 @@ def judge_lost(case: Case) -> Verdict | None:
     return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
 
 
-def judge_killed(case: Case, *, of_command: bool) -> Verdict | None:
+def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
     """Return whether the command, or which other process, was killed by SIGKILL, if not for want of memory.
 
     Programs end small helpers of their own so.
@@ -303,7 +299,7 @@ def judge_killed(case: Case, *, of_command: bool) -> Verdict | None:
     return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
-def judge_crashed(case: Case, *, of_command: bool) -> Verdict | None:
+def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
     """Return whether the command, or which other process, ended by a fault."""
     death = case.death_by(*_FAULTS, of_command=of_command)
     if death is None:
@@ -313,7 +309,7 @@ def judge_crashed(case: Case, *, of_command: bool) -> Verdict | None:
     return case.verdict(Cause.CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
 
 
-def judge_terminated(case: Case) -> Verdict | None:
+def judge_terminated(case: Evidence) -> Verdict | None:
     """Return which other signal ended the command."""
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
     if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, and a reader that has enough: `head`
@@ -325,7 +321,7 @@ def judge_terminated(case: Case) -> Verdict | None:
     return case.verdict(Cause.TERMINATED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
-def _subject(case: Case, death: Death) -> str:
+def _subject(case: Evidence, death: Death) -> str:
     if not death.by_status:
         return case.who(death.process)
     status = None if case.session.exit is None else case.session.exit.code
@@ -356,8 +352,8 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     still runs.
     """
     if session.ranks:
-        return judge_ranks(session)
+        return verdicts.judge_ranks(session)
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
-    case = Case(session, unit)
+    case = Evidence(session, unit)
     return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)

@@ -1,12 +1,7 @@
-"""What would have been enough memory for a run.
+"""What would have been enough memory for a run, and whether a machine has what a command needs.
 
-The memory limit that a run would have met first.
-
-How much memory programs can still get: of the machine, and of a process's control group.
-
-Which file systems a command probably writes to.
-
-What a command needs before it starts, and whether that is there.
+That takes the limit that a run meets first, how much memory programs can still get (of the machine, and of a process's
+control group), and the file systems that a command probably writes to.
 """
 
 from __future__ import annotations

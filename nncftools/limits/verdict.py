@@ -1,12 +1,6 @@
-"""Why something died, as far as the evidence says.
+"""What a verdict on a run is made of: the processes that were killed, what the run held and did then, the evidence.
 
-Which processes of a run were killed by a signal.
-
-What a run held and did just before a moment at which something died.
-
-The evidence of a session about deaths, and the words for it.
-
-Which rank of a job failed first: a launcher ends the others, so their ends say nothing of the cause.
+Of a job of several ranks, the first one that failed counts: a launcher ends the others, so their ends say nothing.
 """
 
 from __future__ import annotations
@@ -225,7 +219,7 @@ _SIGNIFICANT, _SMALL = 0.1, 16 << 20
 _LATELY_S = 0.3
 
 
-class Case:
+class Evidence:
     """A session in which something may have died."""
 
     def __init__(self, session: Session, unit: MemoryUnit) -> None:

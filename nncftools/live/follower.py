@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from nncftools.analysis.frames import most_telling
+from nncftools.analysis.frames import best_frame
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.lines import Line, Look, SnapshotLine
@@ -104,7 +104,7 @@ class GrowthLog:
         stack = stood[busiest]
         if self._has_returned(before.get(busiest), stack):
             stack = before[busiest]
-        frame = most_telling([self._frames[place] for place in self._stacks[stack]])
+        frame = best_frame([self._frames[place] for place in self._stacks[stack]])
         if frame is not None and (self.last is None or line["t_ns"] >= self.last.at_ns):
             self.last = Growth(frame, line["t_ns"])
 

@@ -1,17 +1,10 @@
-"""The figures of a run that services for the history of benchmarks keep, with their bounds.
+"""The figures of runs for tools that keep a history: Bencher, github-action-benchmark, and readers of hyperfine's JSON.
 
-Bencher Metric Format: the figures of a run for the history that Bencher keeps.
-
-A document maps each benchmark to its measures, and each measure to ``value`` and, where known, ``lower_value`` and
-``upper_value`` (https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all
-is in bytes and seconds.
-
-The figures of a run for github-action-benchmark: its tool ``customSmallerIsBetter``.
-
-A document is a list of ``name``, ``unit``, ``value``, and texts that it only shows: ``range`` and ``extra``
-(https://github.com/benchmark-action/github-action-benchmark). Memory is always in MiB: a history needs one unit.
-
-Runs in the format of ``hyperfine --export-json`` of version 1, which many scripts read.
+Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
+(https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all is in bytes and seconds.
+github-action-benchmark with its tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and texts
+that it only shows: ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). There memory
+is always in MiB: a history needs one unit. hyperfine's format is that of ``--export-json`` of version 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The whole build-up of a peak or a moment: which code took the memory, what it is, and what was not seen.
 
-The build-up of a peak as Markdown tables, for a pull request.
-
-The build-up of a peak for a terminal, readable at 80 columns and without colour.
+It is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _LISTED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class BuildUpReport:
     """A build-up to show."""
 
     title: str
@@ -122,7 +120,9 @@ class Whole:
             yield f"not seen: {missing(self.session) if snapshots.missing else none}{failed}"
 
 
-def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None) -> Whole:
+def build_up_report(
+    session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None
+) -> BuildUpReport:
     """Return the build-up of the peak of a session, of one of its operations, or of a moment.
 
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
@@ -141,7 +141,7 @@ def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, a
         title, found = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
     if found is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
-    return Whole(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
+    return BuildUpReport(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
 
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
@@ -162,7 +162,7 @@ def _percent(size: float | None, whole: float) -> str:
     return UNKNOWN if size is None or not whole else f"{size / whole:.0%}"
 
 
-def tables(whole: Whole) -> Sequence[tuple[str, Table]]:
+def tables(whole: BuildUpReport) -> Sequence[tuple[str, Table]]:
     """Return the tables with their titles; those without rows are not shown."""
     return [("Code", whole.code), ("Processes", whole.processes), ("Memory", whole.kinds)]
 
@@ -170,7 +170,7 @@ def tables(whole: Whole) -> Sequence[tuple[str, Table]]:
 _TITLE = 200
 
 
-def as_markdown(whole: Whole) -> str:
+def as_markdown(whole: BuildUpReport) -> str:
     """Return the build-up as GitHub's Markdown; it ends with a line break."""
     blocks = [
         [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
@@ -182,7 +182,7 @@ def as_markdown(whole: Whole) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def as_text(whole: Whole) -> RenderableType:
+def as_text(whole: BuildUpReport) -> RenderableType:
     """Return the build-up for Rich to print."""
     return Group(
         Text("BUILD-UP OF MEMORY", style="bold"),
@@ -196,7 +196,7 @@ def as_text(whole: Whole) -> RenderableType:
     )
 
 
-def _tables(whole: Whole) -> Iterator[RenderableType]:
+def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
     for title, table in tables(whole):
         if table.rows:
             yield Text()

@@ -1,10 +1,7 @@
-"""Curves and areas made of characters: dots of Braille, or where there is only ASCII, one character in each cell.
+"""What charts in a terminal are drawn with: a canvas of characters, colours, rows of styled texts, the visible time.
 
-The colours of charts in a terminal: readable on light and on dark backgrounds, whatever the terminal can show.
-
-Rows of a screen: texts with their styles, side by side.
-
-The part of a run that a chart shows.
+Curves and areas are dots of Braille, or where there is only ASCII, one character in each cell. The colours are readable
+on light and on dark backgrounds, whatever the terminal can show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The data of the page's charts: memory, CPU, I/O and the band of operations.
+"""The data of the page's charts: memory, CPU, I/O, the band of operations, and the kinds of memory.
 
-The data of the page's panel of what the memory was: bars at the moments at which mappings were read.
+The kinds of memory are bars at the moments at which mappings were read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nncftools.analysis.series import rates_of, run_s
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import Listed, counters_of, in_lanes
+from nncftools.render.listing import NumberedOperation, counters_of, in_lanes
 from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, label
 from nncftools.session.session import Session
@@ -106,7 +106,6 @@ def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
 
 
 def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
-    """Return the largest files and their places among them."""
     largest: dict[str, int] = {}
     for group in (group for moment in moments for group in moment.groups if group.kind == _FILE):
         largest[group.file] = max(largest.get(group.file, 0), group.rss)
@@ -163,7 +162,7 @@ _NARROWEST = 0.0008
 """As a share of the run: the mouse cannot point at a narrower bar."""
 
 
-def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, Any]:
+def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> dict[str, Any]:
     """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
@@ -256,7 +255,6 @@ def _line(name: str, x: Points, y: Points, digits: int, shown: str) -> Line:
 
 
 def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
-    """Return the annotation of the first metric's peak."""
     line = memory_line(session, view, view.metrics[0]) if view.metrics else None
     if line is None:
         return None
@@ -266,7 +264,7 @@ def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
     return {"x": at_s / factor, "y": size, "text": line.peak_text, "below": below, "mark": mark}
 
 
-def _bars(placed: Sequence[tuple[int, Listed, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
+def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
     """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}

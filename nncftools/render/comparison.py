@@ -1,8 +1,7 @@
-"""The tables of a comparison.
+"""The tables and sentences of a comparison: the verdict, its main figures, all figures; and repeated runs of a command.
 
-The short form of a comparison: a verdict, at most ten rows of figures, and the settings that differ.
-
-Repeated runs of one command as one table: the median of each figure, and how far the runs are apart.
+The short form has a verdict, at most ten rows of figures, and the settings that differ. Repeated runs are the median of
+each figure, and how far the runs are apart.
 """
 
 from __future__ import annotations

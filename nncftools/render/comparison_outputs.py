@@ -1,6 +1,6 @@
-"""The comparison for a terminal, readable at 80 columns and without colour.
+"""The comparison for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 
-The comparison as Markdown, for a pull request: short, with everything else folded.
+The Markdown is short; everything else is folded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The operations of a run as pictures and tables list them: numbered, coloured, and a limited number of them.
+"""The operations of a run as reports and pictures list them: numbered, coloured, and a limited number of them.
 
-Which operations a report shows: those of the outer levels, with repeated calls in one row.
-
-The operations of the page: those of the view's levels, numbered as in every output, and those inside of them.
+Outputs show those of the outer levels, with repeated calls in one row; the page also shows those inside of them.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from itertools import accumulate, groupby
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.analysis.peak_text import Performers, told_apart
+from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.render.table import NOTE, finite, has_brackets
 from nncftools.session.model import UNFINISHED
@@ -33,7 +31,7 @@ _PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU 
 
 
 @dataclass(frozen=True)
-class Listed:
+class NumberedOperation:
     """An operation, its number in the list and its fill."""
 
     number: int
@@ -116,27 +114,28 @@ def bounds_by_key(operation: Operation) -> dict[str, list[int | None] | None]:
     return {f"rss_{key}_bounds": finite(value) for key, value in bounds.items()}
 
 
-def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:
+def numbered(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
     """Return operations of a session numbered and coloured, with their processes."""
     of, performers, short = fills(operations), Performers(session), _short_names(operations)
     return [
-        Listed(number, operation, of[operation.name], performers.of(operation), short.get(operation.name, ""))
+        NumberedOperation(
+            number, operation, of[operation.name], performers.of(operation), short.get(operation.name, "")
+        )
         for number, operation in enumerate(operations, start=1)
     ]
 
 
-def operation_notes(shown: Sequence[Listed]) -> list[str]:
+def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     """Return what explains the rows of operations."""
     parallel = [_PARALLEL_NOTE] if any(one.operation.is_parallel for one in shown) else []
     return [*parallel, *([NOTE] if has_brackets(one.operation for one in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return what tells long names apart."""
     names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {one.name for one in operations}}
     if len(names) > _MOST_LONG_NAMES or all(len(name) <= _LONG_NAME for name in names.values()):
         return {}
-    short = told_apart(sorted(names.values()))
+    short = without_shared_start(sorted(names.values()))
     return {name: short[text] for name, text in names.items() if len(text) > _LONG_NAME and short[text] != text}
 
 
@@ -160,7 +159,7 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
 
 
-def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
+def without_small(every: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
     """Return the operations without those that took less than 1 % of the time, and of the memory.
 
     None is left out that holds the peak, or may hold it. All are returned if only one is small, or if the small ones
@@ -189,7 +188,9 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
     return is_unknown or (abs(rss.delta or 0) < least and (rss.peak_low or 0) - (rss.start or 0) < least)
 
 
-def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: Session) -> list[Listed]:
+def rows(
+    every: Sequence[NumberedOperation], counters: Sequence[str], most: int, session: Session
+) -> list[NumberedOperation]:
     """Return at most ``most`` rows in the order of the list: the operations, and the sum of those that are left out.
 
     Small operations are left out first, then those with the smallest share of what the run cost: of the time, of the
@@ -202,7 +203,7 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: S
     peak = session.peaks.get("rss")
     most_rss = 0 if peak is None else peak.low or 0
 
-    def importance(one: Listed) -> tuple[bool, float]:
+    def importance(one: NumberedOperation) -> tuple[bool, float]:
         operation, rss = one.operation, one.operation.of("rss")
         shares = [operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
         if most_rss and rss.start is not None:
@@ -215,13 +216,13 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: S
 
     kept = {one.number for one in sorted(large, key=importance, reverse=True)[: most - 1]}
     others = [one for one in every if one.number not in kept]
-    return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
+    return [*(one for one in every if one.number in kept), NumberedOperation(0, _sum(others, counters), REST)]
 
 
-def in_lanes(every: Sequence[Listed], most: int) -> list[tuple[int, Listed, int]]:
+def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
     """Return operations with their places in the list and the first free lanes, without those beyond ``most`` lanes."""
     ends: list[float] = []
-    placed: list[tuple[int, Listed, int]] = []
+    placed: list[tuple[int, NumberedOperation, int]] = []
     for place, one in enumerate(every):
         operation = one.operation
         lane = next((lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s), len(ends))
@@ -231,7 +232,7 @@ def in_lanes(every: Sequence[Listed], most: int) -> list[tuple[int, Listed, int]
     return placed
 
 
-def _sum(every: Sequence[Listed], counters: Sequence[str]) -> Operation:
+def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
     """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
     spent = {column: [one.operation.of(column).spent for one in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
@@ -330,13 +331,13 @@ _MOST_NESTED = 2000
 """Of operations in all levels: with more, the innermost levels are left out."""
 
 
-def with_inner_levels(session: Session, depth: int) -> list[Listed]:
+def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     """Return the operations of ``depth`` levels and of those below them.
 
     Operations of deeper levels are numbered inside of the operation around them: ``3.1``. They have a colour of their
     own only if no operation of the outer levels has their name.
     """
-    outer = listed(timeline(session.operations, depth), session)
+    outer = numbered(timeline(session.operations, depth), session)
     counts = [sum(operation.depth == level for operation in session.operations) for level in range(_MOST_LEVELS)]
     deepest = max((level + 1 for level, count in enumerate(counts) if count), default=0)
     while deepest > depth and sum(counts[:deepest]) > _MOST_NESTED:
@@ -344,11 +345,11 @@ def with_inner_levels(session: Session, depth: int) -> list[Listed]:
     if deepest <= depth:
         return outer
     fills = {one.operation.name: one.fill for one in outer}
-    found: list[Listed] = []
+    found: list[NumberedOperation] = []
     above: list[str] = []
     inside: list[int] = []
     number = 0
-    for one in listed(timeline(session.operations, deepest), session):
+    for one in numbered(timeline(session.operations, deepest), session):
         level = one.operation.depth
         del above[level:], inside[level + 1 :]
         inside += [0] * (level + 1 - len(inside))

@@ -1,10 +1,6 @@
-"""A session in a notebook: a chart and tables that take the notebook's own colours, and five lines of text.
+"""A session in a notebook: chart and tables in the notebook's own colours, and five lines of text as Python prints it.
 
-Memory over time with the operations above it, as SVG in the text's own colour: readable on light and on dark.
-
-A session as the output of a notebook's cell: chart and tables, without a colour of text or ground of its own.
-
-A session in five lines, as Python prints it.
+The chart is SVG in the colour of the text around it, so it is readable on light and on dark backgrounds.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from nncftools.analysis.series import run_s
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import session_tables
-from nncftools.render.listing import Listed, in_lanes, listed, timeline
+from nncftools.render.listing import NumberedOperation, in_lanes, numbered, timeline
 from nncftools.render.memory_line import MemoryLine, memory_line
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, operations
@@ -59,7 +55,7 @@ def chart(session: Session, view: View) -> str:
     line = memory_line(session, view, view.metrics[0], _POINTS) if view.metrics else None
     if line is None:
         return ""
-    every = listed(timeline(session.operations, view.depth), session)
+    every = numbered(timeline(session.operations, view.depth), session)
     placed = in_lanes(every, _MOST_LANES)
     top = _ABOVE + _LANE * (1 + max((lane for *_, lane in placed), default=-1))
     most = rounded_up(max(float(line.peak[1]), *(size for size in line.sizes.tolist() if size == size), 0.0) * 1.02)  # noqa: PLR0124 — NaN
@@ -91,7 +87,7 @@ def _axes(scale: _Scale, heading: str) -> Iterator[str]:
     yield _text(_WIDE - _RIGHT, scale.top + _HIGH + 29, f"Time, {unit}", "end")
 
 
-def _bars(placed: Sequence[tuple[int, Listed, int]], scale: _Scale) -> Iterator[str]:
+def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], scale: _Scale) -> Iterator[str]:
     """Yield the longest operations as bars with their names, and a shade below those of the first lane."""
     for _, one, lane in sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_MOST_BARS]:
         operation = one.operation

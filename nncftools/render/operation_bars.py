@@ -1,8 +1,7 @@
-"""The table of operations under the panels: memory, duration, CPU time, what was read and written.
+"""Operations in the picture of a profiled run: the band above the panels, their tint, and the table of their figures.
 
-Bars and texts of a table that is drawn: bars that look alike are one artist, which costs a fraction of many.
-
-The band of operations above a panel over time, and their tint in it.
+The table shows memory, duration, CPU time, what was read and written. Bars that look alike are one artist of
+Matplotlib, which costs a fraction of many.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
 from nncftools.render.colours import Fill
-from nncftools.render.listing import Listed, in_lanes
+from nncftools.render.listing import NumberedOperation, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
@@ -106,7 +105,7 @@ _SIZE, _SMALL = 8.0, 6.5
 _ZEBRA = "#f5f5f5"
 
 
-def height(rows: Sequence[Listed]) -> float:
+def height(rows: Sequence[NumberedOperation]) -> float:
     """Return the height of the panels."""
     return _HEADER + len(rows) * _row_height(rows)
 
@@ -121,7 +120,7 @@ class Shown(NamedTuple):
     run_s: float
 
 
-def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) -> None:
+def draw_rows(axes: Axes, rows: Sequence[NumberedOperation], shown: Shown, ruler: Ruler) -> None:
     """Draw the table on axes of ``WIDTH`` and ``height``, one line for each row."""
     axes.set(xlim=(0, WIDTH), ylim=(height(rows), 0), xticks=[], yticks=[])
     axes.set_axis_off()
@@ -149,7 +148,7 @@ def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) ->
     sheet.finish(_ZEBRA)
 
 
-def _row_height(rows: Sequence[Listed]) -> float:
+def _row_height(rows: Sequence[NumberedOperation]) -> float:
     has_details = any(row.details for row in rows)
     return _HIGH_ROW if has_details and len(rows) <= _MOST_HIGH_ROWS else _LOW_ROW
 
@@ -174,7 +173,7 @@ def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) 
         sheet.write(left, 0.1, heading, fontsize=_SIZE + 1, fontweight="bold")
 
 
-def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
+def _draw_name(sheet: Sheet, row: NumberedOperation, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
     """Write number, name and details; the details are below the name, or beside it if they fit there."""
     if row.number:
         sheet.write(_NUMBER, middle, f"{row.number}", ha="right", color=FAINT)
@@ -192,7 +191,7 @@ def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_li
 
 
 def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
-    sheet: Sheet, row: Listed, middle: float, shown: Shown, most: float, *, ruler: Ruler
+    sheet: Sheet, row: NumberedOperation, middle: float, shown: Shown, most: float, *, ruler: Ruler
 ) -> None:
     """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta.
 
@@ -215,7 +214,7 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
     sheet.bar(row.fill, (_MEMORY + below, middle), (length - below, length - below), _MEMORY_BAR)
 
 
-def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, run_s: float) -> None:
+def _draw_duration(sheet: Sheet, row: NumberedOperation, middle: float, longest_s: float, run_s: float) -> None:
     """Draw a duration; the time between repeated calls is pale."""
     duration_s, total_s = row.operation.duration_s, row.operation.total_s
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
@@ -228,7 +227,7 @@ def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, r
 
 
 def _draw_counters(
-    sheet: Sheet, row: Listed, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
+    sheet: Sheet, row: NumberedOperation, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
 ) -> None:
     wide = _counter_width(counters)
     longest = _COUNTER_BAR * wide / _COUNTER
@@ -269,7 +268,7 @@ class Band:
     When more operations run at once than there are lanes, the last ones to start are left out.
     """
 
-    def __init__(self, every: Sequence[Listed], length_s: float) -> None:
+    def __init__(self, every: Sequence[NumberedOperation], length_s: float) -> None:
         self._length_s = length_s
         placed = in_lanes(every, _MOST_LANES)
         self._left_out = len(every) - len(placed)
@@ -314,7 +313,7 @@ class Band:
             text, where = f"and {self._left_out:,} more", axes.transAxes
             axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
-    def _span(self, one: Listed) -> Span | None:
+    def _span(self, one: NumberedOperation) -> Span | None:
         """Return the place of an operation on the time axis; None when it was before or after the run."""
         operation = one.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
@@ -324,7 +323,7 @@ class Band:
         return min(start_s, self._length_s - width_s), width_s
 
 
-def _write_name(axes: Axes, one: Listed, middle: Span, room: float, ruler: Ruler) -> None:
+def _write_name(axes: Axes, one: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
     """Write number and title, or what of them fits."""
     number, size = f"{one.number}", _SIZE
     titles = (f"{number} {title}" for title in dict.fromkeys((one.title, one.short_title)))

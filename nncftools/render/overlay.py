@@ -1,6 +1,6 @@
 """The picture of a comparison: memory over time of all runs, one colour for each group, and how they differ.
 
-The bands of operations above a comparison: one for each side, with the same colour for the same name.
+Above it is a band of operations for each side, with the same colour for the same name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nncftools.analysis.peak_text import told_apart
-from nncftools.drawing import DPI, FAINT, INK, Ruler, draw_peak, legend_below, look, marker_for, plain, save, time_axis
+from nncftools import drawing
+from nncftools.analysis.peak_text import without_shared_start
+from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.colours import Fill, fills
 from nncftools.render.memory_line import MemoryLine, memory_line
@@ -50,7 +51,7 @@ def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colou
     """Draw the operations of each side on axes of its own, with a bar in the side's colour in front."""
     every = [operation for operations in sides for operation in operations]
     names = sorted({printable(operation.name) for operation in every})
-    short = told_apart(names) if any(len(name) > _LONG for name in names) else {}
+    short = without_shared_start(names) if any(len(name) > _LONG for name in names) else {}
     fill_of, ruler = fills(every), Ruler()
     for panel, operations, colour in zip(axes, sides, colours, strict=True):
         panel.set_axis_off()
@@ -118,23 +119,23 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     differences = _differences([lines for _, lines in drawn])
     heights = [*[_BAND] * len(bands), _MEMORY, *([_DIFFERENCE] if differences else [])]
     high = sum(heights) + _TITLE + _LEGEND * len(groups) + 0.5
-    drawing = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
-    axes = drawing.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
+    picture = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
+    axes = picture.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
     memory = axes[len(bands)]
     for place, (name, lines) in enumerate(drawn):
-        _draw_group(memory, name, lines, unit, look(place))
+        _draw_group(memory, name, lines, unit, drawing.line_style(place))
     _finish(memory, f"{label(metric)} ({unit})")
     memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
     if differences:
         _draw_differences(axes[-1], differences, unit)
     for panel in axes[len(bands) :]:
-        time_axis(panel, length_s)
+        drawing.time_axis(panel, length_s)
     for panel in axes[len(bands) : -1]:
         panel.set_xlabel("")
-    draw_bands(axes[: len(bands)], bands, [look(place)[0] for place in range(len(bands))])
+    draw_bands(axes[: len(bands)], bands, [drawing.line_style(place)[0] for place in range(len(bands))])
     axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
-    legend_below(drawing, 1)
-    save(drawing, path)
+    drawing.legend_below(picture, 1)
+    drawing.save(picture, path)
 
 
 def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
@@ -158,16 +159,16 @@ def _change(before: float, after: float, difference: str) -> str:
 
 
 def _finish(axes: Axes, text: str) -> None:
-    plain(axes)
+    drawing.plain(axes)
     axes.set_ylabel(text)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
 
 def _draw_group(
-    axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, line_style: tuple[str, str]
+    axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, style_of: tuple[str, str]
 ) -> None:
     """Draw a single run with its peak, or the median of several runs in the band from the smallest to the largest."""
-    colour, style = line_style
+    colour, style = style_of
     sizes = [line.peak_size for line in lines]
     several = len(lines) > 1
     spread = f" ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)" if several else ""
@@ -177,13 +178,13 @@ def _draw_group(
         low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
     time, value = _median(lines)
-    width, marker = (2.0, "") if several else (1.6, marker_for(time))
+    width, marker = (2.0, "") if several else (1.6, drawing.marker_for(time))
     in_legend = f"{shortened(printable(name), _NAME)}: {text}"
     axes.plot(time, value / unit.factor, style, color=colour, linewidth=width, marker=marker, label=in_legend)
     if not several:
         span_s = lines[0].span_s
         mark = span_s if span_s is not None and span_s[0] < span_s[1] else None
-        draw_peak(axes, (lines[0].peak[0], sizes[0] / unit.factor), colour, mark)
+        drawing.draw_peak(axes, (lines[0].peak[0], sizes[0] / unit.factor), colour, mark)
 
 
 def _median(lines: Sequence[MemoryLine]) -> Line:
@@ -219,7 +220,7 @@ def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit)
     axes.axhline(0, color=FAINT, linewidth=0.8)
     for place, (time, value) in enumerate(differences, start=1):
         sizes = value / unit.factor
-        axes.plot(time, sizes, color=look(place)[0], linewidth=1.1)
+        axes.plot(time, sizes, color=drawing.line_style(place)[0], linewidth=1.1)
         if len(differences) == 1:
-            axes.fill_between(time, 0, sizes, color=look(place)[0], alpha=0.2, linewidth=0)
+            axes.fill_between(time, 0, sizes, color=drawing.line_style(place)[0], alpha=0.2, linewidth=0)
     _finish(axes, f"difference ({unit})")

@@ -1,6 +1,6 @@
 """The report as one self-contained page with interactive charts; it needs plotly, but no network.
 
-The program of the plotly package, packed: the browser unpacks it.
+The program of the plotly package is packed: the browser unpacks it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render import charts, session_tables
-from nncftools.render.listing import Listed, with_inner_levels
+from nncftools.render.listing import NumberedOperation, with_inner_levels
 from nncftools.render.memory_line import limit_text
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
@@ -121,7 +121,7 @@ def _flame(session: Session, view: View) -> dict[str, Any] | None:
     return flame(session, view)
 
 
-def _operations(every: Sequence[Listed], session: Session, view: View) -> dict[str, Any]:
+def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
     """Return the table of operations; a row has its place in ``every``, and the whole name if it is shortened."""
     shown, more = shown_of(every, session, _MOST_OPERATIONS)
     table = _table(table_of(shown, more, session, view))

@@ -1,6 +1,6 @@
-"""The picture of a profiled run: memory, CPU, and what each operation read, wrote and took, on one page.
+"""The picture of a profiled run, one page: memory and CPU over time, and a table of what each operation took.
 
-The panels over the run's time: memory, CPU, and I/O where no operations were marked.
+Where no operations were marked, I/O over time stands in place of the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.summary import cores_average, cpu_s, unit_for
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import counters_of, listed, rows, timeline
+from nncftools.render.listing import counters_of, numbered, rows, timeline
 from nncftools.render.memory_line import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, Shown, draw_rows, height
 from nncftools.render.view import View, command_text, label
@@ -193,7 +193,7 @@ def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> No
 
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
-    every = listed(timeline(session.operations, view.depth), session)
+    every = numbered(timeline(session.operations, view.depth), session)
     counters = counters_of(session.samples.metrics)
     shown = rows(every, counters, MOST_ROWS, session)
     band, ruler = Band(every, run_s(session)), Ruler()

@@ -1,6 +1,6 @@
-"""The lines under the headline of the peak: its share of the limit, what ran, who holds the memory, what it is.
+"""The lines under the headline of the peak (share of the limit, what ran, who holds the memory), and the verdict's.
 
-The verdict on a run that died, as headings and texts.
+The verdict says why a run died. Both are headings and texts, which each output writes in its own way.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
-Stacks over time as slices: how long a frame was seen at its place in the stack of a thread.
+Stacks are slices: how long a frame was seen at its place in the stack of a thread.
 """
 
 from __future__ import annotations
@@ -232,7 +232,6 @@ def _operation(operation: Operation) -> Event:
 
 
 def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
-    """Yield one rank of a job as a process with its RSS."""
     yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
     facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
     yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}

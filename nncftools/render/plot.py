@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from nncftools import drawing
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE
-from nncftools.render.listing import listed
+from nncftools.render.listing import numbered
 from nncftools.render.memory_line import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
@@ -73,7 +73,7 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
         outer = [operation for operation in outer if operation.duration_s > shortest_s]
     named_until_s = 0.0
-    for place, one in enumerate(listed(outer, session)):
+    for place, one in enumerate(numbered(outer, session)):
         operation = one.operation
         axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
         room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
@@ -92,7 +92,7 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: Dr
     line = memory_line(session, view, view.metrics[place])
     if line is None:
         return False
-    colour, style = drawing.look(place)
+    colour, style = drawing.line_style(place)
     marker = "." if line.is_sparse else drawing.marker_for(line.time_s)
     text = line.peak_text
     axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.6, marker=marker, label=text)

@@ -1,10 +1,8 @@
-"""The text log of the NNCF memory monitor: one row per sample, then total time and maximum.
+"""The samples and the session as files: the NNCF memory monitor's text log, CSV, Parquet, and the session itself.
 
-The samples as CSV: a column per metric, bytes and seconds, an empty cell for unknown.
-
-The samples as a Parquet file for pandas, Polars, DuckDB and Spark; it needs pyarrow.
-
-The session itself, whether it was read from a journal, another tool's log or several files.
+The text log has one row per sample, then total time and maximum. CSV has a column per metric, bytes and seconds, and an
+empty cell for unknown. Parquet is for pandas, Polars, DuckDB and Spark; it needs pyarrow. The session may have been
+read from a journal, another tool's log or several files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tables of a session: memory, ranks, operations and processes.
+"""The parts of a report that every output shows: tables of memory, ranks, operations and processes, and sentences.
 
-The sentences of a report: how the run ended, its peak, CPU, I/O, processes, models and the sampler's own cost.
+The sentences say how the run ended, and state its peak, CPU, I/O, processes, models and the sampler's own cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.metrics import Metric
-from nncftools.render.listing import Listed, listed, operation_notes, peak_notes, timeline, without_small
+from nncftools.render import listing
+from nncftools.render.listing import NumberedOperation
 from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Process, RankRun, SavedModel
@@ -56,12 +57,12 @@ def memory(session: Session, view: View) -> Table:
     return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
 
 
-def _is_nothing(of: summary.Level, unit: MemoryUnit) -> bool:
+def _is_nothing(of: summary.MetricSummary, unit: MemoryUnit) -> bool:
     """Return whether all figures are known, and 0 as they would be written."""
     return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 
-def _levels(name: str, of: summary.Level, unit: MemoryUnit) -> list[Cell]:
+def _levels(name: str, of: summary.MetricSummary, unit: MemoryUnit) -> list[Cell]:
     peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
     final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
     return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
@@ -92,17 +93,17 @@ def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -
     return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
-def shown_operations(session: Session, view: View, most: int) -> tuple[list[Listed], str]:
+def shown_operations(session: Session, view: View, most: int) -> tuple[list[NumberedOperation], str]:
     """Return the view's operations, at most the ``most`` longest, and a text about those that are left out.
 
     Small ones are left out first. The operation that holds the peak is always there.
     """
-    return shown_of(listed(timeline(session.operations, view.depth), session), session, most)
+    return shown_of(listing.numbered(listing.timeline(session.operations, view.depth), session), session, most)
 
 
-def shown_of(every: Sequence[Listed], session: Session, most: int) -> tuple[list[Listed], str]:
+def shown_of(every: Sequence[NumberedOperation], session: Session, most: int) -> tuple[list[NumberedOperation], str]:
     """Return the ``most`` longest of some operations as ``shown_operations`` does."""
-    large = without_small(every, session)
+    large = listing.without_small(every, session)
     in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
     shown = sorted(in_order[-most:], key=lambda one: one.number)
     left_out = {"shorter ones": len(large) - len(shown), "small ones": len(every) - len(large)}
@@ -114,7 +115,7 @@ def operations(session: Session, view: View, most: int) -> Table:
     return table_of(*shown_operations(session, view, most), session, view)
 
 
-def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -> Table:
+def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, view: View) -> Table:
     """Return the table of these operations; ``more`` says what is left out."""
     names = metrics.of_operations(session.samples.metrics)
     every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
@@ -122,11 +123,11 @@ def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -
     counters = [(name, metric) for name, metric in every if metric.is_counter]
     has_own = any(one.process for one in shown)
     columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
-    notes = peak_notes((one.operation for one in shown), session)
+    notes = listing.peak_notes((one.operation for one in shown), session)
     rows = [
         _operation(one, gauges, counters, view.unit, notes.get(id(one.operation), ""), has_own=has_own) for one in shown
     ]
-    return Table(columns=columns, rows=rows, more=more, note=". ".join(operation_notes(shown)))
+    return Table(columns=columns, rows=rows, more=more, note=". ".join(listing.operation_notes(shown)))
 
 
 def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, has_own: bool) -> Iterator[Column]:
@@ -149,7 +150,7 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, 
 
 
 def _operation(  # noqa: PLR0913 — what it shows, and how
-    one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
+    one: NumberedOperation, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
 ) -> Row:
     operation = one.operation
     cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]

@@ -1,10 +1,7 @@
-"""The build-up of a peak as stacks with names, for other programs: what all formats of stacks have in common.
+"""The build-up of the RSS peak as stacks: collapsed, for speedscope, and the data of the page's flame graph.
 
-The build-up of the RSS peak as collapsed stacks, which flamegraph.pl and speedscope read.
-
-The build-up of the RSS peak, and of the peaks of operations, for speedscope.
-
-The format: https://www.speedscope.app/file-format-schema.json
+flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
+(https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from nncftools.analysis.code_places import is_machinery, module_of, package_of, 
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
 from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
-from nncftools.render.listing import Listed, listed, timeline, without_small
+from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame
 from nncftools.session.operation import Bracket
@@ -117,7 +114,7 @@ def report(session: Session, view: View) -> bytes:
     peak = build_up_of_peak(session, "speedscope")
     places: dict[Named, int] = {}
     profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
-    operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
+    operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
     moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
     for (one, _), build_up in zip(operations, build_ups(session, moments), strict=True):
         if build_up is not None:
@@ -151,7 +148,7 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
     }
 
 
-def _largest(every: Iterable[Listed]) -> list[tuple[Listed, Bracket]]:
+def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
     known = [(one, peak) for one in every if (peak := one.operation.of("rss").peak) is not None]
     known.sort(key=lambda found: -found[1].low)
@@ -213,7 +210,6 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
 
 
 def _text(build_up: BuildUp, view: View) -> str:
-    """Return in one sentence how much is known."""
     every = {
         CERTAIN: "{} certain down to the innermost function",
         EITHER: "{} at the likelier of two places",

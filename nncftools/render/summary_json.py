@@ -1,6 +1,6 @@
-"""The summary for scripts: one JSON document with stable keys, which ``docs/report.md`` describes.
+"""The summary of a run, and the comparison, for scripts: one JSON document with stable keys.
 
-The comparison for scripts; ``docs/compare.md`` describes its keys.
+``docs/report.md`` and ``docs/compare.md`` describe the keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A table as data, which text, Markdown and the page format in their own ways.
+"""Tables as data, which text, Markdown and the page write in their own ways, and how Rich paints them in a terminal.
 
-Formats tables for a terminal with Rich.
-
-Figures of memory that are known within bounds only, as short texts.
+Figures of memory that are known within bounds only are short texts here.
 """
 
 from __future__ import annotations

@@ -103,7 +103,6 @@ def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: st
 
 
 def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, NDArray[np.float64]]]:
-    """Yield rates with one value for each column of the chart."""
     width_s = (shown.end_s - shown.begin_s) / shown.columns
     middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
     for rate in terminal_plot.rates_shown(session.samples):

@@ -1,10 +1,6 @@
-"""CPU and I/O over time: a row of bars for each, or a small area.
+"""The parts of a chart in a terminal: memory over time with its axes, a row of operations, bars of CPU and I/O.
 
-Operations along the time axis of a chart: coloured, with their names where there is room.
-
-Round numbers for axes, and times as text.
-
-Memory over time: the first metric as an area, the others as curves, with their axes.
+Of memory, the first metric is an area, the others are curves.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
 from nncftools.render import table as tables
 from nncftools.render.colours import REST
-from nncftools.render.listing import Listed, operation_notes, peak_notes
+from nncftools.render.listing import NumberedOperation, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.view import View, command_text
@@ -124,18 +124,18 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _with_gaps(shown: Sequence[Listed], gaps: Sequence[Operation]) -> list[Listed]:
+def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) -> list[NumberedOperation]:
     """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
-    rows: list[Listed] = []
+    rows: list[NumberedOperation] = []
     waiting = deque(gaps)
     for one in shown:
         while waiting and not one.operation.depth and waiting[0].start_s < one.operation.start_s:
-            rows.append(Listed(0, waiting.popleft(), REST))
+            rows.append(NumberedOperation(0, waiting.popleft(), REST))
         rows.append(one)
-    return [*rows, *(Listed(0, gap, REST) for gap in waiting)]
+    return [*rows, *(NumberedOperation(0, gap, REST) for gap in waiting)]
 
 
-def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
+def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
     result = tables.grid(has_header=False)
     figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
@@ -155,7 +155,7 @@ def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit
     return result
 
 
-def _name(one: Listed) -> Text:
+def _name(one: NumberedOperation) -> Text:
     """Return name, number of calls, process, how it ended and which function it was."""
     operation = one.operation
     if not operation.name:

@@ -1,9 +1,7 @@
-"""What every renderer receives beside the session: which metrics to show, in which unit, and how.
+"""What every renderer receives beside the session (metrics, unit, how), and the formats of a report by name.
 
-The formats of a report, by name.
-
-A format is one function, ``(session, view) -> Content``. To add a format, write its file and add a line here. The type
-of its result decides where the result can go:
+A format is one function, ``(session, view) -> Content``. To add a format, write its function and add a line here. The
+type of its result decides where the result can go:
 
 - ``str``: text, which is written unchanged;
 - a Rich renderable: text that adapts to the terminal; elsewhere its lines have at most 100 characters;
