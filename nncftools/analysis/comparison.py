@@ -43,12 +43,11 @@ class Setting:
 
 def of_models(session: Session) -> dict[str, str]:
     """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
-    found: dict[str, dict[str, None]] = {}
-    for model in session.models:
-        for place, value in model.facts.items():
-            parts = place.split("/")
-            if parts[0] == "nncf" and len(parts) == _OF_NNCF:
-                found.setdefault(parts[-1], {})[value] = None
+    found: dict[str, list[str]] = {}
+    for place, value in (fact for model in session.models for fact in model.facts.items()):
+        parts = place.split("/")
+        if parts[0] == "nncf" and len(parts) == _OF_NNCF:
+            found.setdefault(parts[-1], []).append(value)
     return {name: _either(values) for name, values in found.items()}
 
 

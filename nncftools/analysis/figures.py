@@ -61,9 +61,8 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [*(PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
 
 
-FIGURES = [
-    name for name in in_order([*map(PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS]) if figure_of(name)
-]
+_EVERY = in_order([*map(PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
+FIGURES = [name for name in _EVERY if figure_of(name)]
 """The names of all figures except those of single devices."""
 
 

@@ -199,7 +199,7 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
         depth = shared_depth(*([frame.code for frame in shown[place]] for place in same))
         for place in same:
             stack = shown[place]
-            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), is_whole=True)
+            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
     return labels
 
 
@@ -272,14 +272,12 @@ def _is_own(frame: Frame) -> bool:
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
 
 
-def _joined(
-    stack: Sequence[Frame], places: Sequence[int], *, is_whole: bool = False, before: Frame | None = None
-) -> str:
-    """Return frames as one text, with a sign for those in between, unless ``is_whole``; ``before`` precedes them."""
+def _joined(stack: Sequence[Frame], places: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
+    """Return frames as one text, with a sign for those in between, unless ``whole``; ``before`` precedes them."""
     words: list[str] = []
     last: int | None = None
     for place in places:
-        if last is not None and place > last + 1 and not is_whole:
+        if last is not None and place > last + 1 and not whole:
             words.append(FOLDED)
         words.append(brief_label(stack[place], before))
         before, last = stack[place], place

@@ -132,7 +132,14 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
         there = ", ".join(known) or "none"
         raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
     values = [of[gate.figure.name] for of in figures]
-    return (_relative if gate.relative else _absolute)(gate, comparison, *values)
+    if gate.relative:
+        return _relative(gate, comparison, *values)
+    (of_new,) = values
+    worst = max(of_new) if gate.above else min(of_new)
+    found = _writer(gate, worst)(worst)
+    if len(comparison.new) > 1:
+        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), found)
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
@@ -181,14 +188,6 @@ def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_n
     if comparison.is_of_groups:
         found += f", medians of {len(of_new)} and {len(of_base)} runs"
     return Verdict(gate, not gate.fails(base, new), found)
-
-
-def _absolute(gate: Gate, comparison: Comparison, of_new: Sequence[float]) -> Verdict:
-    worst = max(of_new) if gate.above else min(of_new)
-    found = _writer(gate, worst)(worst)
-    if len(comparison.new) > 1:
-        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
-    return Verdict(gate, not gate.fails(0.0, worst), found)
 
 
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:

@@ -145,7 +145,9 @@ def _where(place: PeakPlace | None, session: Session) -> str:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
     rest = ("the rest of " if any(one is around for around in place.path) else "" for one in place.rivals)
-    rivals = _rivals([of + _name(one, performers, short) for of, one in zip(rest, place.rivals, strict=True)])
+    others = [of + _name(rival, performers, short) for of, rival in zip(rest, place.rivals, strict=True)]
+    several = f"one of {len(others):,} others" if len(others) > _MOST_RIVALS else " or ".join(others)
+    rivals = f", or in {several}" if others else ""  # their own peaks are not known well enough to exclude them
     rivals += ", or outside of all operations" if place.may_be_outside else ""
     if place.either:
         either = _either(place, [_name(operation, performers, short) for operation in place.either])
@@ -159,13 +161,6 @@ def _where(place: PeakPlace | None, session: Session) -> str:
     if after_s >= 0:
         return f"{seconds_text(after_s)} after {name}"
     return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"
-
-
-def _rivals(names: Sequence[str]) -> str:
-    """Return what is said of operations whose own peaks are not known well enough to exclude them."""
-    if not names:
-        return ""
-    return f", or in {' or '.join(names)}" if len(names) <= _MOST_RIVALS else f", or in one of {len(names):,} others"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:

@@ -169,15 +169,13 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     times, every_rss = samples.time_s, samples["rss"]
     known = []
-    for at_s, age, pss in zip(times, ages, samples["pss"], strict=True):
-        if isnan(pss):
-            continue
-        counted_s = at_s - age
+    counted = [(at_s - age, pss) for at_s, age, pss in zip(times, ages, samples["pss"], strict=True) if not isnan(pss)]
+    for counted_s, pss in counted:
         rss = every_rss[max(0, bisect_right(times, counted_s) - 1)]  # the sample shows it later than it was counted
         if not isnan(rss):
             known.append((max(0.0, place.from_s - counted_s, counted_s - place.to_s), rss, pss))
     if not known:
         return None
-    at_peak = [one for one in known if one[1] >= (peak.low or 0) * _NEAR]
+    at_peak = [item for item in known if item[1] >= (peak.low or 0) * _NEAR]
     distance_s, rss, pss = min(at_peak or known)
     return NearPeak(pss, rss, distance_s, is_at_peak=bool(at_peak))

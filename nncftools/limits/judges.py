@@ -35,16 +35,14 @@ def judge_by_limit(case: Evidence) -> Verdict | None:
     share = _largest(case.session) / limit.size
     if share < NEAR:
         return None
-    how = "failed"
-    certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
+    how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
     if death is not None:
-        how = f"was ended by {death.signal_name}"
-        certainty = Certainty.LIKELY if death.number == signal.SIGABRT else Certainty.POSSIBLE
-    signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
-    sign = "MemoryError" if death is None else signs[signal.Signals(death.number)]
+        signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
+        how, sign = f"was ended by {death.signal_name}", signs[signal.Signals(death.number)]
+        is_likely = death.number == signal.SIGABRT
     return case.verdict(
         Cause.ALLOCATION,
-        certainty,
+        Certainty.LIKELY if is_likely else Certainty.POSSIBLE,
         f"{case.who(case.command)} {how}, as after {sign}",
         case.end_s if death is None else death.at_s,
         process=case.command,
@@ -97,24 +95,24 @@ def judge_by_room(case: Evidence) -> Verdict | None:
         evidence = [_room(case, full)]
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
     written = case.session.totals.get("write_chars") or 0
-    tight = [one for one in case.session.file_systems if one.first and written >= one.first * _MOST_OF]
+    tight = [disk for disk in case.session.file_systems if disk.first and written >= disk.first * _MOST_OF]
     if not tight:
         return None
-    one = min(tight, key=lambda one: one.first or 0)
-    text = f"{case.who(case.command)} failed, and the disk of {place(one)} may have been full"
-    evidence = [f"it wrote {case.size(written)}, and {case.size(one.first or 0)} were free at first"]
+    disk = min(tight, key=lambda disk: disk.first or 0)
+    text = f"{case.who(case.command)} failed, and the disk of {place(disk)} may have been full"
+    evidence = [f"it wrote {case.size(written)}, and {case.size(disk.first or 0)} were free at first"]
     return case.verdict(Cause.DISK_FULL, Certainty.POSSIBLE, text, at_s, process=case.command, evidence=evidence)
 
 
 def fullest(session: SessionData) -> FileSystem | None:
     """Return the file system that had the least room, if that came to next to nothing during the run."""
-    known = [one for one in session.file_systems if one.size and one.first and one.lowest is not None]
-    one = min(known, key=lambda one: one.lowest or 0, default=None)
-    if one is None:
+    known = [disk for disk in session.file_systems if disk.size and disk.first and disk.lowest is not None]
+    disk = min(known, key=lambda disk: disk.lowest or 0, default=None)
+    if disk is None:
         return None
-    lowest, first = one.lowest or 0, one.first or 0
-    next_to_nothing = max(_LEAST, min(_MOST, (one.size or 0) * _LEAST_SHARE))
-    return one if lowest <= next_to_nothing and first - lowest >= _FELL else None
+    lowest, first = disk.lowest or 0, disk.first or 0
+    next_to_nothing = max(_LEAST, min(_MOST, (disk.size or 0) * _LEAST_SHARE))
+    return disk if lowest <= next_to_nothing and first - lowest >= _FELL else None
 
 
 def place(file_system: FileSystem) -> str:
@@ -145,15 +143,19 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
     if certainty is None:
         return None
     is_of_group = _is_of_group(session, limit)
+    peak = session.peaks.get("rss")
+    held_more = limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE)
+    reached = None if held_more else limit  # of a run that held more, it is another group's
     ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)
+    who = f"{case.who(largest)} and {len(victims) - 1} more were" if len(victims) > 1 else f"{case.who(largest)} was"
     return case.verdict(
         Cause.OUT_OF_MEMORY,
         certainty,
-        f"{_who(case, victims)} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
+        f"{who} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
         min((process.end_s for process in victims if process.end_s is not None), default=case.end_s),
         process=largest,
-        limit=_reached(session, limit) if is_of_group else case.limit,
+        limit=reached if is_of_group else case.limit,
         signal="SIGKILL",
         evidence=list(_evidence(session, limit)),
         is_for_memory=True,
@@ -202,19 +204,6 @@ def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
     used = session.samples.figures("system").highest if "system" in session.samples.metrics else 0.0
     machine_was_full = bool(session.host.memory) and used >= (session.host.memory or 0) * _FULL
     return limit is not None and not machine_was_full
-
-
-def _reached(session: SessionData, limit: Effective | None) -> Effective | None:
-    """Return the limit that was reached, unless the run is known to have held more: then it is another group's."""
-    peak = session.peaks.get("rss")
-    if limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE):
-        return None
-    return limit
-
-
-def _who(case: Evidence, victims: Sequence[Process]) -> str:
-    first = case.who(next(iter(victims), None))
-    return f"{first} and {len(victims) - 1} more were" if len(victims) > 1 else f"{first} was"
 
 
 def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:

@@ -72,9 +72,8 @@ def smallest(
     limits: Iterable[MemoryLimit], held: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
-    found = [
-        Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
-    ]
+    least = max(1.0, held / _ABOVE)
+    found = [Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
     if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
@@ -196,7 +195,9 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
         folder = _existing(path)
         try:
             if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
-                found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
+                count = sum(name == role or name.startswith(f"{role}-") for name, _ in found.values())
+                free_name = f"{role}-{count + 1}" if count else role
+                found.setdefault(folder.stat().st_dev, (free_name, str(folder)))
         except OSError:
             continue
     return list(found.values())
@@ -244,15 +245,9 @@ def _existing(path: pathlib.Path) -> pathlib.Path:
     """Return the nearest folder that exists: the command may make the others."""
     try:
         path = path.absolute()
-        return next((one for one in (path, *path.parents) if one.is_dir()), path)
+        return next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
     except (OSError, ValueError):
         return path
-
-
-def _free_name(role: str, taken: Iterable[tuple[str, str]]) -> str:
-    """Return the role, with a number if another file system has it already."""
-    count = sum(name == role or name.startswith(f"{role}-") for name, _ in taken)
-    return f"{role}-{count + 1}" if count else role
 
 
 class Requirement(NamedTuple):

@@ -157,35 +157,27 @@ _DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0x9D, 0xC6)
 """The area at the bottom and at the top of a chart. All colours have a contrast (WCAG) of 3 to white and to black."""
 
 
-class _Look(NamedTuple):
-    few: str
-    """With 16 colours, whose shades the user of the terminal chooses."""
-    many: str
-    """With 256 colours and more."""
-    plain: str
-    """Without colours."""
-
-
-_LOOKS = {
-    "axis": _Look("dim", "#808080", "dim"),
-    "title": _Look("bold", "bold", "bold"),
-    "curve 0": _Look("bright_blue", "#0098f0", "bold"),
-    "curve 1": _Look("magenta", "#c868b0", ""),
-    "curve 2": _Look("green", "#1fa060", ""),
-    "curve 3": _Look("cyan", "#c07f20", ""),
-    AREA: _Look("bright_blue", "", ""),
-    "peak": _Look("red", "#e85040", "bold"),
-    "limit": _Look("red", "#e85040", "dim"),
-    "cpu": _Look("green", "#1fa060", "dim"),
-    "read": _Look("bright_blue", "#4a90e0", "dim"),
-    "write": _Look("yellow", "#c07f20", "dim"),
-    "rate": _Look("magenta", "#c868b0", "dim"),
-    "good": _Look("green", "#1fa060", ""),
-    "warning": _Look("yellow", "#c07f20", ""),
-    "danger": _Look("bold red", "bold #e85040", "bold"),
-    "key": _Look("bold bright_blue", "bold #0098f0", "bold"),
+_STYLES = {
+    "axis": ("dim", "#808080", "dim"),
+    "title": ("bold", "bold", "bold"),
+    "curve 0": ("bright_blue", "#0098f0", "bold"),
+    "curve 1": ("magenta", "#c868b0", ""),
+    "curve 2": ("green", "#1fa060", ""),
+    "curve 3": ("cyan", "#c07f20", ""),
+    AREA: ("bright_blue", "", ""),
+    "peak": ("red", "#e85040", "bold"),
+    "limit": ("red", "#e85040", "dim"),
+    "cpu": ("green", "#1fa060", "dim"),
+    "read": ("bright_blue", "#4a90e0", "dim"),
+    "write": ("yellow", "#c07f20", "dim"),
+    "rate": ("magenta", "#c868b0", "dim"),
+    "good": ("green", "#1fa060", ""),
+    "warning": ("yellow", "#c07f20", ""),
+    "danger": ("bold red", "bold #e85040", "bold"),
+    "key": ("bold bright_blue", "bold #0098f0", "bold"),
 }
-CURVES = tuple(role for role in _LOOKS if role.startswith("curve"))
+"""With 16 colours, whose shades the user of the terminal chooses; with 256 colours and more; and without colours."""
+CURVES = tuple(role for role in _STYLES if role.startswith("curve"))
 _FEW = {
     "#56B4E9": "black on cyan",
     "#E69F00": "black on yellow",
@@ -216,9 +208,9 @@ class Medium(NamedTuple):
             share = round(height * 16) / 16
             mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
             return _style("#{:02x}{:02x}{:02x}".format(*mixed), self.colours)
-        look = _LOOKS[role]
-        text = look.plain if self.colours is None else look.few if self.colours == ColorSystem.STANDARD else look.many
-        return _style(text, self.colours)
+        few, many, plain = _STYLES[role]
+        is_few = self.colours == ColorSystem.STANDARD
+        return _style(plain if self.colours is None else few if is_few else many, self.colours)
 
     def filled(self, ink: str, colour: str) -> Style:
         """Return the style of text on an operation's colour."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.series import rates_of, run_s
+from nncftools.analysis.series import Floats, rates_of, run_s
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
@@ -24,11 +24,8 @@ from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from nncftools.analysis.memory_kinds import Kinds
 
-    Points = NDArray[np.float64]
     Line = dict[str, Any]
 
 _FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
@@ -228,26 +225,26 @@ def _cpu(session: Session, factor: float) -> Iterator[Line]:
             yield {**_line(name, moments / factor, cores, 3, ",.2f"), "unit": "cores", "steps": True}
 
 
-def _speeds(session: Session) -> list[tuple[Metric, Points, Points]]:
+def _speeds(session: Session) -> list[tuple[Metric, Floats, Floats]]:
     """Return the recorded counters of bytes, each with moments and how fast it rose from each to the next."""
-    found = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
-    return [(of, moments, speed) for of, moments, speed in found if of is not None and of.unit == "B" and len(moments)]
+    every = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
+    return [(of, moments, speed) for of, moments, speed in every if of is not None and of.unit == "B" and len(moments)]
 
 
-def _io(speeds: Sequence[tuple[Metric, Points, Points]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
+def _io(speeds: Sequence[tuple[Metric, Floats, Floats]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
     """Yield how fast bytes were counted; the counters of system calls are hidden at first."""
     for metric, moments, speed in speeds:
         line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 3, ",.3~r")
         yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": metric.family == metrics.SYSTEM_CALLS}
 
 
-def _rates(session: Session, columns: Sequence[str]) -> tuple[Points, Points]:
+def _rates(session: Session, columns: Sequence[str]) -> tuple[Floats, Floats]:
     """Return moments, and how fast counters rose together from each to the next; the last rate is repeated."""
     moments, speed = rates_of(session, columns, _WINDOWS)
     return moments, np.append(speed, speed[-1:])
 
 
-def _line(name: str, x: Points, y: Points, digits: int, shown: str) -> Line:
+def _line(name: str, x: Floats, y: Floats, digits: int, shown: str) -> Line:
     """Return a line for JSON: null where nothing is known; ``shown`` is the format of a value in d3's notation."""
     values = [None if value != value else round(value, digits) for value in y.tolist()]  # noqa: PLR0124 — NaN
     places = _PLACES - math.floor(math.log10(max(float(x[-1]), _SHORTEST))) if len(x) else 0
@@ -258,10 +255,9 @@ def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
     line = memory_line(session, view, view.metrics[0]) if view.metrics else None
     if line is None:
         return None
-    at_s, size = line.peak
     mark = None if line.mark is None else [moment / factor for moment in line.mark]
     below = peak_label(session, view.unit) if view.metrics[0] == "rss" else ""
-    return {"x": at_s / factor, "y": size, "text": line.peak_text, "below": below, "mark": mark}
+    return {"x": line.peak[0] / factor, "y": line.peak[1], "text": line.peak_text, "below": below, "mark": mark}
 
 
 def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:

@@ -5,23 +5,18 @@ Every medium takes its points from here, so that none shows another peak.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from nncftools.analysis.peak_text import SEPARATOR, span_text, where_text
-from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.series import Floats, decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.render.view import View, label
 from nncftools.session.peaks import sampled_peak
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_size, printable, shortened
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Points = NDArray[np.float64]
 
 _NEAR = 0.5
 """A larger part of a limit is near it."""
@@ -32,8 +27,8 @@ _FILE, _OPERATION, _OWNER = 80, 70, 60
 class MemoryLine(NamedTuple):
     """Seconds, and sizes in the view's unit, above the first sample if the view asks for that; NaN breaks the line."""
 
-    time_s: Points
-    sizes: Points
+    time_s: Floats
+    sizes: Floats
     is_sparse: bool
     """Whether fewer than half of the samples contain the metric."""
     peak: tuple[float, float]
@@ -48,16 +43,14 @@ class MemoryLine(NamedTuple):
     """``"RSS peak 300.0 MiB at 0.500 s"``."""
 
 
-def memory_line(
-    session: Session, view: View, name: str, points: int = 4000, *, has_gaps: bool = True
-) -> MemoryLine | None:
+def memory_line(session: Session, view: View, name: str, points: int = 4000, *, gaps: bool = True) -> MemoryLine | None:
     """Return a metric as a line of about ``points`` points at most; None when no sample contains it."""
     samples = session.samples
     if name not in samples or not (figures := samples.figures(name)).known:
         return None
     values = np.asarray(samples[name])
     zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0
-    spacing_s = session.sampler.spacing_s if has_gaps else None
+    spacing_s = session.sampler.spacing_s if gaps else None
     time_s, sizes = decimated_with_gaps(samples.time_s, values, spacing_s, points)
     peak = session.peaks.get(name) or sampled_peak(name, samples)
     of = level(samples, name, {name: peak})

@@ -216,6 +216,6 @@ def _content(session: Session) -> str:
     names = session.samples.metrics
     more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
     counts = (("process", "processes", session.processes), ("operation", "operations", session.marks))
-    others = [f"{len(of):,} {one if len(of) == 1 else many}" for one, many, of in counts]
+    others = [f"{len(of):,} {singular if len(of) == 1 else plural}" for singular, plural, of in counts]
     stacks = ["stacks"] if session.snapshots is not None and session.snapshots.processes else []
     return ", ".join([f"{taken(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}", *others, *stacks])

@@ -55,12 +55,10 @@ class Sheet:
         """
         left, middle = at
         whole, solid = lengths
-        top = middle - _THICKNESS / 2
-        if solid < whole:
-            pale = _corners(left, top, min(whole, most), _THICKNESS)
-            self._bars.setdefault((fill, True), []).append(pale)
-        if solid:
-            self._bars.setdefault((fill, False), []).append(_corners(left, top, min(solid, most), _THICKNESS))
+        for length, is_pale in ((whole if solid < whole else 0.0, True), (solid, False)):
+            if length:
+                corners = _corners(left, middle - _THICKNESS / 2, min(length, most), _THICKNESS)
+                self._bars.setdefault((fill, is_pale), []).append(corners)
         for place in (0.80, 0.86) if whole > most * 1.001 else ():
             x = left + most * place
             self._axes.plot([x - 0.02, x + 0.02], [middle + 0.1, middle - 0.1], color="white", linewidth=1.5)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nncftools import drawing
 from nncftools.analysis.peak_text import without_shared_start
+from nncftools.analysis.series import Points as Line
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.colours import Fill, fills
@@ -25,13 +27,7 @@ from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    Line = tuple[NDArray[np.float64], NDArray[np.float64]]
-    Group = tuple[str, Sequence["Curve"]]
-
+Group = tuple[str, Sequence["Curve"]]
 _MOST = 200
 """The longest operations of a run: shorter ones would not be seen."""
 _LONG = 20
@@ -164,11 +160,9 @@ def _finish(axes: Axes, text: str) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
 
-def _draw_group(
-    axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, style_of: tuple[str, str]
-) -> None:
+def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, look: tuple[str, str]) -> None:
     """Draw a single run with its peak, or the median of several runs in the band from the smallest to the largest."""
-    colour, style = style_of
+    colour, style = look
     sizes = [line.peak_size for line in lines]
     several = len(lines) > 1
     spread = f" ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)" if several else ""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
-from nncftools.limits.verdict import Verdict
+from nncftools.limits.verdict import Verdict, most_memory
 from nncftools.render.memory_line import limit_text
-from nncftools.session.model import MappingGroup, Process
+from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
@@ -211,8 +211,12 @@ def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         growth = "" if state.growth_per_s is None else f", growing by {_brief(state.growth_per_s, unit)}/s"
         share = _share(found, state.rss, unit)
         yield "held", f"RSS {_brief(state.rss, unit)} at {seconds_text(state.at_s)}{growth}{share}"
+    largest = []
+    for process in state.largest:
+        name = shortened(printable(process.name), _NAME) or "a process"
+        largest.append(f"{name} (pid {process.pid}) {_brief(most_memory(process), unit)}")
     for heading, text in (
-        ("largest", ", ".join(_of(process, unit) for process in state.largest)),
+        ("largest", ", ".join(largest)),
         ("during", state.operation),
         ("running", printable(state.running)),
         ("evidence", "; ".join(map(printable, found.evidence))),
@@ -230,9 +234,3 @@ def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
         rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)
     whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
     return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"
-
-
-def _of(process: Process, unit: MemoryUnit) -> str:
-    name = shortened(printable(process.name), _NAME) or "a process"
-    most = max(process.peak_rss or 0, process.high_water_mark or 0)
-    return f"{name} (pid {process.pid}) {_brief(most, unit)}"

@@ -241,13 +241,12 @@ def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
 
 def _life(process: Process, session: Session) -> Event:
     end_s = run_s(session) if process.end_s is None else process.end_s
-    facts = {
-        **{name: getattr(process, name) for name in ("id", "pid", "parent")},
-        "command": shortened(" ".join(process.command), _NAME),
-        **_ending(process.exit),
-        **{name: getattr(process, name) for name in ("peak_rss", "high_water_mark", "cpu_s")},
-        "began_s": process.start_s,
-    }
+    ids, sizes = (
+        {name: getattr(process, name) for name in names}
+        for names in (("id", "pid", "parent"), ("peak_rss", "high_water_mark", "cpu_s"))
+    )
+    command = {"command": shortened(" ".join(process.command), _NAME)}
+    facts = {**ids, **command, **_ending(process.exit), **sizes, "began_s": process.start_s}
     return {**_slice(process.name or "unknown", (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
 
 
@@ -273,7 +272,7 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
         if place == len(tracks) and ends and ends[0][0] <= start:
             place = heapq.heappop(ends)[1]
         if place == len(tracks):
-            tracks.append(_Track())
+            tracks.append(_Track([], []))
         tracks[place].slices.append(one)
         tracks[place].open_until.append(end)
         if place >= _SEARCHED:
@@ -285,12 +284,11 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
         yield from ({**one, "pid": pid, "tid": tid} for one in track.slices)
 
 
-class _Track:
-    """Slices that are disjoint or nested."""
+class _Track(NamedTuple):
+    """Slices that are disjoint or nested, and the ends of those that are still open."""
 
-    def __init__(self) -> None:
-        self.slices: list[Event] = []
-        self.open_until: list[int] = []
+    slices: list[Event]
+    open_until: list[int]
 
     def has_room(self, start: int, end: int) -> bool:
         """Return whether a slice fits; none that comes later begins before it."""

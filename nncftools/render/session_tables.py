@@ -14,6 +14,7 @@ from nncftools.analysis import summary
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
+from nncftools.limits.verdict import most_memory
 from nncftools.metrics import Metric
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation
@@ -82,14 +83,10 @@ def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -
     peak = run.peaks.get("rss")
     number = run.name if run.rank is None else f"{run.rank.number}"
     end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-    cells = [
-        Cell(shortened(printable(number), 24)),
-        Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
-        size_cell(None if peak is None else peak.low, unit),
-        Cell(span_text(None if peak is None else span_of(peak))),
-        *(Cell(seconds_text(value)) for value in (run.duration_s, run.cpu_s)),
-        Cell(f"{end}, first" if is_first else end),
-    ]
+    low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+    texts = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
+    texts += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
+    cells = [Cell(text) for text in (*texts, f"{end}, first" if is_first else end)]
     return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
@@ -119,14 +116,12 @@ def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, vi
     """Return the table of these operations; ``more`` says what is left out."""
     names = metrics.of_operations(session.samples.metrics)
     every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
-    gauges = [(name, metric) for name, metric in every if not metric.is_counter]
-    counters = [(name, metric) for name, metric in every if metric.is_counter]
+    gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
     has_own = any(one.process for one in shown)
     columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
     notes = listing.peak_notes((one.operation for one in shown), session)
-    rows = [
-        _operation(one, gauges, counters, view.unit, notes.get(id(one.operation), ""), has_own=has_own) for one in shown
-    ]
+    noted = [(one, notes.get(id(one.operation), "")) for one in shown]
+    rows = [_operation(one, gauges, counters, view.unit, note, has_own=has_own) for one, note in noted]
     return Table(columns=columns, rows=rows, more=more, note=". ".join(listing.operation_notes(shown)))
 
 
@@ -204,7 +199,7 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
         Cell(shortened(printable(process.name), longest) or "?"),
         Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
         *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-        size_cell(_peak_of(process) or None, unit),
+        size_cell(most_memory(process) or None, unit),
         Cell(seconds_text(process.cpu_s)),
     ]
     return Row(
@@ -218,19 +213,14 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
 def significant(every: Sequence[Process]) -> list[Process]:
     """Return the few processes that used the most memory or CPU time."""
     by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
-    least, least_s = max(map(_peak_of, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
-    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if _peak_of(process) >= least]
+    least, least_s = max(map(most_memory, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
+    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if most_memory(process) >= least]
     busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
     return [*large, *busy][:_FEW_PROCESSES]
 
 
-def _peak_of(process: Process) -> int:
-    """Return the largest known memory of one process in bytes; 0 for unknown."""
-    return max(process.peak_rss or 0, process.high_water_mark or 0)
-
-
 def _by_size(every: Sequence[Process]) -> list[Process]:
-    return sorted(every, key=lambda process: (_peak_of(process), process.cpu_s or 0.0), reverse=True)
+    return sorted(every, key=lambda process: (most_memory(process), process.cpu_s or 0.0), reverse=True)
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:

@@ -28,7 +28,6 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from nncftools.analysis.comparison import Comparison
     from nncftools.analysis.gates import Verdict
-    from nncftools.analysis.grown_stacks import GrownStack
 
 
 FORMAT = "nncf-tools-summary"
@@ -181,7 +180,11 @@ def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dic
 
 
 def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    grouped = comparison.is_of_groups
+    grouped, of_stack = comparison.is_of_groups, ("function", "file", "base", "new", "change")
+    stacks = [
+        {"text": stack.label, **_fields(stack, of_stack), "within_bounds": stack.is_within_bounds}
+        for stack in comparison.stacks or ()
+    ]
     return {
         **{
             side: [{"session": run.title, "command": run.command, "peak": run.peak} for run in runs]
@@ -200,18 +203,13 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
             }
             for operation in comparison.operations
         ],
-        "stacks": None if comparison.stacks is None else [_stack(stack) for stack in comparison.stacks],
+        "stacks": None if comparison.stacks is None else stacks,
         "only_base": [figure.name for figure in comparison.only_base],
         "only_new": [figure.name for figure in comparison.only_new],
         "gates": [{"gate": of.gate.text, "passed": of.passed, "measured": of.measured} for of in verdicts],
         "settings": [_fields(setting, ("name", "base", "new")) for setting in comparison.settings],
         "warnings": comparison.warnings,
     }
-
-
-def _stack(stack: GrownStack) -> dict[str, Any]:
-    figures = _fields(stack, ("function", "file", "base", "new", "change"))
-    return {"text": stack.label, **figures, "within_bounds": stack.is_within_bounds}
 
 
 def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:

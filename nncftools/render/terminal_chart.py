@@ -26,7 +26,6 @@ from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from nncftools.render.canvas import Row
@@ -62,7 +61,7 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
     names = _names(session, view)
     lines, peak, peak_at = [], None, ""
     for name in names:
-        line = memory_line(session, replace(view, unit=MemoryUnit.B), name, 4 * shown.columns, has_gaps=False)
+        line = memory_line(session, replace(view, unit=MemoryUnit.B), name, 4 * shown.columns, gaps=False)
         if line is None:
             lines.append(Line(label(name), np.empty(0), np.empty(0)))
             continue
@@ -102,7 +101,7 @@ def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: st
     return row
 
 
-def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, NDArray[np.float64]]]:
+def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, series.Floats]]:
     width_s = (shown.end_s - shown.begin_s) / shown.columns
     middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
     for rate in terminal_plot.rates_shown(session.samples):

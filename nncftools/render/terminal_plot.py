@@ -21,8 +21,6 @@ from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from nncftools.render.canvas import Floats, Medium, Row, Window
 
 
@@ -62,9 +60,7 @@ def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
 
 
-def rate_rows(
-    rate: Rate, rates: NDArray[np.float64], figure: float | None, medium: Medium, height: int = 1
-) -> Iterator[Row]:
+def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: Medium, height: int = 1) -> Iterator[Row]:
     """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them, or nothing."""
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
@@ -89,7 +85,7 @@ def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
     return [text(f"{rate.name:<{_NAME}}"), text(value, medium.style("axis"))]
 
 
-def _bars(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
+def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
     """Return rates as one row of bars; ``full`` is the highest rate. 0 and unknown are blank."""
     blocks = _BLOCKS if unicode else _PLAIN_BLOCKS
     if full <= 0:

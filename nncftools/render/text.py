@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as Grid
@@ -71,21 +71,19 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
         yield Text()
 
 
-class _Memory:
+class _Memory(NamedTuple):
     """The table of memory: a row for each metric if that fits, otherwise a block of lines for each."""
 
-    def __init__(self, table: tables.Table) -> None:
-        self._table = table
+    table: tables.Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = tables.painted(self._table, widths=[tables.FIRST_COLUMN] + [_FIGURE] * (len(self._table.columns) - 1))
+        rows = tables.painted(self.table, widths=[tables.FIRST_COLUMN] + [_FIGURE] * (len(self.table.columns) - 1))
         yield rows if tables.fits(rows, console, options) else self._blocks()
 
     def _blocks(self) -> Grid:
-        name, *headings = self._table.headings("")
-        blocks = tables.grid()
+        name, *headings = self.table.headings("")
+        blocks, rows = tables.grid(), self.table.rows
         blocks.add_column(name, min_width=tables.FIRST_COLUMN, no_wrap=True)
-        rows = self._table.rows
         absolute = [place for place, row in enumerate(rows) if not row.is_faint]
         has_both = len(absolute) < len(rows)
         for heading in ("absolute", "from zero") if has_both else ("from zero",):
