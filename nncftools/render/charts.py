@@ -173,8 +173,8 @@ def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> 
         "cpu": list(_cpu(session, factor)),
         "io": list(_io(speeds, factor, io_unit)),
     }
-    outermost = (one for _, one, lane in placed if lane == 0)
-    shaded = sorted(outermost, key=lambda one: one.operation.duration_s, reverse=True)[:_SHADES]
+    outermost = (row for _, row, lane in placed if lane == 0)
+    shaded = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)[:_SHADES]
     return {
         **lines,
         "kinds": kinds(session, view, length_s, factor),
@@ -191,7 +191,7 @@ def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> 
         "from_zero": view.from_zero,
         "lanes": 1 + max((lane for *_, lane in placed), default=-1),
         "bars": _bars(placed, length_s, factor),
-        "shades": [(one.operation.start_s / factor, one.operation.end_s / factor, one.fill.colour) for one in shaded],
+        "shades": [(row.operation.start_s / factor, row.operation.end_s / factor, row.fill.colour) for row in shaded],
         "peak": _peak(session, view, factor),
     }
 
@@ -264,17 +264,17 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
     """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
-    for place, one, lane in sorted(longest):
-        fill, operation = one.fill, one.operation
+    for place, row, lane in sorted(longest):
+        fill, operation = row.fill, row.operation
         look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
         bar = bars.setdefault((fill.colour, fill.hatch), look)
-        title = f"{one.label or one.number} {shortened(one.title, _NAME)}"
+        title = f"{row.label or row.number} {shortened(row.title, _NAME)}"
         for key, value in (
             ("base", operation.start_s / factor),
             ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
             ("lane", lane),
             ("place", place),
-            ("names", one.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
+            ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
             ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
         ):
             bar.setdefault(key, []).append(value)

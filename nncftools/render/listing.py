@@ -127,12 +127,12 @@ def numbered(operations: Sequence[Operation], session: Session) -> list[Numbered
 
 def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     """Return what explains the rows of operations."""
-    parallel = [_PARALLEL_NOTE] if any(one.operation.is_parallel for one in shown) else []
-    return [*parallel, *([NOTE] if has_brackets(one.operation for one in shown) else [])]
+    parallel = [_PARALLEL_NOTE] if any(row.operation.is_parallel for row in shown) else []
+    return [*parallel, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {one.name for one in operations}}
+    names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {operation.name for operation in operations}}
     if len(names) > _MOST_LONG_NAMES or all(len(name) <= _LONG_NAME for name in names.values()):
         return {}
     short = without_shared_start(sorted(names.values()))
@@ -170,8 +170,8 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
     place = session.peak_place
     nearest = None if place is None else place.nearest
     limits = session.duration_s * _SMALL, most * _SMALL
-    kept = [one for one in every if not _is_small(one.operation, *limits) or _contains(one.operation, nearest)]
-    whole_s, kept_s = (sum(one.operation.duration_s for one in of) for of in (every, kept))
+    kept = [row for row in every if not _is_small(row.operation, *limits) or _contains(row.operation, nearest)]
+    whole_s, kept_s = (sum(row.operation.duration_s for row in of) for of in (every, kept))
     return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
 
 
@@ -203,8 +203,8 @@ def rows(
     peak = session.peaks.get("rss")
     most_rss = 0 if peak is None else peak.low or 0
 
-    def importance(one: NumberedOperation) -> tuple[bool, float]:
-        operation, rss = one.operation, one.operation.of("rss")
+    def importance(row: NumberedOperation) -> tuple[bool, float]:
+        operation, rss = row.operation, row.operation.of("rss")
         shares = [operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
         if most_rss and rss.start is not None:
             shares.append(max((rss.peak_low or 0) - rss.start, rss.delta or 0) / most_rss)
@@ -214,32 +214,32 @@ def rows(
                 shares.append(part / total)
         return operation.has_peak is not False, max(shares)
 
-    kept = {one.number for one in sorted(large, key=importance, reverse=True)[: most - 1]}
-    others = [one for one in every if one.number not in kept]
-    return [*(one for one in every if one.number in kept), NumberedOperation(0, _sum(others, counters), REST)]
+    kept = {row.number for row in sorted(large, key=importance, reverse=True)[: most - 1]}
+    others = [row for row in every if row.number not in kept]
+    return [*(row for row in every if row.number in kept), NumberedOperation(0, _sum(others, counters), REST)]
 
 
 def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
     """Return operations with their places in the list and the first free lanes, without those beyond ``most`` lanes."""
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
-    for place, one in enumerate(every):
-        operation = one.operation
+    for place, row in enumerate(every):
+        operation = row.operation
         lane = next((lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s), len(ends))
         if lane < most:
             ends[lane : lane + 1] = [operation.end_s]
-            placed.append((place, one, lane))
+            placed.append((place, row, lane))
     return placed
 
 
 def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
     """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
-    spent = {column: [one.operation.of(column).spent for one in every] for column in (*counters, CPU)}
+    spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
         name=f"and {len(every):,} more",
         start_s=0.0,
-        end_s=sum(one.operation.duration_s for one in every),
+        end_s=sum(row.operation.duration_s for row in every),
         figures={column: Figures(spent=sum(known[column])) for column in known if None not in spent[column]},
     )
 
@@ -344,13 +344,13 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
         deepest -= 1
     if deepest <= depth:
         return outer
-    fills = {one.operation.name: one.fill for one in outer}
+    fills = {row.operation.name: row.fill for row in outer}
     found: list[NumberedOperation] = []
     above: list[str] = []
     inside: list[int] = []
     number = 0
-    for one in numbered(timeline(session.operations, deepest), session):
-        level = one.operation.depth
+    for row in numbered(timeline(session.operations, deepest), session):
+        level = row.operation.depth
         del above[level:], inside[level + 1 :]
         inside += [0] * (level + 1 - len(inside))
         inside[level] += 1
@@ -358,5 +358,5 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
         number += is_outer
         label = f"{number}" if is_outer or not above else f"{above[-1]}.{inside[level]}"
         above += [label] * (level + 1 - len(above))
-        found.append(dataclasses.replace(one, label=label, fill=fills.get(one.operation.name, one.fill)))
+        found.append(dataclasses.replace(row, label=label, fill=fills.get(row.operation.name, row.fill)))
     return found

@@ -89,17 +89,17 @@ def _axes(scale: _Scale, heading: str) -> Iterator[str]:
 
 def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], scale: _Scale) -> Iterator[str]:
     """Yield the longest operations as bars with their names, and a shade below those of the first lane."""
-    for _, one, lane in sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_MOST_BARS]:
-        operation = one.operation
+    for _, row, lane in sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_MOST_BARS]:
+        operation = row.operation
         x, y = scale.x(operation.start_s), scale.top - _LANE * (lane + 1)
         wide = max(1.5, scale.x(operation.end_s) - x)
-        hover = escape(f"{one.number} {one.title}: {seconds_text(operation.duration_s)}")
-        box = f'x="{x:.1f}" width="{wide:.1f}" fill="{one.fill.colour}"'
+        hover = escape(f"{row.number} {row.title}: {seconds_text(operation.duration_s)}")
+        box = f'x="{x:.1f}" width="{wide:.1f}" fill="{row.fill.colour}"'
         if lane == 0:
             yield f'<rect {box} y="{scale.top}" height="{_HIGH}" fill-opacity=".12"/>'
         bar = f'<rect {box} y="{y}" height="{_LANE - 3}" rx="2"><title>{hover}</title></rect>'
-        name = shortened(one.title, int((wide - 6) / _CHARACTER)) if wide > 5 * _CHARACTER else ""
-        text = f'<text x="{x + 4:.1f}" y="{y + 12}" fill="{one.fill.ink}" pointer-events="none">{escape(name)}</text>'
+        name = shortened(row.title, int((wide - 6) / _CHARACTER)) if wide > 5 * _CHARACTER else ""
+        text = f'<text x="{x + 4:.1f}" y="{y + 12}" fill="{row.fill.ink}" pointer-events="none">{escape(name)}</text>'
         yield bar + (text if name else "")
 
 

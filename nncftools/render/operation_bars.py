@@ -271,7 +271,7 @@ class Band:
         placed = in_lanes(every, _MOST_LANES)
         self._left_out = len(every) - len(placed)
         self._count = 1 + max((lane for *_, lane in placed), default=-1)
-        self._placed = [(one, lane, span) for _, one, lane in placed if (span := self._span(one)) is not None]
+        self._placed = [(row, lane, span) for _, row, lane in placed if (span := self._span(row)) is not None]
 
     @property
     def height(self) -> float:
@@ -281,9 +281,9 @@ class Band:
     def tint(self, axes: Axes) -> None:
         """Tint the background of the axes during the operations of the first lane."""
         spans: dict[str, list[Span]] = {}
-        for one, lane, span in self._placed:
+        for row, lane, span in self._placed:
             if lane == 0:
-                spans.setdefault(one.fill.colour, []).append(span)
+                spans.setdefault(row.fill.colour, []).append(span)
         for colour, of_colour in spans.items():
             _fill(axes, of_colour, (0, 1), facecolor=colour, alpha=0.16, zorder=0, linewidth=0)
 
@@ -294,26 +294,26 @@ class Band:
         """
         height = (_THIN_LANE if ruler is None else _LANE) / (axes.bbox.height / DPI)
         spans: dict[tuple[Fill, int, bool], list[Span]] = {}
-        for one, lane, span in self._placed:
+        for row, lane, span in self._placed:
             is_wide = span[1] > self._length_s * _WIDE
-            spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
+            spans.setdefault((row.fill if is_wide else replace(row.fill, hatch=""), lane, is_wide), []).append(span)
         for (fill, lane, is_wide), alike in spans.items():
             look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
             _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
         if ruler is None:
             return
-        for one, lane, (start_s, width_s) in self._placed:
+        for row, lane, (start_s, width_s) in self._placed:
             if width_s > self._length_s * _WIDE:
                 room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
                 middle = (start_s + width_s / 2, 1 + (self._count - lane - 0.5) * height)
-                _write_name(axes, one, middle, room, ruler)
+                _write_name(axes, row, middle, room, ruler)
         if self._left_out:
             text, where = f"and {self._left_out:,} more", axes.transAxes
             axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
-    def _span(self, one: NumberedOperation) -> Span | None:
+    def _span(self, row: NumberedOperation) -> Span | None:
         """Return the place of an operation on the time axis; None when it was before or after the run."""
-        operation = one.operation
+        operation = row.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
             return None
         start_s = max(0.0, operation.start_s)
@@ -321,17 +321,17 @@ class Band:
         return min(start_s, self._length_s - width_s), width_s
 
 
-def _write_name(axes: Axes, one: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
+def _write_name(axes: Axes, row: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
     """Write number and title, or what of them fits."""
-    number, size = f"{one.number}", _SIZE
-    titles = (f"{number} {title}" for title in dict.fromkeys((one.title, one.short_title)))
+    number, size = f"{row.number}", _SIZE
+    titles = (f"{number} {title}" for title in dict.fromkeys((row.title, row.short_title)))
     text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)
     if text is None and room >= _CUT_NAME:
-        text = ruler.fitted(f"{number} {one.short_title}", room, _SIZE)
+        text = ruler.fitted(f"{number} {row.short_title}", room, _SIZE)
     elif text is None:
         text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
     if text:
-        write_on(axes, one.fill, middle, text, transform=axes.get_xaxis_transform(), fontsize=size)
+        write_on(axes, row.fill, middle, text, transform=axes.get_xaxis_transform(), fontsize=size)
 
 
 def write_on(axes: Axes, fill: Fill, middle: Span, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text

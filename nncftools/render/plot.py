@@ -73,11 +73,11 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
         outer = [operation for operation in outer if operation.duration_s > shortest_s]
     named_until_s = 0.0
-    for place, one in enumerate(numbered(outer, session)):
-        operation = one.operation
+    for place, row in enumerate(numbered(outer, session)):
+        operation = row.operation
         axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
         room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
-        name = one.fitted(min(room, _NAME), _FEWEST_CHARACTERS)
+        name = row.fitted(min(room, _NAME), _FEWEST_CHARACTERS)
         if name and operation.start_s >= named_until_s:
             named_until_s = operation.start_s + (len(name) + 1) * session.duration_s * _ROOM_PER_CHARACTER
             where = {"xycoords": axes.get_xaxis_transform(), "ha": "left", "va": "top"}

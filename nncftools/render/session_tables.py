@@ -101,8 +101,8 @@ def shown_operations(session: Session, view: View, most: int) -> tuple[list[Numb
 def shown_of(every: Sequence[NumberedOperation], session: Session, most: int) -> tuple[list[NumberedOperation], str]:
     """Return the ``most`` longest of some operations as ``shown_operations`` does."""
     large = listing.without_small(every, session)
-    in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
-    shown = sorted(in_order[-most:], key=lambda one: one.number)
+    in_order = sorted(large, key=lambda row: (row.operation.has_peak is not False, row.operation.duration_s))
+    shown = sorted(in_order[-most:], key=lambda row: row.number)
     left_out = {"shorter ones": len(large) - len(shown), "small ones": len(every) - len(large)}
     return shown, " ".join(f"and {count:,} {kind}" for kind, count in left_out.items() if count)
 
@@ -117,11 +117,11 @@ def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, vi
     names = metrics.of_operations(session.samples.metrics)
     every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
     gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
-    has_own = any(one.process for one in shown)
+    has_own = any(row.process for row in shown)
     columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
-    notes = listing.peak_notes((one.operation for one in shown), session)
-    noted = [(one, notes.get(id(one.operation), "")) for one in shown]
-    rows = [_operation(one, gauges, counters, view.unit, note, has_own=has_own) for one, note in noted]
+    notes = listing.peak_notes((row.operation for row in shown), session)
+    noted = [(row, notes.get(id(row.operation), "")) for row in shown]
+    rows = [_operation(row, gauges, counters, view.unit, note, has_own=has_own) for row, note in noted]
     return Table(columns=columns, rows=rows, more=more, note=". ".join(listing.operation_notes(shown)))
 
 
@@ -145,10 +145,10 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, 
 
 
 def _operation(  # noqa: PLR0913 — what it shows, and how
-    one: NumberedOperation, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
+    row: NumberedOperation, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
 ) -> Row:
-    operation = one.operation
-    cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]
+    operation = row.operation
+    cells = [Cell(row.label or f"{row.number}"), Cell(shortened(row.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
     for name, metric in gauges:
         of = operation.of(name)
@@ -170,8 +170,8 @@ def _operation(  # noqa: PLR0913 — what it shows, and how
         depth=operation.depth,
         is_strong=note != "",
         function=shortened(printable(operation.signature), _FUNCTION),
-        details=shortened(one.details, _DETAILS),
-        colour=one.fill.colour,
+        details=shortened(row.details, _DETAILS),
+        colour=row.fill.colour,
         span_s=(operation.start_s, operation.end_s),
     )
 

@@ -116,9 +116,9 @@ def report(session: Session, view: View) -> bytes:
     profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
     operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
     moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
-    for (one, _), build_up in zip(operations, build_ups(session, moments), strict=True):
+    for (row, _), build_up in zip(operations, build_ups(session, moments), strict=True):
         if build_up is not None:
-            profiles.append(_profile(f"{one.number} {one.title}", build_up, places))
+            profiles.append(_profile(f"{row.number} {row.title}", build_up, places))
     frames = [{key: value for key, value in frame._asdict().items() if value} for frame in places]
     document = {
         "$schema": _SCHEMA,
@@ -150,7 +150,7 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
 
 def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
-    known = [(one, peak) for one in every if (peak := one.operation.of("rss").peak) is not None]
+    known = [(row, peak) for row in every if (peak := row.operation.of("rss").peak) is not None]
     known.sort(key=lambda found: -found[1].low)
     return sorted(known[:_MOST_OPERATIONS], key=lambda found: found[0].number)
 

@@ -126,10 +126,10 @@ def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) ->
     """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
     rows: list[NumberedOperation] = []
     waiting = deque(gaps)
-    for one in shown:
-        while waiting and not one.operation.depth and waiting[0].start_s < one.operation.start_s:
+    for row in shown:
+        while waiting and not row.operation.depth and waiting[0].start_s < row.operation.start_s:
             rows.append(NumberedOperation(0, waiting.popleft(), REST))
-        rows.append(one)
+        rows.append(row)
     return [*rows, *(NumberedOperation(0, gap, REST) for gap in waiting)]
 
 
@@ -139,29 +139,29 @@ def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit:
     figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
     for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
         result.add_column(**column)
-    for one in rows:
-        operation = one.operation
+    for row in rows:
+        operation = row.operation
         result.add_row(
-            f"{one.number}." if one.number else "",
+            f"{row.number}." if row.number else "",
             seconds_text(operation.start_s),
-            _name(one),
+            _name(row),
             f"({seconds_text(operation.duration_s)})",
             f"[{tables.change_text(operation.of('rss'), unit, unit.text)} {unit}]",
             Text(notes.get(id(operation), ""), style="bold"),
-            style="" if one.number else "dim",
+            style="" if row.number else "dim",
         )
     return result
 
 
-def _name(one: NumberedOperation) -> Text:
+def _name(row: NumberedOperation) -> Text:
     """Return name, number of calls, process, how it ended and which function it was."""
-    operation = one.operation
+    operation = row.operation
     if not operation.name:
         return Text("(nothing marked)")
     text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
     if operation.count > 1:
         text.append(f" ×{operation.count:,}")
-    text.append(one.beside)
+    text.append(row.beside)
     if operation.error is not None:
         text.append(f" {printable(operation.error)}", style="red")
     if operation.signature:
