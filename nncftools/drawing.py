@@ -7,8 +7,10 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -16,10 +18,6 @@ from matplotlib.ticker import MaxNLocator
 
 from nncftools.files import replacing
 from nncftools.units import shortened, time_unit
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.backend_bases import RendererBase
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito, which colour-blind readers can distinguish. Without yellow: it is too light on white."""
@@ -71,7 +69,7 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 
 
-def look(place: int) -> tuple[str, str]:
+def line_style(place: int) -> tuple[str, str]:
     """Return the colour and the line style of the line at ``place``; 14 lines look different."""
     return PALETTE[place % len(PALETTE)], _LINES[place // len(PALETTE) % len(_LINES)]
 

@@ -54,9 +54,9 @@ if __name__ == "__main__":
     with multiprocessing.Pool(2) as pool:
         pool.map(work, range(6), chunksize=1)
 """
-ALL = frozenset({causes.CERTAIN, causes.LIKELY, causes.POSSIBLE})
-_SURE = frozenset({causes.CERTAIN})
-_RATHER_SURE = frozenset({causes.CERTAIN, causes.LIKELY})
+ALL = frozenset({causes.Certainty.CERTAIN, causes.Certainty.LIKELY, causes.Certainty.POSSIBLE})
+_SURE = frozenset({causes.Certainty.CERTAIN})
+_RATHER_SURE = frozenset({causes.Certainty.CERTAIN, causes.Certainty.LIKELY})
 
 
 class Row(NamedTuple):
@@ -190,21 +190,21 @@ def _pool(folder: pathlib.Path) -> pathlib.Path:
 
 
 ROWS = {
-    "group": Row("killed in a limited group", _in_group, causes.OUT_OF_MEMORY, _SURE),
-    "child": Row("a child killed there, the command says 0", _child, causes.OUT_OF_MEMORY, _SURE),
-    "tree": Row("the whole tree there", _tree, causes.OUT_OF_MEMORY, _SURE),
-    "sampler": Row("the sampler there, too", _sampler_too, causes.OUT_OF_MEMORY, _SURE),
-    "all": Row("everything at once, only the journal is left", _all_at_once, causes.OUT_OF_MEMORY),
-    "sigkill": Row("kill -9", lambda folder: _signalled(folder, signal.SIGKILL), causes.KILLED, _SURE),
-    "max_memory": Row("--max-memory", _max_memory, causes.MAX_MEMORY, _SURE),
-    "memory_error": Row("MemoryError, ulimit -v", lambda at: _address_space(at, "monitor"), causes.ALLOCATION),
-    "python_error": Row("the same, profile", lambda at: _address_space(at, "profile"), causes.ALLOCATION, _SURE),
-    "bad_alloc": Row("std::bad_alloc, ulimit -v", _bad_alloc, causes.ALLOCATION, _RATHER_SURE),
-    "full_disk": Row("disk full", lambda at: _full_disk(at, "monitor"), causes.DISK_FULL),
-    "python_disk": Row("disk full, profile", lambda at: _full_disk(at, "profile"), causes.DISK_FULL, _SURE),
-    "segfault": Row("segmentation fault", lambda at: _record(at, _python(_SEGFAULT)), causes.CRASHED, _SURE),
-    "sigterm": Row("SIGTERM", lambda at: _signalled(at, signal.SIGTERM, _SLEEPS), causes.TERMINATED, _SURE),
-    "pool": Row("a worker killed, the pool hangs", _pool, causes.OUT_OF_MEMORY, _SURE, hangs=True),
+    "group": Row("killed in a limited group", _in_group, causes.Cause.OUT_OF_MEMORY, _SURE),
+    "child": Row("a child killed there, the command says 0", _child, causes.Cause.OUT_OF_MEMORY, _SURE),
+    "tree": Row("the whole tree there", _tree, causes.Cause.OUT_OF_MEMORY, _SURE),
+    "sampler": Row("the sampler there, too", _sampler_too, causes.Cause.OUT_OF_MEMORY, _SURE),
+    "all": Row("everything at once, only the journal is left", _all_at_once, causes.Cause.OUT_OF_MEMORY),
+    "sigkill": Row("kill -9", lambda folder: _signalled(folder, signal.SIGKILL), causes.Cause.KILLED, _SURE),
+    "max_memory": Row("--max-memory", _max_memory, causes.Cause.MAX_MEMORY, _SURE),
+    "memory_error": Row("MemoryError, ulimit -v", lambda at: _address_space(at, "monitor"), causes.Cause.ALLOCATION),
+    "python_error": Row("the same, profile", lambda at: _address_space(at, "profile"), causes.Cause.ALLOCATION, _SURE),
+    "bad_alloc": Row("std::bad_alloc, ulimit -v", _bad_alloc, causes.Cause.ALLOCATION, _RATHER_SURE),
+    "full_disk": Row("disk full", lambda at: _full_disk(at, "monitor"), causes.Cause.DISK_FULL),
+    "python_disk": Row("disk full, profile", lambda at: _full_disk(at, "profile"), causes.Cause.DISK_FULL, _SURE),
+    "segfault": Row("segmentation fault", lambda at: _record(at, _python(_SEGFAULT)), causes.Cause.CRASHED, _SURE),
+    "sigterm": Row("SIGTERM", lambda at: _signalled(at, signal.SIGTERM, _SLEEPS), causes.Cause.TERMINATED, _SURE),
+    "pool": Row("a worker killed, the pool hangs", _pool, causes.Cause.OUT_OF_MEMORY, _SURE, hangs=True),
     "failure": Row("ordinary failure", lambda at: _record(at, _python("raise SystemExit(3)")), None),
     "exception": Row("ordinary exception", lambda at: _record(at, _python("1 / 0"), kind="profile"), None),
     "success": Row("success", lambda at: _record(at, _python("pass")), None),

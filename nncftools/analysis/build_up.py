@@ -91,11 +91,11 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
     if snapshots is None or not any(watched.looks for watched in snapshots.processes):
         return [None] * len(moments)
     places = [_highest(snapshots.processes, moment) for moment in moments]
-    held: list[list[_Held]] = [[] for _ in moments]
+    held: list[list[_ProcessRise]] = [[] for _ in moments]
     for watched in snapshots.processes:
         for found, levels in zip(held, _levels_at(watched, places), strict=True):
             if levels:
-                found.append(_Held(watched, levels))
+                found.append(_ProcessRise(watched, levels))
     builder = _Builder(snapshots, session.processes)
     built: list[BuildUp | None] = []
     for moment, at_s, of in zip(moments, places, held, strict=True):
@@ -104,7 +104,7 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
     return built
 
 
-class _Level(NamedTuple):
+class _RssBand(NamedTuple):
     """Bytes from ``low`` to ``high`` of a process, through which its RSS rose evenly between two moments."""
 
     low: float
@@ -112,17 +112,17 @@ class _Level(NamedTuple):
     from_s: float
     to_s: float
 
-    def below(self, high: float) -> _Level:
+    def below(self, high: float) -> _RssBand:
         """Return the part below a level inside it."""
         to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
         return self._replace(high=high, to_s=to_s)
 
 
-class _Held(NamedTuple):
+class _ProcessRise(NamedTuple):
     """What one process held."""
 
     watched: WatchedProcess
-    levels: list[_Level]
+    levels: list[_RssBand]
 
     @property
     def rss(self) -> float:
@@ -141,15 +141,15 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
     return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in processes))
 
 
-def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_Level]]:
+def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_RssBand]]:
     """Return the levels of a process at each moment, the lowest first: through each, RSS last rose at its time."""
-    found: list[list[_Level]] = [[] for _ in moments_s]
+    found: list[list[_RssBand]] = [[] for _ in moments_s]
     order = sorted(range(len(moments_s)), key=lambda number: moments_s[number])
-    levels: list[_Level] = []
+    levels: list[_RssBand] = []
     points = zip(watched.time_s, watched.rss, strict=True)
     before_s, before = next(points, (0.0, 0))
     if before:
-        levels.append(_Level(0, before, before_s, before_s))
+        levels.append(_RssBand(0, before, before_s, before_s))
     waiting = iter(order)
     number = next(waiting, None)
     for time_s, rss in points:
@@ -168,10 +168,10 @@ def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list
     return found
 
 
-def _change(levels: list[_Level], before: float, rss: float, from_s: float, to_s: float) -> None:
+def _change(levels: list[_RssBand], before: float, rss: float, from_s: float, to_s: float) -> None:
     """Add a level for a rise between two moments, or remove what is above the new RSS."""
     if rss > before:
-        levels.append(_Level(before, rss, from_s, to_s))
+        levels.append(_RssBand(before, rss, from_s, to_s))
     while levels and levels[-1].low >= rss:
         levels.pop()
     if levels and levels[-1].high > rss:
@@ -200,7 +200,7 @@ class _Builder:
         self._processes: dict[int | None, Process] = {process.id: process for process in processes}
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
-    def build_up(self, moment: Moment, at_s: float, held: list[_Held], others: list[Process]) -> BuildUp:
+    def build_up(self, moment: Moment, at_s: float, held: list[_ProcessRise], others: list[Process]) -> BuildUp:
         """Return what these processes held at a moment, and ``others``, whose stacks nobody saw."""
         whole = sum(one.rss for one in held)
         size = round(whole) if moment.size < 0 else moment.size
@@ -224,7 +224,7 @@ class _Builder:
             self._owners[id(watched)] = Owners(watched, self._snapshots)
         return self._owners[id(watched)]
 
-    def _owners_of(self, held: _Held) -> Iterator[tuple[Owner | None, float]]:
+    def _owners_of(self, held: _ProcessRise) -> Iterator[tuple[Owner | None, float]]:
         """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
         at_first, watched = _from_first_sight(held), held.watched
         inherited = min(watched.inherited, at_first)
@@ -251,7 +251,7 @@ class _Builder:
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
         return min(held, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or held)
 
-    def _top(self, last: _Held) -> Part | None:
+    def _top(self, last: _ProcessRise) -> Part | None:
         """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
         highest = last.levels[-1]
         at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
@@ -262,18 +262,18 @@ class _Builder:
         return None if owner.stack is None else _part(0, owner, last.watched.process, self._snapshots)
 
 
-def _last(held: Iterable[_Held], process: int | None) -> _Held:
+def _last(held: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
     """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
     return max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
 
 
-def _from_first_sight(held: _Held) -> float:
+def _from_first_sight(held: _ProcessRise) -> float:
     """Return what a process still holds of what it held when it was first seen: nobody saw how it came to that."""
     lowest = held.levels[0]
     return lowest.high if lowest.to_s == held.watched.time_s[0] else 0.0
 
 
-def _adjusted(held: Sequence[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:
+def _adjusted(held: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:
     """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
     others = list(held)
     while others:
@@ -282,7 +282,7 @@ def _adjusted(held: Sequence[_Held], missing: float, at_s: float, process: int |
         top = last.rss + missing
         levels = list(last.levels)
         if missing >= 0:
-            levels.append(_Level(last.rss, top, at_s, at_s))
+            levels.append(_RssBand(last.rss, top, at_s, at_s))
         elif top > 0:
             _change(levels, last.rss, top, at_s, at_s)
         else:
@@ -309,7 +309,6 @@ def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, sna
 
 
 def _part(size: int, owner: Owner, process: int | None, snapshots: Snapshots) -> Part:
-    """Return the part of an owner with a stack."""
     stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
     stack = stack[: owner.depth]
     if owner.is_certain:

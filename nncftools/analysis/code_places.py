@@ -1,6 +1,6 @@
-"""Places in code as people read them: the package of a file, a short path, and a label for a frame.
+"""Places in code as people read them: the package of a file, a short path, a label for a frame.
 
-Which function of the script itself was at work while memory rose.
+Also which function of the script itself was at work while memory rose.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def busiest(session: Session) -> str:
     """Return the innermost function of the command's own script that most stacks have; empty if none has one."""
     snapshots = session.snapshots
     scripts = {PurePath(word).name for word in session.command if word.endswith(".py")}
+    if snapshots is None or not scripts:
+        return ""
     counts: Counter[str] = Counter()
-    for stack in () if snapshots is None or not scripts else snapshots.stacks:
-        frames = [snapshots.frames[number] for number in stack] if snapshots is not None else []
-        own = [one.function for one in frames if PurePath(one.file).name in scripts]
-        named = [name for name in own if not name.startswith(_NO_FUNCTION)]
-        counts.update(named[-1:])
+    for frames in ([snapshots.frames[number] for number in stack] for stack in snapshots.stacks):
+        own = [frame.function for frame in frames if PurePath(frame.file).name in scripts]
+        counts.update([name for name in own if not name.startswith(_NO_FUNCTION)][-1:])
     return counts.most_common(1)[0][0] if counts else ""

@@ -1,8 +1,7 @@
-"""Two runs, or two groups of repeated runs, compared side by side.
+"""Two runs, or two groups of repeated runs, side by side: their figures, operations, and what they were asked to do.
 
-What two runs were asked to do differently: command, arguments, machine, sampling, settings of saved models.
-
-Which operations of several runs are the same one: by function and arguments, else by function, else by name.
+Operations of several runs are the same one by function and arguments, else by function, else by name. Settings are the
+command, arguments, machine, sampling, and the compression of saved models.
 """
 
 from __future__ import annotations
@@ -14,24 +13,9 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
 
-from nncftools.analysis import build_up
-from nncftools.analysis.figures import (
-    CPU_TIME,
-    DURATION,
-    MODEL_SIZE,
-    PEAK,
-    Difference,
-    Figure,
-    Value,
-    Values,
-    differences,
-    figure_of,
-    in_order,
-    known_figure,
-    recorded,
-)
+from nncftools.analysis import build_up, figures
+from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
@@ -39,10 +23,8 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit
 
-if TYPE_CHECKING:
-    Key = Callable[["Function"], Hashable]
+Key = Callable[["Function"], Hashable]
 
 COMMAND = "command"
 _MOST_WORDS = 500
@@ -59,35 +41,18 @@ class Setting:
     new: str
 
 
-class Asked(Protocol):
-    """What a run was asked to do."""
-
-    @property
-    def command(self) -> str:
-        """As typed in a shell."""
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Machine and sampling."""
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        """How the saved models were compressed."""
-
-
 def of_models(session: Session) -> dict[str, str]:
     """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
-    found: dict[str, dict[str, None]] = {}
-    for model in session.models:
-        for place, value in model.facts.items():
-            parts = place.split("/")
-            if parts[0] == "nncf" and len(parts) == _OF_NNCF:
-                found.setdefault(parts[-1], {})[value] = None
+    found: dict[str, list[str]] = {}
+    for place, value in (fact for model in session.models for fact in model.facts.items()):
+        parts = place.split("/")
+        if parts[0] == "nncf" and len(parts) == _OF_NNCF:
+            found.setdefault(parts[-1], []).append(value)
     return {name: _either(values) for name, values in found.items()}
 
 
 def differing(
-    base: Sequence[Asked], new: Sequence[Asked], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
+    base: Sequence[Run], new: Sequence[Run], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
 ) -> Iterator[Setting]:
     """Yield the settings that differ, those that the user chose first.
 
@@ -121,11 +86,8 @@ def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
         if kind == "equal":
             continue
         has_option = from_ > 0 and one[from_ - 1].startswith("-") and to > from_ and new_to > new_from
-        yield Setting(
-            COMMAND,
-            shlex.join(one[from_ - has_option : to]),
-            shlex.join(other[new_from - has_option : new_to]),
-        )
+        words = one[from_ - has_option : to], other[new_from - has_option : new_to]
+        yield Setting(COMMAND, *map(shlex.join, words))
 
 
 def _words(command: str) -> list[str]:
@@ -181,9 +143,9 @@ def _take(
 ) -> tuple[list[str], list[dict[int, str]]]:
     """Give operations of the run at ``place`` to those of earlier runs with the same key; return what is left."""
     by_key: dict[Hashable, deque[dict[int, str]]] = {}
-    for one in free:
-        for like in dict.fromkeys(key(runs[run][name]) for run, name in one.items()):
-            by_key.setdefault(like, deque()).append(one)
+    for operation in free:
+        for like in dict.fromkeys(key(runs[run][name]) for run, name in operation.items()):
+            by_key.setdefault(like, deque()).append(operation)
     left = []
     for name in names:
         alike = by_key.get(key(runs[place][name]), deque())
@@ -193,18 +155,12 @@ def _take(
             alike.popleft()[place] = name
         else:
             left.append(name)
-    return left, [one for one in free if place not in one]
+    return left, [operation for operation in free if place not in operation]
 
 
 _SAVING = "Saving"
 """Its arguments are names of files, which differ without being a setting."""
 _MOST_STACKS = 6
-
-
-def unit_for(size: float) -> MemoryUnit:
-    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
-    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
-    return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,24 +203,21 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
+    place, stacks = session.peak_place, build_up.of_peak(session)
+    when = "" if place is None else f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         models=of_models(session),
-        peak=_peak_text(session),
+        peak=when,
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
         functions=dict(zip(names, map(function_of, shown), strict=True)),
         deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
-        stacks=_stacks(session),
+        stacks=None if stacks is None else places(stacks),
     )
-
-
-def _stacks(session: Session) -> Mapping[Place, Held] | None:
-    found = build_up.of_peak(session)
-    return None if found is None else places(found)
 
 
 def function_of(operation: Operation) -> Function:
@@ -273,19 +226,12 @@ def function_of(operation: Operation) -> Function:
 
 
 def _figures(session: Session) -> Values:
-    peaks = {
-        PEAK + name: Value(peak.low, peak.high)
-        for name, peak in session.peaks.items()
-        if is_memory(name) and peak.low is not None and not session.from_zero
-    }
-    others = {
-        **session.totals,
-        DURATION: session.duration_s,
-        CPU_TIME: cpu_s(session),
-        MODEL_SIZE: _model_size(session),
-    }
-    found = {**peaks, **_known(others)}
-    return {name: found[name] for name in in_order(found) if figure_of(name)}
+    known = {} if session.from_zero else session.peaks
+    brackets = {PEAK + name: (peak.low, peak.high) for name, peak in known.items() if is_memory(name)}
+    peaks = {name: Value(low, high) for name, (low, high) in brackets.items() if low is not None}
+    run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
+    found = {**peaks, **_known(session.totals | run)}
+    return {name: found[name] for name in figures.in_order(found) if figures.figure_of(name)}
 
 
 def _model_size(session: Session) -> float | None:
@@ -299,7 +245,7 @@ def _model_size(session: Session) -> float | None:
 def _of_operation(operation: Operation) -> Values:
     brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
-    counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
+    counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
     return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
@@ -330,13 +276,6 @@ def _facts(session: Session) -> dict[str, str]:
         "source of figures": facts.source or "unknown",
         "number of ranks": f"{len(session.ranks) or 1}",
     }
-
-
-def _peak_text(session: Session) -> str:
-    place = session.peak_place
-    if place is None:
-        return ""
-    return f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
 
 
 def _remarks(session: Session) -> Iterator[str]:
@@ -391,9 +330,12 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """What makes the figures hard to compare, as sentences."""
-        facts = [one for one in self.settings if one.name in self.base[0].facts]
-        found = [f"different {_plural(one.name)}: base {one.base}; new {one.new}" for one in facts]
-        commands = ["different commands"] if any(one.name == COMMAND for one in self.settings) else []
+        found = []
+        for setting in self.settings:
+            if setting.name in self.base[0].facts:
+                noun, of, rest = setting.name.partition(" of ")  # "hosts", "numbers of ranks"
+                found.append(f"different {noun}s{of}{rest}: base {setting.base}; new {setting.new}")
+        commands = ["different commands"] if any(setting.name == COMMAND for setting in self.settings) else []
         return [*found, *commands, *self.remarks]
 
     @property
@@ -408,7 +350,7 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
     """
     of_base, of_new = [run.figures for run in base], [run.figures for run in new]
-    here, there = recorded(of_base), recorded(of_new)
+    here, there = figures.recorded(of_base), figures.recorded(of_new)
     memory = {name for name in (*here, *there) if name.startswith(PEAK)}
     common = set(here) & set(there)
     if not (common & memory if memory else common - {DURATION}):
@@ -417,22 +359,19 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     operations = list(_compared_operations(base, new))
     both = (one for one in operations if one.base_runs and one.new_runs and kind_of(one.name) != _SAVING)
     calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
+    stacks_of_base, stacks_of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
+    has_stacks = stacks_of_base and stacks_of_new
     return Comparison(
         base=base,
         new=new,
-        figures=differences(of_base, of_new),
+        figures=figures.differences(of_base, of_new),
         operations=operations,
-        only_base=[known_figure(name) for name in here if name not in there],
-        only_new=[known_figure(name) for name in there if name not in here],
+        only_base=[figures.known_figure(name) for name in here if name not in there],
+        only_new=[figures.known_figure(name) for name in there if name not in here],
         settings=list(differing(base, new, calls)),
         remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
-        stacks=_grown(base, new),
+        stacks=grown(stacks_of_base, stacks_of_new, _MOST_STACKS) if has_stacks else None,
     )
-
-
-def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | None:
-    of_base, of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
-    return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
 
 
 def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
@@ -441,20 +380,29 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
     found = matched(functions)
     firsts = [next(functions[place][name] for place, name in names.items()) for names in found]
     for title, names in zip(unique_names(firsts), found, strict=True):
-        sides = [
-            [(place, name) for place, name in names.items() if (place < len(base)) == is_base]
-            for is_base in (True, False)
-        ]
+        base_names = [item for item in names.items() if item[0] < len(base)]
+        sides = base_names, [item for item in names.items() if item[0] >= len(base)]
         of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
-        signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
-        yield ComparedOperation(title, len(of_base), len(of_new), differences(of_base, of_new), *signatures)
+        every = (dict.fromkeys(functions[place][name].signature for place, name in side) for side in sides)
+        signatures = ([signature for signature in of_side if signature] for of_side in every)
+        yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
 
 
-def _signatures(functions: Iterable[Function]) -> list[str]:
-    return [signature for signature in dict.fromkeys(of.signature for of in functions) if signature]
+def longest_in_all(
+    runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
+) -> list[tuple[str, list[Values]]]:
+    """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
 
+    ``typical`` makes one duration of those of all runs.
+    """
+    functions = [dict(run.functions) for run in runs]
+    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
+    titles = unique_names(functions[0][names[0]] for names in everywhere)
+    values = [[runs[place].operations[name] for place, name in names.items()] for names in everywhere]
+    every = list(zip(titles, values, strict=True))
 
-def _plural(name: str) -> str:
-    """Return the name of a fact of a run in the plural: ``hosts``, ``numbers of ranks``."""
-    noun, of, rest = name.partition(" of ")
-    return f"{noun}s{of}{rest}"
+    def duration_s(item: tuple[str, list[Values]]) -> float:
+        return typical([of[DURATION].low for of in item[1] if DURATION in of] or [0.0])
+
+    kept = {title for title, _ in sorted(every, key=duration_s, reverse=True)[:most]}
+    return [item for item in every if item[0] in kept]

@@ -1,6 +1,6 @@
-"""What runs are compared by: peaks, times, sizes and counters, by the names that gates use.
+"""What runs are compared by: peaks, times, sizes and counters, by the names that gates use, and their differences.
 
-One figure on two sides: by how much it changed, and whether that is more than noise.
+A difference says by how much a figure changed, and whether that is more than noise.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [*(PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
 
 
-FIGURES = [
-    name for name in in_order([*map(PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS]) if figure_of(name)
-]
+_EVERY = in_order([*map(PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
+FIGURES = [name for name in _EVERY if figure_of(name)]
 """The names of all figures except those of single devices."""
 
 
@@ -167,18 +166,16 @@ def differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Diff
     for name in recorded([*base, *new]):
         sides = [[values[name] for values in group if name in values] for group in (base, new)]
         if all(sides):
-            found[name] = _difference(known_figure(name), *map(_side, sides))
+            of_base, of_new = map(_side, sides)
+            is_of_runs = len(of_base.values) == len(of_new.values) == 1
+            p = None if is_of_runs else p_value(of_base.values, of_new.values)
+            found[name] = Difference(known_figure(name), of_base, of_new, p)
     return found
 
 
 def _side(values: Sequence[Value]) -> Side:
     highs = [value.high for value in values if value.high is not None]
     return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
-
-
-def _difference(figure: Figure, base: Side, new: Side) -> Difference:
-    is_of_runs = len(base.values) == len(new.values) == 1
-    return Difference(figure, base, new, None if is_of_runs else p_value(base.values, new.values))
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:

@@ -1,8 +1,7 @@
-"""The build-up of a peak as a tree of frames, and the few places in it that hold most.
+"""The build-up of a peak as a tree of frames: the few places that hold most, and their names.
 
-The few frames of a stack that tell a reader where it is, and a name for each place that holds memory.
-
-The tree of a build-up as a few rows: where it branches, and what holds the memory there.
+A stack is named by the few frames that tell a reader where it is. The tree as rows shows where it branches, and what
+holds the memory there.
 """
 
 from __future__ import annotations
@@ -83,14 +82,9 @@ def tree_of(build_up: BuildUp) -> Node:
             node.lines[frame.line] = node.lines.get(frame.line, 0) + part.size
             if depth < part.shared:
                 node.certain += part.size
-        if _is_cut(part):
+        if part.kind == EITHER and part.shared == len(part.stack) != len(part.other):  # only what two stacks share
             node.deeper += part.size
     return root
-
-
-def _is_cut(part: Part) -> bool:
-    """Return whether a stack has only the frames that two different stacks share."""
-    return part.kind == EITHER and part.shared == len(part.stack) != len(part.other)
 
 
 def holders(root: Node) -> list[Sequence[Node]]:
@@ -123,21 +117,14 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
     while waiting:
         path, node = waiting.pop()
         large = [child for child in node.children.values() if child.size >= least]
+        certain, size = sum(child.certain for child in large), sum(child.size for child in large)
         seen_below = node.size - node.deeper
-        if not path or (_hold_most(large, seen_below) and not _lose_certainty(node, large)):
+        hold_most = bool(large) and size >= seen_below * _MOSTLY
+        lose_certainty = node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
+        if not path or (hold_most and not lose_certainty):
             waiting += [([*path, child], child) for child in large]
         elif seen_below >= least:
             yield path
-
-
-def _hold_most(large: Sequence[Node], size: int) -> bool:
-    return bool(large) and sum(child.size for child in large) >= size * _MOSTLY
-
-
-def _lose_certainty(node: Node, large: Sequence[Node]) -> bool:
-    """Return whether a place is mostly certain, and its parts are not."""
-    certain, size = (sum(child.certain for child in large), sum(child.size for child in large))
-    return node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
 
 
 def certain_at_places(build_up: BuildUp) -> int:
@@ -161,7 +148,7 @@ FOLDED = "…"
 _BELOW = "in calls not seen, from "
 
 
-class Holder(NamedTuple):
+class CodeShare(NamedTuple):
     """A place in the code that holds a large part of the memory, in bytes."""
 
     size: int
@@ -177,32 +164,27 @@ def stack_text(stack: Sequence[Frame]) -> str:
     entry into that library), and the innermost one. It is empty for a stack without frames.
     """
     shown = _without_machinery(stack)
-    return _joined(shown, _telling(shown))
+    return _joined(shown, _best_frames(shown))
 
 
-def most_telling(stack: Sequence[Frame]) -> Frame | None:
+def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
     shown = _without_machinery(stack)
     known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
     return next(known, shown[-1] if shown else None)
 
 
-def held_by(root: Node, most: int) -> list[Holder]:
+def held_by(root: Node, most: int) -> list[CodeShare]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
     within = {id(path[-1]) for _, _, path, _ in known}
-    unseen = [
-        (path[-1].deeper, 0, path, _BELOW)
-        for path in unseen_below(root)
-        if not any(id(node) in within for node in path)
-    ]
+    apart = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
+    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in apart]
     largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
-    return [
-        Holder(size, certain, f"{prefix}{label}")
-        for (size, certain, _, prefix), label in zip(largest, labels, strict=True)
-    ]
+    both = zip(largest, labels, strict=True)
+    return [CodeShare(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
@@ -214,17 +196,16 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     labels = [_joined(stack, _holding(stack)) for stack in shown]
     for label in {label for label in labels if labels.count(label) > 1}:
         same = [place for place, one in enumerate(labels) if one == label]
-        depth = _shared([shown[place] for place in same])
+        depth = shared_depth(*([frame.code for frame in shown[place]] for place in same))
         for place in same:
             stack = shown[place]
-            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), is_whole=True)
+            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
     return labels
 
 
 def branch_text(chain: Sequence[Frame], before: Frame | None) -> str:
     """Return functions that call each other, the outermost first, by a few frames; ``before`` calls them."""
-    places = sorted({0, *_telling(chain)})
-    return _joined(chain, places, before=before)
+    return _joined(chain, sorted({0, *_best_frames(chain)}), before=before)
 
 
 def running_text(top: Part) -> str:
@@ -232,7 +213,9 @@ def running_text(top: Part) -> str:
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
     if not here or not there or here[-1].code == there[-1].code:
         return stack_text(here or there)
-    if len(there) > len(here) and _shared([here, there]) == len(here):
+    if len(there) > len(here) and shared_depth(*([frame.code for frame in stack] for stack in (here, there))) == len(
+        here
+    ):
         here, there = there, here
     return f"{stack_text(here)}, or {brief_label(there[-1], here[-1])}"
 
@@ -241,16 +224,19 @@ def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:
     return [frame for frame in stack if not is_machinery(frame)]
 
 
-def _telling(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the telling frames."""
+def _best_frames(stack: Sequence[Frame]) -> list[int]:
+    """Return the places of the frames that tell most, as ``stack_text`` names them."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
     if package_of(stack[first].file) == PROGRAM:
         return [max(0, innermost - 1), innermost] if innermost else [0]
     own = max((place for place, frame in enumerate(stack) if _is_own(frame)), default=None)
-    if own is None:
-        own = _end_of_first_package(stack)
+    if own is None:  # the last frame of the outermost library
+        packages = [package_of(frame.file) for frame in stack]
+        own = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
+        while own < len(stack) - 1 and packages[own + 1] in {packages[own], PYTHON}:
+            own += 1
     return sorted({own, first if own >= first - 1 else first - 1, innermost})
 
 
@@ -286,28 +272,12 @@ def _is_own(frame: Frame) -> bool:
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
 
 
-def _end_of_first_package(stack: Sequence[Frame]) -> int:
-    """Return the place of the last frame of the outermost library."""
-    packages = [package_of(frame.file) for frame in stack]
-    first = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
-    while first < len(stack) - 1 and packages[first + 1] in {packages[first], PYTHON}:
-        first += 1
-    return first
-
-
-def _shared(stacks: Iterable[Sequence[Frame]]) -> int:
-    """Return how many outer frames all stacks share."""
-    return shared_depth(*([frame.code for frame in stack] for stack in stacks))
-
-
-def _joined(
-    stack: Sequence[Frame], places: Sequence[int], *, is_whole: bool = False, before: Frame | None = None
-) -> str:
-    """Return frames as one text, with a sign for those in between, unless ``is_whole``; ``before`` precedes them."""
+def _joined(stack: Sequence[Frame], places: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
+    """Return frames as one text, with a sign for those in between, unless ``whole``; ``before`` precedes them."""
     words: list[str] = []
     last: int | None = None
     for place in places:
-        if last is not None and place > last + 1 and not is_whole:
+        if last is not None and place > last + 1 and not whole:
             words.append(FOLDED)
         words.append(brief_label(stack[place], before))
         before, last = stack[place], place
@@ -318,7 +288,7 @@ _ALMOST_ALL = 0.99
 _LESS_CERTAIN = 0.2
 
 
-class Branch(NamedTuple):
+class TreeRow(NamedTuple):
     """A row: functions that call each other and hold the same memory, in bytes."""
 
     depth: int
@@ -328,7 +298,7 @@ class Branch(NamedTuple):
     label: str
 
 
-def branches(root: Node, share: float, most: int) -> tuple[list[Branch], int]:
+def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
     """Return rows that hold at least ``share`` of the whole, each above its parts, and the number of those left out.
 
     Of more than ``most`` rows, the smallest are left out. A part that is nearly all of its caller is in its row.
@@ -342,23 +312,23 @@ def branches(root: Node, share: float, most: int) -> tuple[list[Branch], int]:
     return every, 0
 
 
-def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[Branch]:
+def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
     smaller, count = 0, 0
     if node.deeper >= least and node.deeper:
-        yield Branch(depth, node.deeper, None, "in calls that were not seen")
+        yield TreeRow(depth, node.deeper, None, "in calls that were not seen")
     for child in node.sorted_children:
         if child.size < least or not child.size:
             smaller, count = smaller + child.size, count + 1
             continue
         if child.kind:
-            yield Branch(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
+            yield TreeRow(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
             continue
         chain = _chain(child)
         places = [place for one in chain if (place := one.place) is not None]
-        yield Branch(depth, child.size, chain[-1].certain, branch_text(places, before))
+        yield TreeRow(depth, child.size, chain[-1].certain, branch_text(places, before))
         yield from _below(chain[-1], depth + 1, least, places[-1])
     if smaller >= least and count:
-        yield Branch(depth, smaller, None, f"… {count:,} smaller")
+        yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
 
 
 def _chain(node: Node) -> Sequence[Node]:

@@ -9,13 +9,14 @@ in the metric's unit; without, to the figure of NEW itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from nncftools import metrics
-from nncftools.analysis.comparison import Comparison, Function, Run, unit_for
+from nncftools.analysis.comparison import Comparison, Function, Run
 from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
+from nncftools.analysis.summary import unit_for
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, not_one_of, text_of
 
@@ -131,7 +132,14 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
         there = ", ".join(known) or "none"
         raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
     values = [of[gate.figure.name] for of in figures]
-    return (_relative if gate.relative else _absolute)(gate, comparison, *values)
+    if gate.relative:
+        return _relative(gate, comparison, *values)
+    (of_new,) = values
+    worst = max(of_new) if gate.above else min(of_new)
+    found = _writer(gate, worst)(worst)
+    if len(comparison.new) > 1:
+        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), found)
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
@@ -156,15 +164,14 @@ def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
     found = _FUNCTION.fullmatch(operation)
     if found is None:
         return None
-    wanted = [_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()]
+    wanted = {_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()}
     number = int(found["number"] or 1)
-    matching = [name for name, of in functions.items() if _is_call(of, found["function"], wanted)]
+    matching = []
+    for name, of in functions.items():
+        given = {_plain(argument) for argument in of.arguments.split(",")}
+        if any(f".{call}".endswith(f".{found['function']}") for call in of.call.split(", ")) and given >= wanted:
+            matching.append(name)
     return matching[number - 1] if 0 < number <= len(matching) else None
-
-
-def _is_call(of: Function, function: str, wanted: Iterable[str]) -> bool:
-    given = {_plain(argument) for argument in of.arguments.split(",")}
-    return any(f".{call}".endswith(f".{function}") for call in of.call.split(", ")) and given.issuperset(wanted)
 
 
 def _plain(text: str) -> str:
@@ -181,14 +188,6 @@ def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_n
     if comparison.is_of_groups:
         found += f", medians of {len(of_new)} and {len(of_base)} runs"
     return Verdict(gate, not gate.fails(base, new), found)
-
-
-def _absolute(gate: Gate, comparison: Comparison, of_new: Sequence[float]) -> Verdict:
-    worst = max(of_new) if gate.above else min(of_new)
-    found = _writer(gate, worst)(worst)
-    if len(comparison.new) > 1:
-        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
-    return Verdict(gate, not gate.fails(0.0, worst), found)
 
 
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:

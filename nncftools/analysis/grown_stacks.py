@@ -166,7 +166,6 @@ def _divided(root: _Change, least: float) -> Iterator[tuple[Place, _Change]]:
 
 
 def _is_blurred(children: Sequence[tuple[object, _Change]]) -> bool:
-    """Return whether most of the change in these places may be none."""
     unsure = sum(abs(child.change) for _, child in children if child.is_within_bounds)
     return unsure * 2 > sum(abs(child.change) for _, child in children)
 

@@ -8,7 +8,6 @@ from math import inf
 from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.summary import largest_process, pss_near_peak, taken
 from nncftools.metrics import in_order, is_counter
-from nncftools.session.model import Process
 from nncftools.session.readings import rss_error
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_text
@@ -23,6 +22,7 @@ _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """Of the RSS peak: an error of RSS that is larger is worth a warning."""
 _TRACKER = "multiprocessing.resource_tracker"
+"""It ends just after its program."""
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
@@ -45,8 +45,7 @@ def of_recording(session: Session) -> list[str]:
 
 def _at_the_limit(session: Session) -> Iterator[str]:
     reached = session.limit_reached
-    where = "" if reached is None else where_reached(session, reached.rss, reached.at_s)
-    if reached is not None and where:
+    if reached is not None and (where := where_reached(session, reached.rss, reached.at_s)):
         yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 
@@ -56,17 +55,17 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
     largest = largest_process(session)
     if peak is None or peak.sampled is None or peak.at_s is None or largest is None:
         return
-    copies = sum(
-        process.forked_copy and (process.start_s or 0) <= peak.at_s < (inf if process.end_s is None else process.end_s)
+    spans = [
+        (process.start_s or 0, inf if process.end_s is None else process.end_s)
         for process in session.processes
-    )
+        if process.forked_copy
+    ]
+    copies = sum(begin_s <= peak.at_s < end_s for begin_s, end_s in spans)
     if copies and peak.sampled > largest.size:
         are_copies = "is a forked copy" if copies == 1 else "are forked copies"
-        yield (
-            f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent, "
-            f"and the sum counts shared pages once for each; the largest single process held "
-            f"{unit.label(largest.size)}"
-        )
+        text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
+        sums = "the sum counts shared pages once for each"
+        yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
 
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
@@ -76,15 +75,11 @@ def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
         return
     rss, pss = unit.label(near.rss), unit.label(near.pss)
     if not near.is_at_peak:
-        yield (
-            f"PSS was not counted near the RSS peak: the nearest time is {seconds_text(near.distance_s)} away, "
-            f"when RSS was {rss}; raise --pss-budget"
-        )
+        text = f"PSS was not counted near the RSS peak: the nearest time is {seconds_text(near.distance_s)} away"
+        yield f"{text}, when RSS was {rss}; raise --pss-budget"
     elif near.rss > near.pss * _MUCH_SHARED:
-        yield (
-            f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}; "
-            f"to size a machine, take PSS"
-        )
+        text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
+        yield f"{text}; to size a machine, take PSS"
 
 
 def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
@@ -93,37 +88,32 @@ def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
         return
     if peak.low <= peak.sampled + max(peak.sampled * _NEAR, _NOTICEABLE):
         return
-    process = next((one for one in session.processes if one.id == peak.process), None)
+    process = next((process for process in session.processes if process.id == peak.process), None)
     whose = "" if process is None or len(session.processes) == 1 else f" of {process.name or '?'} (pid {process.pid})"
-    yield (
-        f"the RSS peak came and went between two samples: the kernel's high-water mark{whose} proves "
-        f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
-    )
+    proven = f"the kernel's high-water mark{whose} proves {unit.label(peak.low)}"
+    sample = f"the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
+    yield f"the RSS peak came and went between two samples: {proven}, {sample}"
 
 
 def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
     peak, error = session.peaks.get("rss"), rss_error(session.host)
     if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
         return
-    yield (
-        f"RSS on this machine may be off by up to {unit.label(error)} for each process: Linux {session.host.release} "
-        f"leaves out what each of {session.host.cpus} CPUs has not added yet; 6.16 and later are exact"
-    )
+    host, most = session.host, f"RSS on this machine may be off by up to {unit.label(error)} for each process"
+    why = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
+    yield f"{most}: {why}; 6.16 and later are exact"
 
 
 def _survivors(session: Session) -> Iterator[str]:
     if not session.finished or session.attached_to is not None:
         return
-    left = [process for process in session.processes if process.end_s is None and not _is_tracker(process)]
+    left = [
+        process for process in session.processes if process.end_s is None and _TRACKER not in " ".join(process.command)
+    ]
     if left and left[0].id != 0:
         named = ", ".join(f"{process.name} (pid {process.pid})" for process in left[:_NAMED])
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         yield f"still running when the command ended, and not recorded further: {named}{more}"
-
-
-def _is_tracker(process: Process) -> bool:
-    """Return whether it is the resource tracker of Python's multiprocessing, which ends just after its program."""
-    return any(_TRACKER in word for word in process.command)
 
 
 def _missed(session: Session) -> Iterator[str]:
@@ -143,7 +133,5 @@ def _missed(session: Session) -> Iterator[str]:
 def _unknown_counters(session: Session) -> Iterator[str]:
     unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
     if unknown:
-        yield (
-            f"unknown: {', '.join(unknown)}; the figures of at least one process could not be read "
-            f"(another user's, or not supported by the system)"
-        )
+        why = "the figures of at least one process could not be read (another user's, or not supported by the system)"
+        yield f"unknown: {', '.join(unknown)}; {why}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import astuple
+
 from nncftools.session.model import MappingGroup, MappingsMoment, SessionData
 
 _FAR_S = 10.0
@@ -52,22 +54,7 @@ def at(moment: MappingsMoment) -> Kinds:
 
 
 def _merged(moment: MappingsMoment) -> list[MappingGroup]:
-    sums: dict[tuple[str, str], MappingGroup] = {}
-    for process in moment.processes:
-        for group in process.groups:
-            before = sums.get((group.kind, group.file))
-            sums[group.kind, group.file] = group if before is None else _sum(before, group)
-    return sorted(sums.values(), key=lambda group: -group.rss)
-
-
-def _sum(one: MappingGroup, other: MappingGroup) -> MappingGroup:
-    return MappingGroup(
-        one.kind,
-        one.file,
-        one.rss + other.rss,
-        one.shared_clean + other.shared_clean,
-        one.shared_dirty + other.shared_dirty,
-        one.private_clean + other.private_clean,
-        one.private_dirty + other.private_dirty,
-        one.anonymous + other.anonymous,
-    )
+    sums: dict[tuple[str, str], list[int]] = {}
+    for kind, file, *sizes in (astuple(group) for process in moment.processes for group in process.groups):
+        sums[kind, file] = [sum(both) for both in zip(sums.get((kind, file), [0] * len(sizes)), sizes, strict=True)]
+    return sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)

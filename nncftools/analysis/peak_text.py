@@ -1,8 +1,7 @@
 """The moment and the operation of the RSS peak as text, the same in every output.
 
-Which process performed an operation, where operations of several processes ran at the same time.
-
-Names without the beginning that they share with others: what is left tells them apart.
+The text names the process of an operation where operations of several processes ran at the same time, and long names
+without the beginning that they share with others.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _LEAST = 6
 """Characters: less of a name says too little."""
 
 
-def told_apart(names: Iterable[str]) -> dict[str, str]:
+def without_shared_start(names: Iterable[str]) -> dict[str, str]:
     """Return each name without the beginning that it shares with others: ``…layer_3.mlp``.
 
     The longest beginning is left out with which every rest is still unlike the end of any other name. It ends between
@@ -98,18 +97,13 @@ def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: 
     for name in names:
         for at in _cuts(name, separators):
             families.setdefault(name[:at], []).append(name)
-    lost = {
-        beginning
-        for beginning, family in families.items()
-        if len(family) > 1
-        and all(len(name) - len(beginning) >= _LEAST and ends[name[len(beginning) :]] == 1 for name in family)
-    }
-    found = {}
-    for name in names:
-        at = max((at for at in _cuts(name, separators) if name[:at] in lost), default=0)
-        if at > 1:
-            found[name] = f"…{name[at:]}"
-    return found
+    lost = set()
+    for beginning, family in families.items():
+        rests = [name[len(beginning) :] for name in family]
+        if len(family) > 1 and all(len(rest) >= _LEAST and ends[rest] == 1 for rest in rests):
+            lost.add(beginning)
+    cuts = {name: max((at for at in _cuts(name, separators) if name[:at] in lost), default=0) for name in names}
+    return {name: f"…{name[at:]}" for name, at in cuts.items() if at > 1}
 
 
 def _cuts(name: str, separators: re.Pattern[str]) -> Iterator[int]:
@@ -151,7 +145,9 @@ def _where(place: PeakPlace | None, session: Session) -> str:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
     rest = ("the rest of " if any(one is around for around in place.path) else "" for one in place.rivals)
-    rivals = _rivals([of + _name(one, performers, short) for of, one in zip(rest, place.rivals, strict=True)])
+    others = [of + _name(rival, performers, short) for of, rival in zip(rest, place.rivals, strict=True)]
+    several = f"one of {len(others):,} others" if len(others) > _MOST_RIVALS else " or ".join(others)
+    rivals = f", or in {several}" if others else ""  # their own peaks are not known well enough to exclude them
     rivals += ", or outside of all operations" if place.may_be_outside else ""
     if place.either:
         either = _either(place, [_name(operation, performers, short) for operation in place.either])
@@ -159,14 +155,12 @@ def _where(place: PeakPlace | None, session: Session) -> str:
     if path:
         return f"during {path}{rivals}"
     nearest = place.nearest
-    return "" if nearest is None else _beside(place, nearest, _name(nearest, performers, short))
-
-
-def _rivals(names: Sequence[str]) -> str:
-    """Return what is said of operations whose own peaks are not known well enough to exclude them."""
-    if not names:
+    if nearest is None:
         return ""
-    return f", or in {' or '.join(names)}" if len(names) <= _MOST_RIVALS else f", or in one of {len(names):,} others"
+    name, after_s = _name(nearest, performers, short), place.from_s - nearest.end_s
+    if after_s >= 0:
+        return f"{seconds_text(after_s)} after {name}"
+    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -190,7 +184,7 @@ def _short_names(place: PeakPlace, session: Session) -> dict[str, str]:
     if all(len(one.name) <= _NAME for one in of_peak):
         return {}
     names = {printable(one.name) for one in session.operations if len(one.name) < _LONGEST}
-    return told_apart(sorted(names)) if len(names) <= _MOST_NAMES else {}
+    return without_shared_start(sorted(names)) if len(names) <= _MOST_NAMES else {}
 
 
 def _either(place: PeakPlace, names: Sequence[str]) -> str:
@@ -206,10 +200,3 @@ def _either(place: PeakPlace, names: Sequence[str]) -> str:
     if len(set(names)) == 1:
         return f"in one of {len(names):,} operations named {names[0]}"
     return f"in one of {len(names):,} operations, from {names[0]} to {names[-1]}"
-
-
-def _beside(place: PeakPlace, nearest: Operation, name: str) -> str:
-    after_s = place.from_s - nearest.end_s
-    if after_s >= 0:
-        return f"{seconds_text(after_s)} after {name}"
-    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"

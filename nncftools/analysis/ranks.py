@@ -1,8 +1,6 @@
-"""The sums of the columns of a job's ranks: what they held at the same time, on one clock.
+"""Recordings of the ranks of one job, merged into one session.
 
-The start times of recordings of one job, on one clock.
-
-Recordings of the ranks of one job, merged into one session.
+The columns are sums of what the ranks held at the same time, on one clock.
 """
 
 from __future__ import annotations
@@ -13,10 +11,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nncftools import metrics
 from nncftools.analysis.hints import of_recording
@@ -25,20 +24,17 @@ from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
-from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
+from nncftools.session.model import Host, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows
 from nncftools.session.session import Session
 from nncftools.units import seconds_text
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Column = NDArray[np.float64]
-    Parts = Sequence[tuple[float, Session]]
-    """Start times and recordings."""
-    Named = Mapping[str, Session]
+Column = NDArray[np.float64]
+Parts = Sequence[tuple[float, Session]]
+"""Start times and recordings."""
+Named = Mapping[str, Session]
 
 _MOST_ROWS = 1_000_000
 
@@ -88,12 +84,10 @@ def _sum(parts: Parts, name: str, moments: Column) -> Column:
     machines = [
         [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
     ]
-    total: Column = np.sum([reduce(_first_known, every) for every in machines if every], axis=0)
+
+    known = [reduce(lambda a, b: np.where(np.isnan(a), b, a), columns) for columns in machines if columns]
+    total: Column = np.sum(known, axis=0)
     return total
-
-
-def _first_known(one: Column, other: Column) -> Column:
-    return np.where(np.isnan(one), other, one)
 
 
 def _added(parts: Parts, name: str, moments: Column) -> Column:
@@ -124,7 +118,8 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
     end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
     known = ~np.isnan(values)
     is_over = session.finished is not False
-    longest_s = _longest_s(session, known)
+    is_seldom = known.sum() < len(known) * SELDOM  # a figure with an interval of its own, as PSS
+    longest_s = np.inf if is_seldom else GAP * (session.sampler.spacing_s or np.inf)
     time_s, values = time_s[known], values[known]
     before, after = np.append(at_s, time_s), np.append(time_s, end_s)
     is_gap = after - before > longest_s if len(time_s) else np.array([True])
@@ -136,13 +131,6 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
     by = np.concatenate([np.diff(values, prepend=0.0), [left]])
     gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
     return times, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
-
-
-def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
-    """Return for how long a sample is valid."""
-    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
-        return np.inf
-    return GAP * (session.sampler.spacing_s or np.inf)
 
 
 _NANOSECONDS = 1e9
@@ -166,10 +154,8 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
             apart_s = _moment(name, session) - moments[name]
             if abs(apart_s) > _SET_S:
                 host = session.host.name or "one machine"
-                warnings.append(
-                    f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first} "
-                    f"and {name}: they are lined up by CLOCK_MONOTONIC"
-                )
+                text = f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first}"
+                warnings.append(f"{text} and {name}: they are lined up by CLOCK_MONOTONIC")
     zero = min(moments.values())
     at_s = {name: moments[name] - zero for name in sessions}
     return at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)]
@@ -185,7 +171,6 @@ def _machines(sessions: Named) -> list[dict[str, Session]]:
 
 
 def _moment(name: str, session: Session) -> float:
-    """Return the start in seconds of the wall clock."""
     utc = session.start.utc
     try:
         moment = moment_of(utc or "")
@@ -202,18 +187,15 @@ def _disagreeing(sessions: Named) -> Iterator[str]:
         return
     unsynchronized = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
     if unsynchronized:
-        yield (
-            f"the clocks may not be comparable: nothing, such as NTP, synchronizes that of "
-            f"{', '.join(sorted(set(unsynchronized)))}; recordings and their sum may be shifted"
-        )
+        names = ", ".join(sorted(set(unsynchronized)))
+        why = f"nothing, such as NTP, synchronizes that of {names}"
+        yield f"the clocks may not be comparable: {why}; recordings and their sum may be shifted"
         return
     errors_s = sorted((session.start.utc_error_s or 0.0 for session in machines), reverse=True)
     intervals = (session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in machines)
     if errors_s[0] + errors_s[1] > max(intervals):
-        yield (
-            f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}, more than the "
-            f"interval: recordings may be shifted against each other by that much"
-        )
+        text = f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}"
+        yield f"{text}, more than the interval: recordings may be shifted against each other by that much"
 
 
 def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
@@ -225,10 +207,8 @@ def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
         if all(last_s < begin_s or end_s < first_s for other, (first_s, last_s) in spans.items() if other != name)
     ]
     if alone and len(spans) > 1:
-        yield (
-            f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ, or these are "
-            f"not parts of one job (`nncf-tools compare` compares runs)"
-        )
+        text = f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ"
+        yield f"{text}, or these are not parts of one job (`nncf-tools compare` compares runs)"
 
 
 _POINTS = 2000
@@ -243,8 +223,9 @@ def merged(sessions: Named) -> Session:
     merged already, and for runs without a rank that ran one after the other.
     """
     _check(sessions)
-    order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
-    of = {_name(file, sessions[file]): sessions[file] for file in order}
+    numbers = {file: None if session.rank is None else session.rank.number for file, session in sessions.items()}
+    order = sorted(sessions, key=lambda file: (np.inf if numbers[file] is None else numbers[file], file))
+    of = {file if numbers[file] is None else f"rank {numbers[file]}": sessions[file] for file in order}
     at_s, clock_warnings = start_times(of)
     _check_together(of, at_s)
     parts = [(at_s[name], session) for name, session in of.items()]
@@ -252,41 +233,41 @@ def merged(sessions: Named) -> Session:
     runs = [_run(name, session, at_s[name]) for name, session in of.items()]
     first = min(of, key=lambda name: at_s[name])
     worst = largest_rank(runs)
+    failed = failed_in_order(runs)
+    hosts = [machine[0][1].host for machine in machines_of(parts)]
+    machines = Host(name=f"{len(hosts)} machines", **_combined(sum, ("cpus", "memory"), hosts))
+    finished = {session.finished for session in of.values()}
+    marks = () if worst is None else with_ends(of[worst.name].marks, of[worst.name])
+    since_s = 0.0 if worst is None else at_s[worst.name]
+    operations_of = []
+    if worst is not None and of[worst.name].marks:
+        text = f"operations come from {worst.name}, which has the highest peak"
+        operations_of = [f"{text}; their memory, CPU and I/O are those of all ranks"]
     return Session(
         tool_version=of[first].tool_version,
-        name=next((session.name for session in of.values()), ""),
-        command=next((session.command for session in of.values()), []),
-        cwd=next((session.cwd for session in of.values()), ""),
+        **{name: getattr(parts[0][1], name) for name in ("name", "command", "cwd")},
         ranks=runs,
         start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
         duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
-        finished=_all_finished(session.finished for session in of.values()),
-        exit=_exit(runs),
-        host=_host(parts),
+        finished=False if False in finished else None if None in finished else True,
+        exit=failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit,
+        host=hosts[0] if len(hosts) == 1 else machines,
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
         from_zero=any(session.from_zero for session in of.values()),
         totals=_totals(parts),
         peaks={name: _peak(name, samples, runs) for name in samples.metrics if is_memory(name)},
         processes=list(_processes(parts)),
-        marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
+        marks=[replace(mark, start_s=mark.start_s + since_s, end_s=end_s + since_s) for mark, end_s in marks],
         models=[model for session in of.values() for model in session.models],
         warnings=[
             *clock_warnings,
             *_missing(of.values()),
             *_left_out(of, samples),
             *_recording_warnings(of),
-            *_whose_operations(of, worst),
+            *operations_of,
         ],
     )
-
-
-def _name(file: str, session: Session) -> str:
-    return file if session.rank is None else f"rank {session.rank.number}"
-
-
-def _number(session: Session) -> float:
-    return np.inf if session.rank is None else session.rank.number
 
 
 def _check(sessions: Named) -> None:
@@ -295,9 +276,8 @@ def _check(sessions: Named) -> None:
         if session.ranks:
             raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name those instead")
         if session.rank is not None and (before := seen.setdefault(session.rank.number, file)) != file:
-            raise NncfToolsError(
-                f"{before} and {file} are both of rank {session.rank.number}: name the recordings of one job"
-            )
+            both = f"{before} and {file} are both of rank {session.rank.number}"
+            raise NncfToolsError(f"{both}: name the recordings of one job")
 
 
 def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
@@ -307,9 +287,8 @@ def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
     first = min(sessions, key=lambda name: at_s[name] + sessions[name].duration_s)
     last = max(sessions, key=lambda name: at_s[name])
     if at_s[last] >= at_s[first] + sessions[first].duration_s:
-        raise NncfToolsError(
-            f"{first} and {last} are no ranks of one job: {last} began after {first} had ended", remedy="compare"
-        )
+        text = f"{first} and {last} are no ranks of one job: {last} began after {first} had ended"
+        raise NncfToolsError(text, remedy="compare")
 
 
 def _run(name: str, session: Session, at_s: float) -> RankRun:
@@ -319,12 +298,8 @@ def _run(name: str, session: Session, at_s: float) -> RankRun:
         time_s, rss = decimated_with_gaps(samples.time_s, samples["rss"], session.sampler.spacing_s, _POINTS)
     return RankRun(
         name=name,
-        rank=session.rank,
-        host=session.host,
         start_s=at_s,
-        duration_s=session.duration_s,
-        finished=session.finished,
-        exit=session.exit,
+        **{field: getattr(session, field) for field in ("rank", "host", "duration_s", "finished", "exit")},
         peaks={metric: replace(moved(peak, at_s), process=None) for metric, peak in session.peaks.items()},
         cpu_s=cpu_s(session),
         time_s=(time_s + at_s).tolist(),
@@ -338,32 +313,9 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
         return peak
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
     reached = [PeakCandidate(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
-    held = MostHeld((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
+    most = [run.peaks[name].high if name in run.peaks and run.finished is not False else None for run in runs]
+    held = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
     return bracketed(peak, reached, held.most())
-
-
-def _most(name: str, run: RankRun) -> int | None:
-    """Return the most that a rank can have held; None for unknown."""
-    return run.peaks[name].high if name in run.peaks and run.finished is not False else None
-
-
-def _all_finished(every: Iterable[bool | None]) -> bool | None:
-    known = set(every)
-    return False if False in known else None if None in known else True
-
-
-def _exit(runs: Sequence[RankRun]) -> Exit | None:
-    """Return how the first rank that failed ended, or else the end of all, if it is known."""
-    failed = failed_in_order(runs)
-    return failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit
-
-
-def _host(parts: Parts) -> Host:
-    """Return the machine, or the sum of several."""
-    hosts = [machine[0][1].host for machine in machines_of(parts)]
-    if len(hosts) == 1:
-        return hosts[0]
-    return Host(name=f"{len(hosts)} machines", **_combined(sum, ("cpus", "memory"), hosts))
 
 
 def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
@@ -398,27 +350,19 @@ def _totals(parts: Parts) -> dict[str, int | float | None]:
 
 
 def _processes(parts: Parts) -> Iterator[Process]:
-    """Yield all processes with new numbers."""
     following = 0
     for at_s, session in parts:
         base, following = following, following + 1 + max((process.id for process in session.processes), default=0)
         for process in session.processes:
+            moments = {name: getattr(process, name) for name in ("start_s", "end_s", "counted_s", "peak_s")}
             yield replace(
                 process,
                 id=base + process.id,
                 parent=None if process.parent is None else base + process.parent,
-                start_s=None if process.start_s is None else process.start_s + at_s,
-                end_s=None if process.end_s is None else process.end_s + at_s,
-                counted_s=None if process.counted_s is None else process.counted_s + at_s,
-                peak_s=None if process.peak_s is None else process.peak_s + at_s,
+                **{name: None if moment is None else moment + at_s for name, moment in moments.items()},
                 rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
                 series=None,
             )
-
-
-def _marks(session: Session, at_s: float) -> Iterator[Mark]:
-    for mark, end_s in with_ends(session.marks, session):
-        yield replace(mark, start_s=mark.start_s + at_s, end_s=end_s + at_s)
 
 
 def _missing(sessions: Iterable[Session]) -> Iterator[str]:
@@ -449,19 +393,10 @@ def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     """Name the metrics that some ranks recorded and others did not."""
     every = dict.fromkeys(name for session in of.values() for name in session.samples.metrics)
     left_out = [name for name in metrics.in_order(every) if name not in samples]
-    partial = [
-        name
-        for name in left_out
-        if not metrics.is_room(name) and not all(name in session.samples for session in of.values())
-    ]
+    everywhere = {name for name in left_out if all(name in session.samples for session in of.values())}
+    partial = [name for name in left_out if not metrics.is_room(name) and name not in everywhere]
     without_sum = [name for name in left_out if name not in partial and metrics.is_memory(name)]
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:
         yield f"ranks on one machine may share it, so there is no sum: {', '.join(without_sum)}"
-
-
-def _whose_operations(of: Named, worst: RankRun | None) -> Iterator[str]:
-    if worst is not None and of[worst.name].marks:
-        text = f"operations come from {worst.name}, which has the highest peak"
-        yield f"{text}; their memory, CPU and I/O are those of all ranks"

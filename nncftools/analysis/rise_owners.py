@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.analysis.code_places import shared_depth
 from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
 
-if TYPE_CHECKING:
-    Weights = dict[tuple[int | None, bool], float]
-    """By thread, None for an unknown one, and by whether it still lives."""
+Weights = dict[tuple[int | None, bool], float]
+"""By thread, None for an unknown one, and by whether it still lives."""
 
 _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
@@ -267,5 +266,4 @@ def rss_at(watched: WatchedProcess, time_s: float) -> float:
 
 
 def _stack(thread: int, *looks: dict[int, ThreadLook]) -> Sequence[int]:
-    """Return the stacks of a thread in some looks."""
     return [found for look in looks if thread in look and (found := look[thread].stack) is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Points = tuple[Floats, Floats]
 
 SELDOM = 0.6
 """A share of the samples: a figure that fewer of them hold has an interval of its own, as PSS has."""
@@ -42,7 +43,7 @@ def decimated_with_gaps(time_s: ArrayLike, values: ArrayLike, interval_s: float 
     return decimated(time, value, points)
 
 
-def decimated(time: NDArray[np.float64], value: NDArray[np.float64], points: int) -> Points:
+def decimated(time: Floats, value: Floats, points: int) -> Points:
     """Return the smallest and largest value of each of at most ``points / 2`` buckets, in time order.
 
     A bucket also keeps its NaN, so that a gap stays a gap.

@@ -1,6 +1,6 @@
-"""The figures of a session that a report names.
+"""The figures of a session that a report names: levels of memory, largest process and rank, CPU, PSS near the peak.
 
-How close to the RSS peak PSS was counted: it takes long, so most samples do not know it.
+PSS takes long to count, so most samples do not know it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nncftools.metrics import cpu_counters
 from nncftools.session.model import Peak, Process, RankRun
@@ -17,12 +17,13 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
 
 _FEWEST_SAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Level:
+class MetricSummary:
     """One memory metric over the whole session, in bytes; None for unknown."""
 
     peak: float | None
@@ -40,28 +41,20 @@ class Level:
         """From the first sample to the last."""
         return None if self.final is None or self.first is None else self.final - self.first
 
-    def from_zero(self) -> Level:
+    def from_zero(self) -> MetricSummary:
         """Return the same with the first sample, the baseline, subtracted."""
-        zero = self.first
-
-        def above(value: float | None) -> float | None:
-            return None if value is None or zero is None else value - zero
-
-        return replace(
-            self,
-            peak=above(self.peak),
-            final=above(self.final),
-            average=above(self.average),
-            lowest=above(self.lowest),
-            first=above(self.first),
-        )
+        above: dict[str, Any] = {}
+        for name in ("peak", "final", "average", "lowest", "first"):
+            size = getattr(self, name)
+            above[name] = None if size is None or self.first is None else size - self.first
+        return replace(self, **above)
 
 
-def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
+def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSummary:
     """Return the level of the memory metric ``name``."""
     values, figures = samples[name], samples.figures(name)
     peak = peaks.get(name)
-    return Level(
+    return MetricSummary(
         peak=None if peak is None else peak.low,
         span_s=None if peak is None else span_of(peak),
         final=next((value for value in reversed(values) if not isnan(value)), None),
@@ -99,7 +92,7 @@ def largest_process(session: Session) -> LargestProcess | None:
         of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         found.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
-    largest = max(found, key=lambda one: one.size, default=None)
+    largest = max(found, key=lambda candidate: candidate.size, default=None)
     peak = session.peaks.get("rss")
     least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(found))
     return None if largest is None or not largest.size or largest.size < least else largest
@@ -126,6 +119,12 @@ def taken(session: Session) -> int:
 def short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small while they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
+
+
+def unit_for(size: float) -> MemoryUnit:
+    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
+    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
+    return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
 def end_of(run: RankRun) -> float:
@@ -170,15 +169,13 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     times, every_rss = samples.time_s, samples["rss"]
     known = []
-    for at_s, age, pss in zip(times, ages, samples["pss"], strict=True):
-        if isnan(pss):
-            continue
-        counted_s = at_s - age
+    counted = [(at_s - age, pss) for at_s, age, pss in zip(times, ages, samples["pss"], strict=True) if not isnan(pss)]
+    for counted_s, pss in counted:
         rss = every_rss[max(0, bisect_right(times, counted_s) - 1)]  # the sample shows it later than it was counted
         if not isnan(rss):
             known.append((max(0.0, place.from_s - counted_s, counted_s - place.to_s), rss, pss))
     if not known:
         return None
-    at_peak = [one for one in known if one[1] >= (peak.low or 0) * _NEAR]
+    at_peak = [item for item in known if item[1] >= (peak.low or 0) * _NEAR]
     distance_s, rss, pss = min(at_peak or known)
     return NearPeak(pss, rss, distance_s, is_at_peak=bool(at_peak))

@@ -28,7 +28,7 @@ from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.model import Exit, Snapshots
-from nncftools.session.recording import session_from
+from nncftools.session.recording import StarterFacts, session_from
 from nncftools.session.session import Session
 from nncftools.units import printable
 

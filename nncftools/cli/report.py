@@ -185,7 +185,7 @@ def _build_up(session: Session, view: View, format_: str, operation: str | None,
 
     option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
     with options.named(option), options.mended(stacks=_RECORD_STACKS):
-        whole = build_up.whole_of(session, view.unit, operation, at)
+        whole = build_up.build_up_report(session, view.unit, operation, at)
     return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
 
 

@@ -1,10 +1,9 @@
 """Evidence of deaths that is left on the machine after a recording, also when the sampler died.
 
-Which processes the kernel's log says that it killed because memory ran out (mm/oom_kill.c, for root only).
-
-Two lines name a victim: ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` has the
-control group whose limit was reached; ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB,
-anon-rss:…kB, file-rss:…kB, shmem-rss:…kB`` has what it held.
+The kernel's log (for root only) says which processes it killed because memory ran out (mm/oom_kill.c). Two lines name a
+victim: ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` has the control group
+whose limit was reached; ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
+file-rss:…kB, shmem-rss:…kB`` has what it held.
 """
 
 from __future__ import annotations
@@ -89,14 +88,12 @@ def take_kernel_log(session: Session) -> None:
 
 def take_counts(session: Session) -> None:
     """Add the processes that the kernel killed in control groups after the sampler was lost."""
-    session.oom_kills = [*session.oom_kills, *_later(session)]
-
-
-def _later(session: Session) -> Iterator[OomKills]:
-    last_s = max(session.samples.time_s, default=0.0) if len(session.samples) else 0.0
+    last_s = max(session.samples.time_s, default=0.0)
+    later = []
     for group in session.control_groups:
         now = oom_kills_in(group.folder)
         known = sum(rise.count for rise in session.oom_kills if rise.group == group.folder)
         if now is not None and group.oom_kills is not None and now > group.oom_kills + known:
             count = now - group.oom_kills - known
-            yield OomKills(group=group.folder, from_s=last_s, to_s=session.duration_s, count=count)
+            later.append(OomKills(group=group.folder, from_s=last_s, to_s=session.duration_s, count=count))
+    session.oom_kills = [*session.oom_kills, *later]

@@ -1,53 +1,32 @@
-"""Whether a program could not get memory: by its exception, or by a limit of its address space.
+"""The verdict on a run: one judge for each cause of death, asked in turn; the first that the evidence shows is it.
 
-Whether a disk was full: by an exception, by the free bytes that were seen, or by what the run wrote.
-
-Whom the kernel killed because memory ran out: by its log, or by its counts and the ends of processes.
-
-Deaths by signals that have nothing to do with a lack of memory or disk space, and recordings that break off.
-
-The verdict on a run: the first cause that the evidence of its session shows.
+Causes are memory that a program could not get, a full disk, the kernel's killer for want of memory, other signals, and
+recordings that break off.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
+from nncftools.limits import verdict as verdicts
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import (
-    ALLOCATION,
-    CERTAIN,
-    CRASHED,
-    DISK_FULL,
-    KILLED,
-    LIKELY,
-    LOST,
-    MAX_MEMORY,
-    NEAR,
-    OUT_OF_MEMORY,
-    POSSIBLE,
-    TERMINATED,
-    VERY_NEAR,
-    Case,
-    Death,
-    Verdict,
-    judge_ranks,
-)
+from nncftools.limits.verdict import NEAR, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict
 from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 
-def judge_allocation(case: Case) -> Verdict | None:
+def judge_allocation(case: Evidence) -> Verdict | None:
     """Return which program could not get memory, by its exception; None for none."""
     limit = _limit(case.session)
     of_limit = {"limit": limit or case.limit, "is_for_memory": True}
-    return case.by_exception(MEMORY, ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
+    return case.by_exception(MEMORY, Cause.ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
 
 
-def judge_by_limit(case: Case) -> Verdict | None:
+def judge_by_limit(case: Evidence) -> Verdict | None:
     """Return whether the command probably could not get memory, because much of its address space was used."""
     limit = _limit(case.session)
     death = case.death_by(signal.SIGABRT, signal.SIGSEGV, of_command=True)
@@ -56,16 +35,14 @@ def judge_by_limit(case: Case) -> Verdict | None:
     share = _largest(case.session) / limit.size
     if share < NEAR:
         return None
-    how = "failed"
-    certainty = LIKELY if share >= VERY_NEAR else POSSIBLE
+    how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
     if death is not None:
-        how = f"was ended by {death.signal_name}"
-        certainty = LIKELY if death.number == signal.SIGABRT else POSSIBLE
-    signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
-    sign = "MemoryError" if death is None else signs[signal.Signals(death.number)]
+        signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
+        how, sign = f"was ended by {death.signal_name}", signs[signal.Signals(death.number)]
+        is_likely = death.number == signal.SIGABRT
     return case.verdict(
-        ALLOCATION,
-        certainty,
+        Cause.ALLOCATION,
+        Certainty.LIKELY if is_likely else Certainty.POSSIBLE,
         f"{case.who(case.command)} {how}, as after {sign}",
         case.end_s if death is None else death.at_s,
         process=case.command,
@@ -86,7 +63,7 @@ def _limit(session: SessionData) -> Effective | None:
     return None if smallest is None or smallest.size > (session.host.memory or smallest.size) else smallest
 
 
-def _of_limit(case: Case, limit: Effective | None) -> list[str]:
+def _of_limit(case: Evidence, limit: Effective | None) -> list[str]:
     if limit is None:
         return []
     allows = f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"
@@ -99,14 +76,14 @@ _FELL = 1 << 20
 _MOST_OF = 0.9
 
 
-def judge_full_disk(case: Case) -> Verdict | None:
+def judge_full_disk(case: Evidence) -> Verdict | None:
     """Return which program failed because a disk was full, by its exception; None for none."""
     full = fullest(case.session)
     room = [] if full is None else [_room(case, full)]
-    return case.by_exception(DISK, DISK_FULL, "failed because a disk was full", room)
+    return case.by_exception(DISK, Cause.DISK_FULL, "failed because a disk was full", room)
 
 
-def judge_by_room(case: Case) -> Verdict | None:
+def judge_by_room(case: Evidence) -> Verdict | None:
     """Return whether the command probably failed because a disk was full."""
     death = case.death_by(signal.SIGBUS, of_command=True)
     if case.has_other_reason or not (case.has_failed or death is not None):
@@ -115,26 +92,27 @@ def judge_by_room(case: Case) -> Verdict | None:
     full = fullest(case.session)
     if full is not None:
         text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
-        return case.verdict(DISK_FULL, LIKELY, text, at_s, process=case.command, evidence=[_room(case, full)])
+        evidence = [_room(case, full)]
+        return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
     written = case.session.totals.get("write_chars") or 0
-    tight = [one for one in case.session.file_systems if one.first and written >= one.first * _MOST_OF]
+    tight = [disk for disk in case.session.file_systems if disk.first and written >= disk.first * _MOST_OF]
     if not tight:
         return None
-    one = min(tight, key=lambda one: one.first or 0)
-    text = f"{case.who(case.command)} failed, and the disk of {place(one)} may have been full"
-    evidence = [f"it wrote {case.size(written)}, and {case.size(one.first or 0)} were free at first"]
-    return case.verdict(DISK_FULL, POSSIBLE, text, at_s, process=case.command, evidence=evidence)
+    disk = min(tight, key=lambda disk: disk.first or 0)
+    text = f"{case.who(case.command)} failed, and the disk of {place(disk)} may have been full"
+    evidence = [f"it wrote {case.size(written)}, and {case.size(disk.first or 0)} were free at first"]
+    return case.verdict(Cause.DISK_FULL, Certainty.POSSIBLE, text, at_s, process=case.command, evidence=evidence)
 
 
 def fullest(session: SessionData) -> FileSystem | None:
     """Return the file system that had the least room, if that came to next to nothing during the run."""
-    known = [one for one in session.file_systems if one.size and one.first and one.lowest is not None]
-    one = min(known, key=lambda one: one.lowest or 0, default=None)
-    if one is None:
+    known = [disk for disk in session.file_systems if disk.size and disk.first and disk.lowest is not None]
+    disk = min(known, key=lambda disk: disk.lowest or 0, default=None)
+    if disk is None:
         return None
-    lowest, first = one.lowest or 0, one.first or 0
-    next_to_nothing = max(_LEAST, min(_MOST, (one.size or 0) * _LEAST_SHARE))
-    return one if lowest <= next_to_nothing and first - lowest >= _FELL else None
+    lowest, first = disk.lowest or 0, disk.first or 0
+    next_to_nothing = max(_LEAST, min(_MOST, (disk.size or 0) * _LEAST_SHARE))
+    return disk if lowest <= next_to_nothing and first - lowest >= _FELL else None
 
 
 def place(file_system: FileSystem) -> str:
@@ -143,7 +121,7 @@ def place(file_system: FileSystem) -> str:
     return f"{printable(file_system.path)}{role}"
 
 
-def _room(case: Case, one: FileSystem) -> str:
+def _room(case: Evidence, one: FileSystem) -> str:
     lowest = case.size(one.lowest) if one.lowest else "nothing"
     return f"free on {place(one)}: {case.size(one.first or 0)} at first, {lowest} at {seconds_text(one.lowest_s)}"
 
@@ -157,7 +135,7 @@ _LARGE = 0.3
 _MUCH_MORE = 2.0
 
 
-def judge_out_of_memory(case: Case) -> Verdict | None:
+def judge_out_of_memory(case: Evidence) -> Verdict | None:
     """Return whom the kernel killed; None for nothing."""
     session = case.session
     limit = smallest_of(session, GROUP)
@@ -165,47 +143,47 @@ def judge_out_of_memory(case: Case) -> Verdict | None:
     if certainty is None:
         return None
     is_of_group = _is_of_group(session, limit)
+    peak = session.peaks.get("rss")
+    held_more = limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE)
+    reached = None if held_more else limit  # of a run that held more, it is another group's
     ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)
+    who = f"{case.who(largest)} and {len(victims) - 1} more were" if len(victims) > 1 else f"{case.who(largest)} was"
     return case.verdict(
-        OUT_OF_MEMORY,
+        Cause.OUT_OF_MEMORY,
         certainty,
-        f"{_who(case, victims)} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
+        f"{who} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
         min((process.end_s for process in victims if process.end_s is not None), default=case.end_s),
         process=largest,
-        limit=_reached(session, limit) if is_of_group else case.limit,
+        limit=reached if is_of_group else case.limit,
         signal="SIGKILL",
         evidence=list(_evidence(session, limit)),
         is_for_memory=True,
     )
 
 
-def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | None]:
+def _victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
     """Return the victims, the largest first, and how sure that is; None for no victim.
 
     A log that can be read and names nobody of the run says that the kernel killed none of it.
     """
     session = case.session
     if session.kernel_kills is not None:
-        logged = {kill.pid for kill in session.kernel_kills}
-        named = [process for process in session.processes if process.pid in logged and _may_be(process)]
-        return _by_size(named), CERTAIN if named else None
+        logged = {kill.pid for kill in session.kernel_kills}  # a process that ended otherwise has the PID of another
+        named = [process for process in session.processes if process.pid in logged]
+        named = [process for process in named if process.exit is None or process.exit.signal == signal.SIGKILL]
+        return _by_size(named), Certainty.CERTAIN if named else None
     killed = [death for death in case.deaths if death.number == signal.SIGKILL and _is_within(death.at_s, session)]
     known = [death.process for death in killed if death.process is not None]
     if killed:
-        return _by_size(known), CERTAIN if known else LIKELY
+        return _by_size(known), Certainty.CERTAIN if known else Certainty.LIKELY
     count = sum(rise.count for rise in session.oom_kills)
     ended = [process for process in session.processes if process.exit is None and _is_within(process.end_s, session)]
     unsure = _by_size(ended)[:count]
     if not unsure or (not case.has_failed and not case.is_significant(unsure[0])):
         return [], None
     is_large = limit is not None and (unsure[0].peak_rss or 0) >= limit.size * _LARGE
-    return unsure, LIKELY if is_large else POSSIBLE
-
-
-def _may_be(process: Process) -> bool:
-    """Return False for another process with a PID that the log names: it ended otherwise."""
-    return process.exit is None or process.exit.signal == signal.SIGKILL
+    return unsure, Certainty.LIKELY if is_large else Certainty.POSSIBLE
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
@@ -216,7 +194,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=lambda one: max(one.peak_rss or 0, one.high_water_mark or 0), reverse=True)
+    return sorted(processes, key=verdicts.most_memory, reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
@@ -226,20 +204,6 @@ def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
     used = session.samples.figures("system").highest if "system" in session.samples.metrics else 0.0
     machine_was_full = bool(session.host.memory) and used >= (session.host.memory or 0) * _FULL
     return limit is not None and not machine_was_full
-
-
-def _reached(session: SessionData, limit: Effective | None) -> Effective | None:
-    """Return the limit that was reached, unless the run is known to have held more: then it is another group's."""
-    peak = session.peaks.get("rss")
-    if limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE):
-        return None
-    return limit
-
-
-def _who(case: Case, victims: Sequence[Process]) -> str:
-    if len(victims) > 1:
-        return f"{case.who(victims[0])} and {len(victims) - 1} more were"
-    return f"{case.who(next(iter(victims), None))} was"
 
 
 def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
@@ -253,8 +217,6 @@ def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
         yield f"the limit is set by {limit.set_by}"
 
 
-_LESS_SURE = POSSIBLE
-"""Any program may choose its exit status."""
 _FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -264,18 +226,16 @@ _FAULTS = {
     signal.SIGSYS: "forbidden system call",
     signal.SIGTRAP: "trap",
 }
-_UNREMARKABLE = {signal.SIGINT, signal.SIGPIPE}
-"""Ctrl-C, and a reader such as ``head`` that has enough."""
 
 
-def judge_max_memory(case: Case) -> Verdict | None:
+def judge_max_memory(case: Evidence) -> Verdict | None:
     """Return whether ``--max-memory`` ended the run."""
     reached = case.session.limit_reached
     if reached is None or reached.action != "kill":
         return None
     return case.verdict(
-        MAX_MEMORY,
-        CERTAIN,
+        Cause.MAX_MEMORY,
+        Certainty.CERTAIN,
         f"the command was ended by nncf-tools: RSS exceeded the limit of {case.size(reached.limit)}",
         reached.at_s,
         process=case.command,
@@ -286,7 +246,7 @@ def judge_max_memory(case: Case) -> Verdict | None:
     )
 
 
-def judge_lost(case: Case) -> Verdict | None:
+def judge_lost(case: Evidence) -> Verdict | None:
     """Return why a recording breaks off: nobody is left who knows how the command ended."""
     session = case.session
     if session.finished is not False or session.exit is not None:
@@ -295,75 +255,62 @@ def judge_lost(case: Case) -> Verdict | None:
     full = fullest(session)
     if full is not None:
         text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
-        return case.verdict(DISK_FULL, LIKELY, text, end_s)
+        return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
     share = case.share_at(end_s)
     text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
     if share is None or share < NEAR:
         text += ", the machine stopped, or this is a copy of a journal that goes on"
-        return case.verdict(LOST, POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
-    certainty = LIKELY if share >= VERY_NEAR else POSSIBLE
-    return case.verdict(OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
+        return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
+    certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
+    return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
 
 
-def judge_killed(case: Case) -> Verdict | None:
-    """Return whether the command was killed by SIGKILL, if the kernel did not do that for want of memory."""
-    return _killed(case, case.death_by(signal.SIGKILL, of_command=True))
+def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
+    """Return whether the command, or which other process, was killed by SIGKILL, if not for want of memory.
 
-
-def judge_killed_child(case: Case) -> Verdict | None:
-    """Return which other process was killed by SIGKILL; programs end small helpers of their own so."""
-    death = case.death_by(signal.SIGKILL, of_command=False)
-    return _killed(case, death) if death is not None and case.is_significant(death.process) else None
-
-
-def _killed(case: Case, death: Death | None) -> Verdict | None:
-    if death is None:
+    Programs end small helpers of their own so.
+    """
+    death = case.death_by(signal.SIGKILL, of_command=of_command)
+    if death is None or not (of_command or case.is_significant(death.process)):
         return None
     who = _subject(case, death)
     if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
         is_not = ["not by the kernel: it killed nothing of the run for want of memory"]
-        certainty = _LESS_SURE if death.by_status else CERTAIN
+        certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
     elif (is_near := (case.share_at(death.at_s) or 0.0) >= VERY_NEAR) or case.session.totals.get("oom_kills"):
         text = f"{who} was killed by SIGKILL, perhaps by the kernel for want of memory"
-        certainty = LIKELY if is_near else POSSIBLE
-        return case.verdict(OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
+        certainty = Certainty.LIKELY if is_near else Certainty.POSSIBLE
+        return case.verdict(Cause.OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
     else:
-        is_not, certainty = [], _LESS_SURE if death.by_status else LIKELY
+        is_not, certainty = [], Certainty.POSSIBLE if death.by_status else Certainty.LIKELY
     text = f"{who} was killed by SIGKILL, from a program or a user"
     is_not += case.not_for_memory(death.at_s)
-    return case.verdict(KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
+    return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
-def judge_crashed(case: Case) -> Verdict | None:
-    """Return whether the command ended by a fault."""
-    return _crashed(case, case.death_by(*_FAULTS, of_command=True))
-
-
-def judge_crashed_child(case: Case) -> Verdict | None:
-    """Return which other process ended by a fault."""
-    return _crashed(case, case.death_by(*_FAULTS, of_command=False))
-
-
-def _crashed(case: Case, death: Death | None) -> Verdict | None:
+def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
+    """Return whether the command, or which other process, ended by a fault."""
+    death = case.death_by(*_FAULTS, of_command=of_command)
     if death is None:
         return None
     text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
-    certainty = _LESS_SURE if death.by_status else CERTAIN
-    return case.verdict(CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
+    return case.verdict(Cause.CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
 
 
-def judge_terminated(case: Case) -> Verdict | None:
+def judge_terminated(case: Evidence) -> Verdict | None:
     """Return which other signal ended the command."""
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
-    if death is None or death.number in _UNREMARKABLE:
+    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, and a reader that has enough: `head`
         return None
     why = "its CPU time was used up" if death.number == signal.SIGXCPU else "from a scheduler, a program or a user"
     text = f"{_subject(case, death)} was ended by {death.signal_name}, {why}"
-    certainty = _LESS_SURE if death.by_status else CERTAIN
-    return case.verdict(TERMINATED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
+    is_not = case.not_for_memory(death.at_s)
+    return case.verdict(Cause.TERMINATED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
-def _subject(case: Case, death: Death) -> str:
+def _subject(case: Evidence, death: Death) -> str:
     if not death.by_status:
         return case.who(death.process)
     status = None if case.session.exit is None else case.session.exit.code
@@ -376,13 +323,13 @@ _JUDGES = (
     judge_lost,
     judge_allocation,
     judge_full_disk,
-    judge_killed,
+    partial(judge_killed, of_command=True),
     judge_by_limit,
     judge_by_room,
-    judge_crashed,
+    partial(judge_crashed, of_command=True),
     judge_terminated,
-    judge_killed_child,
-    judge_crashed_child,
+    partial(judge_killed, of_command=False),
+    partial(judge_crashed, of_command=False),
 )
 """What the kernel and exceptions say comes first, then the command's own end, then what other processes did."""
 
@@ -394,8 +341,8 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     still runs.
     """
     if session.ranks:
-        return judge_ranks(session)
+        return verdicts.judge_ranks(session)
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
-    case = Case(session, unit)
+    case = Evidence(session, unit)
     return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)

@@ -1,12 +1,7 @@
-"""What would have been enough memory for a run.
+"""What would have been enough memory for a run, and whether a machine has what a command needs.
 
-The memory limit that a run would have met first.
-
-How much memory programs can still get: of the machine, and of a process's control group.
-
-Which file systems a command probably writes to.
-
-What a command needs before it starts, and whether that is there.
+That takes the limit that a run meets first, how much memory programs can still get (of the machine, and of a process's
+control group), and the file systems that a command probably writes to.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ import pathlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
@@ -77,9 +72,8 @@ def smallest(
     limits: Iterable[MemoryLimit], held: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
-    found = [
-        Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
-    ]
+    least = max(1.0, held / _ABOVE)
+    found = [Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
     if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
@@ -127,18 +121,14 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     floor = session.floor
     if floor is None:
         return None
-    size = floor.size + _between_samples(session)
+    peak = session.peaks.get("rss")
+    size = floor.size + (0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0)))
     read = sum(file.size for file in session.files_read)
     most = session.totals.get("read_chars")
     files = read if most is None else min(read, round(most))
     comfortable = size + floor.mapped + files
     least = size + round(min(size, floor.mapped) * _PAGES_OF_FILES)
     return Needs(least, floor.at_s, comfortable, _is_cut_short(session) if is_bound is None else is_bound)
-
-
-def _between_samples(session: SessionData) -> int:
-    peak = session.peaks.get("rss")
-    return 0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0))
 
 
 def _is_cut_short(session: SessionData) -> bool:
@@ -184,13 +174,9 @@ def _of_machine(proc: str) -> tuple[int | None, int | None]:
     data = b""
     with contextlib.suppress(OSError):
         data = pathlib.Path(proc, "meminfo").read_bytes()
-    return _value(data, b"MemAvailable:"), _value(data, b"MemTotal:")
-
-
-def _value(data: bytes, key: bytes) -> int | None:
-    with contextlib.suppress(ValueError, IndexError):
-        return int(data.partition(key)[2].split(None, 1)[0]) * 1024
-    return None
+    found = (re.search(key + rb"\s*(\d+)\s", data) for key in (b"MemAvailable:", b"MemTotal:"))
+    available_size, size = (None if value is None else int(value[1]) * 1024 for value in found)
+    return available_size, size
 
 
 _MOST_WORDS, _MOST_INSIDE = 1000, 8
@@ -209,7 +195,9 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
         folder = _existing(path)
         try:
             if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
-                found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
+                count = sum(name == role or name.startswith(f"{role}-") for name, _ in found.values())
+                free_name = f"{role}-{count + 1}" if count else role
+                found.setdefault(folder.stat().st_dev, (free_name, str(folder)))
         except OSError:
             continue
     return list(found.values())
@@ -257,15 +245,9 @@ def _existing(path: pathlib.Path) -> pathlib.Path:
     """Return the nearest folder that exists: the command may make the others."""
     try:
         path = path.absolute()
-        return next((one for one in (path, *path.parents) if one.is_dir()), path)
+        return next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
     except (OSError, ValueError):
         return path
-
-
-def _free_name(role: str, taken: Iterable[tuple[str, str]]) -> str:
-    """Return the role, with a number if another file system has it already."""
-    count = sum(name == role or name.startswith(f"{role}-") for name, _ in taken)
-    return f"{role}-{count + 1}" if count else role
 
 
 class Requirement(NamedTuple):
@@ -289,30 +271,20 @@ def of_session(session: SessionData) -> Requirement | None:
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
     """Return what is missing, with the figures; empty when all fits, as far as is known."""
-    return "; ".join([*_of_memory(memory, available), *_of_disks(rooms)])
-
-
-def _of_memory(needed: int, available: Available) -> Iterator[str]:
-    least = available.least
-    if least is not None and needed > least:
-        yield f"{_against(needed, least, 'of memory is needed', 'is available')} ({', '.join(_parts(available))})"
-
-
-def _parts(available: Available) -> Iterator[str]:
-    known = (
-        ("machine", available.machine, available.machine_size),
-        ("control group", available.group, available.group_limit),
-    )
-    for name, size, of in known:
-        if size is not None:
-            yield f"{name}: {brief_size(size) if of is None else part_text(size, of)}"
-
-
-def _of_disks(rooms: Sequence[Room]) -> Iterator[str]:
+    missing = []
+    if available.least is not None and memory > available.least:
+        parts = []
+        machine = "machine", available.machine, available.machine_size
+        for name, size, of in (machine, ("control group", available.group, available.group_limit)):
+            if size is not None:
+                parts.append(f"{name}: {brief_size(size) if of is None else part_text(size, of)}")
+        text = _against(memory, available.least, "of memory is needed", "is available")
+        missing.append(f"{text} ({', '.join(parts)})")
     for room in rooms:
         if room.needed > room.free:
             where = f"of disk at {printable(room.folder)!r} is needed"
-            yield _against(room.needed, room.free, where, "is free")
+            missing.append(_against(room.needed, room.free, where, "is free"))
+    return "; ".join(missing)
 
 
 def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:

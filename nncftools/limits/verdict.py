@@ -1,31 +1,23 @@
-"""Why something died, as far as the evidence says.
+"""What a verdict on a run is made of: the processes that were killed, what the run held and did then, the evidence.
 
-Which processes of a run were killed by a signal.
-
-What a run held and did just before a moment at which something died.
-
-The evidence of a session about deaths, and the words for it.
-
-Which rank of a job failed first: a launcher ends the others, so their ends say nothing of the cause.
+Of a job of several ranks, the first one that failed counts: a launcher ends the others, so their ends say nothing.
 """
 
 from __future__ import annotations
 
 import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
 
-from nncftools.analysis import build_up
-from nncftools.analysis.frames import running_text
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.metrics import cpu_counters
-from nncftools.session.model import Failure, Process, RankRun, SessionData
+from nncftools.session.model import Process, SessionData
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -60,24 +52,21 @@ class Death(NamedTuple):
 
 def deaths(session: SessionData) -> list[Death]:
     """Return them in the order of their ends."""
-    return sorted(_deaths(session), key=lambda death: (death.at_s, not death.is_command))
-
-
-def _deaths(session: SessionData) -> Iterator[Death]:
     command = command_of(session)
+    found = []
     for process in session.processes:
         if process is not command and process.exit is not None and process.exit.signal is not None:
             at_s = session.duration_s if process.end_s is None else process.end_s
-            yield Death(process.exit.signal, at_s, process, is_command=False)
-    if session.exit is None:
-        return
-    at_s = session.duration_s if command is None or command.end_s is None else command.end_s
-    if session.exit.signal is not None:
-        yield Death(session.exit.signal, at_s, command, is_command=True)
-    number = (session.exit.code or 0) - SHELL
-    of_children = {process.exit.signal for process in session.processes if process.exit is not None}
-    if number in _TOLD and number not in of_children:
-        yield Death(number, at_s, None, is_command=False, by_status=True)
+            found.append(Death(process.exit.signal, at_s, process, is_command=False))
+    if session.exit is not None:
+        at_s = session.duration_s if command is None or command.end_s is None else command.end_s
+        if session.exit.signal is not None:
+            found.append(Death(session.exit.signal, at_s, command, is_command=True))
+        number = (session.exit.code or 0) - SHELL
+        of_children = {process.exit.signal for process in session.processes if process.exit is not None}
+        if number in _TOLD and number not in of_children:
+            found.append(Death(number, at_s, None, is_command=False, by_status=True))
+    return sorted(found, key=lambda death: (death.at_s, not death.is_command))
 
 
 def command_of(session: SessionData) -> Process | None:
@@ -129,22 +118,27 @@ def last_state(session: Session, before_s: float) -> LastState:
     first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
     span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
-    lived = [process for process in session.processes if _lived(process, before_s)]
+    begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
+    lived = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
     return LastState(
         at_s,
         rss,
         growth if growth >= _SLOWEST else None,
-        sorted(lived, key=_most, reverse=True)[:_NAMED],
+        sorted(lived, key=most_memory, reverse=True)[:_NAMED],
         SEPARATOR.join(_operations(session, before_s)),
-        "" if at_s is None else _running(session, at_s),
+        "" if at_s is None or session.snapshots is None else _running(session, at_s),
     )
 
 
-def _lived(process: Process, at_s: float) -> bool:
-    return (process.start_s or 0.0) <= at_s and (process.end_s is None or process.end_s >= at_s - _ENDING_S)
+def _running(session: Session, at_s: float) -> str:
+    from nncftools.analysis import build_up, frames  # a run without stacks does without them
+
+    found = build_up.at(session, at_s)
+    return "" if found is None or found.top is None else frames.running_text(found.top)
 
 
-def _most(process: Process) -> int:
+def most_memory(process: Process) -> int:
+    """Return the most memory that a process is known to have held by itself, in bytes; 0 for unknown."""
     return max(process.peak_rss or 0, process.high_water_mark or 0)
 
 
@@ -163,30 +157,32 @@ def _operations(session: Session, at_s: float) -> Sequence[str]:
     return names
 
 
-def _running(session: Session, at_s: float) -> str:
-    found = None if session.snapshots is None else build_up.at(session, at_s)
-    return "" if found is None or found.top is None else running_text(found.top)
+class Certainty:
+    """How sure a verdict is."""
+
+    CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 
 
-CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
+class Cause:
+    """Why something died."""
 
-OUT_OF_MEMORY = "out_of_memory"
-"""The kernel killed it because its control group or the machine had no memory left."""
-MAX_MEMORY = "max_memory"
-"""Our own limit ended it."""
-ALLOCATION = "allocation_failed"
-"""The program itself could not get memory: MemoryError, std::bad_alloc."""
-DISK_FULL = "disk_full"
-KILLED = "killed"
-"""By SIGKILL of another process."""
-CRASHED = "crashed"
-"""By a fault of the program: SIGSEGV, SIGABRT."""
-TERMINATED = "terminated"
-"""By another signal from outside."""
-RANK_FAILED = "rank_failed"
-"""Of a job of several ranks: the first one that failed."""
-LOST = "recorder_lost"
-"""The recording breaks off, and nobody knows how the command ended."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The kernel killed it because its control group or the machine had no memory left."""
+    MAX_MEMORY = "max_memory"
+    """Our own limit ended it."""
+    ALLOCATION = "allocation_failed"
+    """The program itself could not get memory: MemoryError, std::bad_alloc."""
+    DISK_FULL = "disk_full"
+    KILLED = "killed"
+    """By SIGKILL of another process."""
+    CRASHED = "crashed"
+    """By a fault of the program: SIGSEGV, SIGABRT."""
+    TERMINATED = "terminated"
+    """By another signal from outside."""
+    RANK_FAILED = "rank_failed"
+    """Of a job of several ranks: the first one that failed."""
+    LOST = "recorder_lost"
+    """The recording breaks off, and nobody knows how the command ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +219,7 @@ _SIGNIFICANT, _SMALL = 0.1, 16 << 20
 _LATELY_S = 0.3
 
 
-class Case:
+class Evidence:
     """A session in which something may have died."""
 
     def __init__(self, session: Session, unit: MemoryUnit) -> None:
@@ -247,15 +243,14 @@ class Case:
 
     def death_by(self, *numbers: int, of_command: bool | None = None) -> Death | None:
         """Return the first death by one of these signals; of the command, or only of other processes."""
-        found = (death for death in self.deaths if death.number in numbers)
-        return next((death for death in found if of_command in {None, death.is_command or death.by_status}), None)
+        deaths = (death for death in self.deaths if death.number in numbers)
+        return next((death for death in deaths if of_command in {None, death.is_command or death.by_status}), None)
 
     def is_significant(self, process: Process | None) -> bool:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
         peak = self.session.peaks.get("rss")
         most = 0 if peak is None else peak.low or 0
-        own = 0 if process is None else max(process.peak_rss or 0, process.high_water_mark or 0)
-        return process is None or own >= max(most * _SIGNIFICANT, _SMALL)
+        return process is None or most_memory(process) >= max(most * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:
@@ -264,30 +259,22 @@ class Case:
         fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
         return bool(fatal) and all(failure.cause is None for failure in fatal)
 
-    def failure(self, cause: str) -> Failure | None:
-        """Return the exception that says that this ran out, rather one that ended its program."""
-        found = [failure for failure in self.session.failures if failure.cause == cause]
-        return min(found, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
-
     def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
         """Return which program ended because something ran out, by its exception; None for none."""
-        failure = self.failure(ran_out)
+        failures = [failure for failure in self.session.failures if failure.cause == ran_out]
+        failure = min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
         if failure is None or not (failure.fatal or self.has_failed):
             return None
-        process = self.process_of(failure.pid)
+        process = next((process for process in self.session.processes if process.pid == failure.pid), None)
         return self.verdict(
             cause,
-            CERTAIN if failure.fatal else LIKELY,
+            Certainty.CERTAIN if failure.fatal else Certainty.LIKELY,
             f"{self.who(process)} {says} ({printable(failure.error)})",
             failure.at_s,
             process=process,
             evidence=["the exception, as the hook of `profile` saw it", *evidence],
             **more,
         )
-
-    def process_of(self, pid: int) -> Process | None:
-        """Return the process with this PID."""
-        return next((process for process in self.session.processes if process.pid == pid), None)
 
     def share_at(self, at_s: float) -> float | None:
         """Return how much of its limit RSS had reached just before a moment; None for unknown."""
@@ -358,9 +345,8 @@ class Case:
         spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
         if not spent or spent[-1][0] - since_s < _HUNG_S:
             return None
-        busy_s = [
-            at_s for (before_s, before), (at_s, now) in pairwise(spent) if now - before > _IDLE * (at_s - before_s)
-        ]
+        steps = pairwise(spent)
+        busy_s = [at_s for (before_s, before), (at_s, now) in steps if now - before > _IDLE * (at_s - before_s)]
         idle_s = spent[-1][0] - max(busy_s, default=since_s)
         return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
 
@@ -377,28 +363,22 @@ def judge_ranks(session: Session) -> Verdict | None:
     first, *others = failed
     is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
     one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
+    evidence = []
+    for run in others[:_NAMED]:
+        end, later_s = "" if run.exit is None else run.exit.text, end_of(run) - end_of(first)
+        evidence.append(f"{run.name}: {end}, {seconds_text(later_s)} later")
+    evidence += [f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []
     return Verdict(
-        cause=RANK_FAILED,
-        certainty=CERTAIN if not others or (is_alone and one_clock) else LIKELY,
-        text=f"the first rank that failed was {first.name}: {_ending(first)}",
+        cause=Cause.RANK_FAILED,
+        certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
+        text=f"the first rank that failed was {first.name}: {'' if first.exit is None else first.exit.text}",
         at_s=end_of(first),
         state=UNKNOWN,
-        evidence=list(_what_followed(first, others)),
+        evidence=evidence,
     )
-
-
-def _ending(run: RankRun) -> str:
-    return "" if run.exit is None else run.exit.text
-
-
-def _what_followed(first: RankRun, others: Sequence[RankRun]) -> Iterator[str]:
-    for run in others[:_NAMED]:
-        yield f"{run.name}: {_ending(run)}, {seconds_text(end_of(run) - end_of(first))} later"
-    if len(others) > _NAMED:
-        yield f"{len(others) - _NAMED} more ranks failed after that"
 
 
 def is_consequence(found: Verdict, name: str, job: Session) -> bool:
     """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
-    return name in later and found.cause in {KILLED, TERMINATED}
+    return name in later and found.cause in {Cause.KILLED, Cause.TERMINATED}

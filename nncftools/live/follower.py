@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from nncftools.analysis.frames import most_telling
+from nncftools.analysis.frames import best_frame
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
@@ -86,7 +86,7 @@ class GrowthLog:
         stack, stack_before = (self._frames(place) for place in (threads[busiest], before.get(busiest)))
         if [frame.code for frame in stack] == [frame.code for frame in stack_before[: len(stack)]]:
             stack = stack_before  # its functions have returned: those made memory grow
-        frame = most_telling(stack)
+        frame = best_frame(stack)
         if frame is not None and (self.last is None or line["t_ns"] >= self.last.at_ns):
             self.last = Growth(frame, line["t_ns"])
 

@@ -1,17 +1,10 @@
-"""The figures of a run that services for the history of benchmarks keep, with their bounds.
+"""The figures of runs for tools that keep a history: Bencher, github-action-benchmark, and readers of hyperfine's JSON.
 
-Bencher Metric Format: the figures of a run for the history that Bencher keeps.
-
-A document maps each benchmark to its measures, and each measure to ``value`` and, where known, ``lower_value`` and
-``upper_value`` (https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all
-is in bytes and seconds.
-
-The figures of a run for github-action-benchmark: its tool ``customSmallerIsBetter``.
-
-A document is a list of ``name``, ``unit``, ``value``, and texts that it only shows: ``range`` and ``extra``
-(https://github.com/benchmark-action/github-action-benchmark). Memory is always in MiB: a history needs one unit.
-
-Runs in the format of ``hyperfine --export-json`` of version 1, which many scripts read.
+Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
+(https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all is in bytes and seconds.
+github-action-benchmark with its tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and texts
+that it only shows: ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). There memory
+is always in MiB: a history needs one unit. hyperfine's format is that of ``--export-json`` of version 1.
 """
 
 from __future__ import annotations
@@ -20,12 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
-import msgspec
-
 from nncftools import metrics
-from nncftools.analysis.comparison import Run, figures_of_run, matched, unique_names
+from nncftools.analysis.comparison import Run, figures_of_run, longest_in_all
 from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, Value, Values, figure_of
-from nncftools.render.view import View, command_text
+from nncftools.render.view import View, as_json, command_text
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
 
@@ -55,18 +46,8 @@ def tracked(name: str, runs: Sequence[Run]) -> Iterator[Tracked]:
     The bounds of a peak are its bracket. Of several runs, all bounds are the smallest and the largest one.
     """
     yield from _figures(name, [run.figures for run in runs], None)
-    functions = [dict(run.functions) for run in runs]
-    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
-    titles = unique_names(functions[0][names[0]] for names in everywhere)
-    found = []
-    for title, names in zip(titles, everywhere, strict=True):
-        values = [runs[place].operations[of] for place, of in names.items()]
-        longest_s = max((of[DURATION].low for of in values if DURATION in of), default=0.0)
-        found.append((longest_s, title, values))
-    kept = {title for _, title, _ in sorted(found, key=lambda of: of[0], reverse=True)[:_MOST_OPERATIONS]}
-    for _, title, values in found:
-        if title in kept:
-            yield from _figures(f"{name}{SEPARATOR}{title}", values, _OF_OPERATIONS)
+    for title, values in longest_in_all(runs, _MOST_OPERATIONS, max):
+        yield from _figures(f"{name}{SEPARATOR}{title}", values, _OF_OPERATIONS)
 
 
 def _figures(name: str, runs: Sequence[Values], wanted: Sequence[str] | None) -> Iterator[Tracked]:
@@ -99,29 +80,25 @@ def _is_tracked(figure: Figure) -> bool:
     return is_whole and metric.scope != metrics.MACHINE and metric.family in {None, metrics.CPU_TIME}
 
 
+def _as_group(session: Session, view: View) -> dict[str, list[Run]]:
+    name = view.title or command_text(session)
+    return {name: [figures_of_run(session, name, view.depth)]}
+
+
 def bencher_report(session: Session, view: View) -> str:
     """Return the figures of a session; the benchmark is called as the title, or else as the command."""
-    name = view.title or command_text(session)
-    return bencher_document({name: [figures_of_run(session, name, view.depth)]})
+    return bencher_document(_as_group(session, view))
 
 
 def bencher_document(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return runs or groups of repeated runs by the names of their benchmarks, as JSON."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, runs in groups.items():
-        for one in tracked(name, runs):
-            found.setdefault(one.benchmark, {})[_slug(one.figure.name)] = _metric(one)
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-
-
-def _metric(of: Tracked) -> dict[str, float]:
-    bounds = {"lower_value": of.lower, "upper_value": of.upper}
-    return {"value": of.value, **{key: value for key, value in bounds.items() if value is not None}}
-
-
-def _slug(name: str) -> str:
-    """Return the name of a measure: ``peak-rss``, ``peak-npu-memory-npu0``."""
-    return "".join(character if character.isalnum() else "-" for character in name)[:64]
+    benchmarks: dict[str, dict[str, Any]] = {}
+    for figure in (figure for name, runs in groups.items() for figure in tracked(name, runs)):
+        values = {"value": figure.value, "lower_value": figure.lower, "upper_value": figure.upper}
+        slug = "".join(character if character.isalnum() else "-" for character in figure.figure.name)[:64]
+        measures = benchmarks.setdefault(figure.benchmark, {})
+        measures[slug] = {key: value for key, value in values.items() if value is not None}
+    return as_json(benchmarks)
 
 
 _UNIT = MemoryUnit.MiB
@@ -130,14 +107,12 @@ _DIGITS = 6
 
 def benchmark_action_report(session: Session, view: View) -> str:
     """Return the figures of a session; their names begin with the title, or else with the command."""
-    name = view.title or command_text(session)
-    return benchmark_action_document({name: [figures_of_run(session, name, view.depth)]})
+    return benchmark_action_document(_as_group(session, view))
 
 
 def benchmark_action_document(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return runs or groups of repeated runs by the names of their benchmarks, as JSON."""
-    found = [_entry(one) for name, runs in groups.items() for one in tracked(name, runs)]
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    return as_json([_entry(figure) for name, runs in groups.items() for figure in tracked(name, runs)])
 
 
 def _entry(of: Tracked) -> dict[str, Any]:
@@ -205,7 +180,7 @@ def result(command: str, runs: Sequence[Timing]) -> dict[str, Any]:
 
 def document(results: Sequence[dict[str, Any]]) -> str:
     """Return the export of several commands as JSON."""
-    return msgspec.json.format(msgspec.json.encode({"results": results}), indent=2).decode() + "\n"
+    return as_json({"results": results})
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -1,18 +1,16 @@
 """The whole build-up of a peak or a moment: which code took the memory, what it is, and what was not seen.
 
-The build-up of a peak as Markdown tables, for a pull request.
-
-The build-up of a peak for a terminal, readable at 80 columns and without colour.
+It is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis import build_up, memory_kinds
@@ -30,10 +28,6 @@ from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-
-
 _SHARE = 0.01
 """A part of the memory that is smaller has no row."""
 _MOST = 60
@@ -43,7 +37,7 @@ _LISTED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class BuildUpReport:
     """A build-up to show."""
 
     title: str
@@ -60,23 +54,14 @@ class Whole:
     @property
     def code(self) -> Table:
         """The code that took the memory: callers above what they called."""
-        rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
-        whole = self.build_up.size
-        cells = [
-            (
-                row.depth,
-                (
-                    size_cell(row.size, self.unit),
-                    Cell(_percent(row.size, whole)),
-                    Cell(UNKNOWN if row.certain is None else _percent(row.certain, row.size)),
-                    Cell(row.label),
-                ),
-            )
-            for row in rows
-        ]
+        branch_rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
+        rows = []
+        for row in branch_rows:
+            share, certain = _percent(row.size, self.build_up.size), _percent(row.certain, row.size)
+            cells = [size_cell(row.size, self.unit), Cell(share), Cell(certain), Cell(row.label)]
+            rows.append(Row(cells=cells, depth=min(row.depth, _DEEPEST)))
         columns = [*map(Column, (f"{self.unit}", "share", "certain")), Column("code", is_text=True)]
-        table = [Row(cells=of, depth=min(depth, _DEEPEST)) for depth, of in cells]
-        return Table(columns=columns, rows=table, more=f"{more:,} smaller rows" if more else "")
+        return Table(columns=columns, rows=rows, more=f"{more:,} smaller rows" if more else "")
 
     @property
     def processes(self) -> Table:
@@ -111,15 +96,12 @@ class Whole:
         return Table(columns=columns, rows=rows)
 
     def _kind(self, group: MappingGroup, whole: int) -> Row:
-        shared, clean = group.shared_clean + group.shared_dirty, group.clean
-        sizes = (group.private_clean + group.private_dirty, shared, clean)
+        private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
+        size, *sizes = (size_cell(part, self.unit) for part in (group.rss, private, shared, group.clean))
         is_file = group.kind in {"file", "other_files", "libraries"}
         copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-        figures = [size_cell(size, self.unit) for size in sizes]
-        return Row(
-            cells=(size_cell(group.rss, self.unit), Cell(_percent(group.rss, whole)), *figures, copied, Cell(name))
-        )
+        return Row(cells=[size, Cell(_percent(group.rss, whole)), *sizes, copied, Cell(name)])
 
     @property
     def notes(self) -> Iterator[str]:
@@ -132,14 +114,15 @@ class Whole:
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            failed = _unread(snapshots.failed) if snapshots.failed else ""
-            reason = (
-                missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
-            )
-            yield f"not seen: {reason}{failed}"
+            stacks = "stack" if snapshots.failed == 1 else "stacks"
+            failed = f", {snapshots.failed:,} {stacks} could not be read" if snapshots.failed else ""
+            none = "no stack of the process within a second of the rise"
+            yield f"not seen: {missing(self.session) if snapshots.missing else none}{failed}"
 
 
-def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None) -> Whole:
+def build_up_report(
+    session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None
+) -> BuildUpReport:
     """Return the build-up of the peak of a session, of one of its operations, or of a moment.
 
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
@@ -158,7 +141,7 @@ def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, a
         title, found = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
     if found is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
-    return Whole(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
+    return BuildUpReport(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
 
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
@@ -175,15 +158,11 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
 
 
-def _unread(failed: int) -> str:
-    return f", {failed:,} {'stack' if failed == 1 else 'stacks'} could not be read"
+def _percent(size: float | None, whole: float) -> str:
+    return UNKNOWN if size is None or not whole else f"{size / whole:.0%}"
 
 
-def _percent(size: float, whole: float) -> str:
-    return f"{size / whole:.0%}" if whole else UNKNOWN
-
-
-def tables(whole: Whole) -> Sequence[tuple[str, Table]]:
+def tables(whole: BuildUpReport) -> Sequence[tuple[str, Table]]:
     """Return the tables with their titles; those without rows are not shown."""
     return [("Code", whole.code), ("Processes", whole.processes), ("Memory", whole.kinds)]
 
@@ -191,7 +170,7 @@ def tables(whole: Whole) -> Sequence[tuple[str, Table]]:
 _TITLE = 200
 
 
-def as_markdown(whole: Whole) -> str:
+def as_markdown(whole: BuildUpReport) -> str:
     """Return the build-up as GitHub's Markdown; it ends with a line break."""
     blocks = [
         [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
@@ -203,7 +182,7 @@ def as_markdown(whole: Whole) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def as_text(whole: Whole) -> RenderableType:
+def as_text(whole: BuildUpReport) -> RenderableType:
     """Return the build-up for Rich to print."""
     return Group(
         Text("BUILD-UP OF MEMORY", style="bold"),
@@ -217,7 +196,7 @@ def as_text(whole: Whole) -> RenderableType:
     )
 
 
-def _tables(whole: Whole) -> Iterator[RenderableType]:
+def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
     for title, table in tables(whole):
         if table.rows:
             yield Text()

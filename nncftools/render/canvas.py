@@ -1,10 +1,7 @@
-"""Curves and areas made of characters: dots of Braille, or where there is only ASCII, one character in each cell.
+"""What charts in a terminal are drawn with: a canvas of characters, colours, rows of styled texts, the visible time.
 
-The colours of charts in a terminal: readable on light and on dark backgrounds, whatever the terminal can show.
-
-Rows of a screen: texts with their styles, side by side.
-
-The part of a run that a chart shows.
+Curves and areas are dots of Braille, or where there is only ASCII, one character in each cell. The colours are readable
+on light and on dark backgrounds, whatever the terminal can show.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
-from rich.color import Color, ColorSystem
+from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
@@ -83,7 +80,7 @@ class Canvas:
         """Draw an area, tinted by every second dot."""
         top, _ = self._edge(shown)
         filled = self._from_below < top
-        self._draw(filled & self._tinted if self._unicode else filled, role, ":" if not self._unicode else "")
+        self._draw(filled & self._tinted if self._unicode else filled, role, "" if self._unicode else ":")
 
     def curve(self, shown: Levels, role: str, plain: str = "") -> None:
         """Draw a curve; ``plain`` is its character where dots do not tell curves apart."""
@@ -104,9 +101,8 @@ class Canvas:
 
     def _draw(self, drawn: NDArray[np.bool_], role: str, character: str) -> None:
         """Put dots into cells, beside those that are there, or else this character."""
-        if not self._unicode:
-            into = drawn
-        else:
+        into = drawn
+        if self._unicode:
             codes = np.zeros(self._characters.shape, dtype=np.uint32)
             for up, across in np.ndindex(_UP, _ACROSS):
                 codes += drawn[up::_UP, across::_ACROSS] * _BITS[up, across]
@@ -161,35 +157,27 @@ _DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0x9D, 0xC6)
 """The area at the bottom and at the top of a chart. All colours have a contrast (WCAG) of 3 to white and to black."""
 
 
-class _Look(NamedTuple):
-    few: str
-    """With 16 colours, whose shades the user of the terminal chooses."""
-    many: str
-    """With 256 colours and more."""
-    plain: str
-    """Without colours."""
-
-
-_LOOKS = {
-    "axis": _Look("dim", "#808080", "dim"),
-    "title": _Look("bold", "bold", "bold"),
-    "curve 0": _Look("bright_blue", "#0098f0", "bold"),
-    "curve 1": _Look("magenta", "#c868b0", ""),
-    "curve 2": _Look("green", "#1fa060", ""),
-    "curve 3": _Look("cyan", "#c07f20", ""),
-    AREA: _Look("bright_blue", "", ""),
-    "peak": _Look("red", "#e85040", "bold"),
-    "limit": _Look("red", "#e85040", "dim"),
-    "cpu": _Look("green", "#1fa060", "dim"),
-    "read": _Look("bright_blue", "#4a90e0", "dim"),
-    "write": _Look("yellow", "#c07f20", "dim"),
-    "rate": _Look("magenta", "#c868b0", "dim"),
-    "good": _Look("green", "#1fa060", ""),
-    "warning": _Look("yellow", "#c07f20", ""),
-    "danger": _Look("bold red", "bold #e85040", "bold"),
-    "key": _Look("bold bright_blue", "bold #0098f0", "bold"),
+_STYLES = {
+    "axis": ("dim", "#808080", "dim"),
+    "title": ("bold", "bold", "bold"),
+    "curve 0": ("bright_blue", "#0098f0", "bold"),
+    "curve 1": ("magenta", "#c868b0", ""),
+    "curve 2": ("green", "#1fa060", ""),
+    "curve 3": ("cyan", "#c07f20", ""),
+    AREA: ("bright_blue", "", ""),
+    "peak": ("red", "#e85040", "bold"),
+    "limit": ("red", "#e85040", "dim"),
+    "cpu": ("green", "#1fa060", "dim"),
+    "read": ("bright_blue", "#4a90e0", "dim"),
+    "write": ("yellow", "#c07f20", "dim"),
+    "rate": ("magenta", "#c868b0", "dim"),
+    "good": ("green", "#1fa060", ""),
+    "warning": ("yellow", "#c07f20", ""),
+    "danger": ("bold red", "bold #e85040", "bold"),
+    "key": ("bold bright_blue", "bold #0098f0", "bold"),
 }
-CURVES = tuple(role for role in _LOOKS if role.startswith("curve"))
+"""With 16 colours, whose shades the user of the terminal chooses; with 256 colours and more; and without colours."""
+CURVES = tuple(role for role in _STYLES if role.startswith("curve"))
 _FEW = {
     "#56B4E9": "black on cyan",
     "#E69F00": "black on yellow",
@@ -217,10 +205,12 @@ class Medium(NamedTuple):
     def style(self, role: str, height: float = 0.0) -> Style:
         """Return the style of a part of the chart; that of the area depends on the height, from 0 to 1."""
         if role == AREA and self.colours not in {None, ColorSystem.STANDARD}:
-            return _shade(round(height * 16), self.colours)
-        look = _LOOKS[role]
-        text = look.plain if self.colours is None else look.few if self.colours == ColorSystem.STANDARD else look.many
-        return _style(text, self.colours)
+            share = round(height * 16) / 16
+            mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
+            return _style("#{:02x}{:02x}{:02x}".format(*mixed), self.colours)
+        few, many, plain = _STYLES[role]
+        is_few = self.colours == ColorSystem.STANDARD
+        return _style(plain if self.colours is None else few if is_few else many, self.colours)
 
     def filled(self, ink: str, colour: str) -> Style:
         """Return the style of text on an operation's colour."""
@@ -237,55 +227,15 @@ def colours_of(console: Console) -> ColorSystem | None:
     return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
 
 
-@lru_cache
-def _shade(step: int, colours: ColorSystem | None) -> Style:
-    share = step / 16
-    mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
-    return _style("#{:02x}{:02x}{:02x}".format(*mixed), colours)
-
-
 @lru_cache(maxsize=256)
 def _style(text: str, colours: ColorSystem | None) -> Style:
     """Return a style in the colours that there are: Rich keeps the sequences of a style from its first use on."""
-    parsed = Style.parse(text)
-    shown = colours or ColorSystem.STANDARD
-    return Style(
-        color=_near(parsed.color, shown),
-        bgcolor=_near(parsed.bgcolor, shown),
-        bold=parsed.bold,
-        dim=parsed.dim,
-        reverse=parsed.reverse,
-    )
+    parsed, shown = Style.parse(text), colours or ColorSystem.STANDARD
+    ink, ground = (None if of is None else of.downgrade(shown) for of in (parsed.color, parsed.bgcolor))
+    return Style(color=ink, bgcolor=ground, bold=parsed.bold, dim=parsed.dim, reverse=parsed.reverse)
 
 
-def _near(colour: Color | None, colours: ColorSystem) -> Color | None:
-    return None if colour is None else colour.downgrade(colours)
-
-
-_ASCII = str.maketrans(
-    {
-        "›": ">",
-        "–": "-",
-        "…": "~",
-        "●": "*",
-        "×": "x",
-        "·": "-",
-        "◆": "^",
-        "━": "=",
-        "─": "-",
-        "│": "|",
-        "┤": "+",
-        "├": "+",
-        "┬": "+",
-        "└": "+",
-        "╭": "+",
-        "╮": "+",
-        "╰": "+",
-        "╯": "+",
-        "█": "#",
-        "▏": " ",
-    }
-)
+_ASCII = str.maketrans("›–…●×·◆━─│┤├┬└╭╮╰╯█▏", ">-~*x-^=-|++++++++# ")
 
 
 def text(content: str, style: Style | None = None) -> Segment:

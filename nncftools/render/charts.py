@@ -1,6 +1,6 @@
-"""The data of the page's charts: memory, CPU, I/O and the band of operations.
+"""The data of the page's charts: memory, CPU, I/O, the band of operations, and the kinds of memory.
 
-The data of the page's panel of what the memory was: bars at the moments at which mappings were read.
+The kinds of memory are bars at the moments at which mappings were read.
 """
 
 from __future__ import annotations
@@ -13,27 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.memory_kinds import Kinds, at
-from nncftools.analysis.series import rates_of, run_s
+from nncftools.analysis.series import Floats, rates_of, run_s
+from nncftools.analysis.summary import unit_for
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import Listed, counters_of, lanes
+from nncftools.render.listing import NumberedOperation, counters_of, in_lanes
 from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from nncftools.analysis.memory_kinds import Kinds
 
-    Points = NDArray[np.float64]
     Line = dict[str, Any]
 
-_ANONYMOUS, _FILE, _OTHER_FILES, _LIBRARIES, _STACK, _SHARED = (
-    *("anonymous", "file", "other_files", "libraries", "stack", "shared"),
-)
-_OTHER, _NOT_READ = "other", "not_read"
+_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
 _MOST_FILES = 5
 _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
@@ -42,10 +37,10 @@ _NARROWEST_KIND, _WIDEST, _FILLED = 0.002, 0.008, 0.8
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 _TEXTS = {
-    _ANONYMOUS: ("anonymous", "#0072B2"),
-    _LIBRARIES: ("libraries", "#009E73"),
-    _SHARED: ("shared memory", "#CC79A7"),
-    _OTHER_FILES: ("other files", "#9A9A9A"),
+    "anonymous": ("anonymous", "#0072B2"),
+    "libraries": ("libraries", "#009E73"),
+    "shared": ("shared memory", "#CC79A7"),
+    "other_files": ("other files", "#9A9A9A"),
     _OTHER: ("other", "#BDBDBD"),
     _NOT_READ: ("processes that were not read", "#E3E3E3"),
 }
@@ -66,35 +61,37 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
     Memory that counts from the first sample is not drawn: each part would have a zero of its own.
     """
-    moments = [] if view.from_zero else _apart(_moments(session), length_s * _NARROWEST_KIND)
-    if not moments:
+    if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
+    from nncftools.analysis.memory_kinds import at
+
+    read = sorted(map(at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = _without_near(read, length_s * _NARROWEST_KIND)
     named = _large_files(moments)
     sizes = [_sizes(moment, named) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
     large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == _NOT_READ}
     small = {part for of in sizes for part in of} - large
-    sizes = [_without(of, small) for of in sizes]
+    for of in sizes:
+        rest = sum(of.pop(part) for part in small & of.keys())
+        if rest:
+            of[_Part(_OTHER)] = of.get(_Part(_OTHER), 0) + rest
     times = [moment.at_s / factor for moment in moments]
     widths = [width / factor for width in _widths(moments, length_s)]
     digits = 3 if view.unit.factor > 1 else 0
     below = [0.0] * len(moments)
-    found = []
-    for part in _in_order(named):
+    drawn = []
+    files = [_Part(_FILE, file, is_copied) for file in named for is_copied in (True, False)]
+    others = map(_Part, ("other_files", "libraries", "shared", _OTHER, _NOT_READ))
+    for part in (_Part("anonymous"), *files, *others):  # from the bottom up
         if any(part in of for of in sizes):
             y = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
-            found.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
-            below = [round(one + other, digits) for one, other in zip(below, y, strict=True)]
-    return found
+            drawn.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
+            below = [round(bottom + size, digits) for bottom, size in zip(below, y, strict=True)]
+    return drawn
 
 
-def _moments(session: Session) -> list[Kinds]:
-    """Return the moments at which mappings were read, in time order."""
-    found = () if session.snapshots is None else session.snapshots.mappings
-    return sorted(map(at, found), key=lambda moment: moment.at_s)
-
-
-def _apart(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
+def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
     """Return moments that are so far apart; of two that are not, the one with more memory."""
     kept: list[Kinds] = []
     for moment in moments:
@@ -106,12 +103,9 @@ def _apart(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
 
 
 def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
-    """Return the largest files and their places among them."""
     largest: dict[str, int] = {}
-    for moment in moments:
-        for group in moment.groups:
-            if group.kind == _FILE:
-                largest[group.file] = max(largest.get(group.file, 0), group.rss)
+    for group in (group for moment in moments for group in moment.groups if group.kind == _FILE):
+        largest[group.file] = max(largest.get(group.file, 0), group.rss)
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
     return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
 
@@ -124,7 +118,7 @@ def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
             sizes[_Part(_FILE, group.file)] = group.rss - group.anonymous
             sizes[_Part(_FILE, group.file, is_copied=True)] = group.anonymous
             continue
-        kind = {_FILE: _OTHER_FILES, _STACK: _OTHER}.get(group.kind, group.kind)
+        kind = {_FILE: "other_files", "stack": _OTHER}.get(group.kind, group.kind)
         part = _Part(kind if kind in _TEXTS else _OTHER)
         sizes[part] = sizes.get(part, 0) + group.rss
     if moment.not_read:
@@ -132,29 +126,13 @@ def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
     return sizes
 
 
-def _without(sizes: Mapping[_Part, int], small: set[_Part]) -> dict[_Part, int]:
-    """Return the bytes of each part, those of ``small`` ones as one."""
-    found = {part: size for part, size in sizes.items() if part not in small}
-    rest = sum(size for part, size in sizes.items() if part in small)
-    if rest:
-        found[_Part(_OTHER)] = found.get(_Part(_OTHER), 0) + rest
-    return found
-
-
-def _in_order(named: Mapping[str, int]) -> list[_Part]:
-    """Return all parts from the bottom up."""
-    files = [_Part(_FILE, file, is_copied) for file in named for is_copied in (True, False)]
-    return [_Part(_ANONYMOUS), *files, *map(_Part, (_OTHER_FILES, _LIBRARIES, _SHARED, _OTHER, _NOT_READ))]
-
-
 def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
     if part.kind != _FILE:
         text, colour = _TEXTS[part.kind]
         return {"name": text, "colour": colour, "pattern": ""}
     name = shortened(printable(part.file.rpartition("/")[2]), _KIND_NAME)
-    if part.is_copied:
-        return {"name": f"copied from {name}", "colour": _FILE_COLOURS[named[part.file]], "pattern": _COPIED}
-    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": ""}
+    name, pattern = (f"copied from {name}", _COPIED) if part.is_copied else (name, "")
+    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": pattern}
 
 
 def _widths(moments: Sequence[Kinds], length_s: float) -> list[float]:
@@ -181,16 +159,7 @@ _NARROWEST = 0.0008
 """As a share of the run: the mouse cannot point at a narrower bar."""
 
 
-class _Placed(NamedTuple):
-    """An operation in the band."""
-
-    place: int
-    """Among all operations of the page."""
-    one: Listed
-    lane: int
-
-
-def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, Any]:
+def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> dict[str, Any]:
     """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
@@ -198,16 +167,14 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
     fastest = max((float(np.nanmax(speed)) for *_, speed in speeds if not np.isnan(speed).all()), default=0.0)
     io_unit = unit_for(max(fastest, MemoryUnit.KiB.factor))
     cpus = session.host.cpus
-    placed = [
-        _Placed(place, one, lane)
-        for place, (one, lane) in enumerate(zip(every, lanes(every, _LANES), strict=True))
-        if lane is not None
-    ]
+    placed = in_lanes(every, _LANES)
     lines = {
         "memory": list(_memory(session, view, factor)),
         "cpu": list(_cpu(session, factor)),
         "io": list(_io(speeds, factor, io_unit)),
     }
+    outermost = (row for _, row, lane in placed if lane == 0)
+    shaded = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)[:_SHADES]
     return {
         **lines,
         "kinds": kinds(session, view, length_s, factor),
@@ -222,9 +189,9 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
         "time_unit": time_name,
         "range": [0, length_s / factor],
         "from_zero": view.from_zero,
-        "lanes": 1 + max((of.lane for of in placed), default=-1),
+        "lanes": 1 + max((lane for *_, lane in placed), default=-1),
         "bars": _bars(placed, length_s, factor),
-        "shades": _shades(placed, factor),
+        "shades": [(row.operation.start_s / factor, row.operation.end_s / factor, row.fill.colour) for row in shaded],
         "peak": _peak(session, view, factor),
     }
 
@@ -246,13 +213,8 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         yield {**line, "unit": view.unit, "hidden": True}
     limit = drawn_limit(session, view)
     if limit is not None:
-        line = _line(
-            f"{limit.name} {limit.size_text}",
-            np.array([0, run_s(session)]) / factor,
-            np.full(2, limit.size),
-            digits,
-            shown,
-        )
+        moments = np.array([0, run_s(session)]) / factor
+        line = _line(f"{limit.name} {limit.size_text}", moments, np.full(2, limit.size), digits, shown)
         yield {**line, "unit": view.unit, "limit": True}
 
 
@@ -263,26 +225,26 @@ def _cpu(session: Session, factor: float) -> Iterator[Line]:
             yield {**_line(name, moments / factor, cores, 3, ",.2f"), "unit": "cores", "steps": True}
 
 
-def _speeds(session: Session) -> list[tuple[Metric, Points, Points]]:
+def _speeds(session: Session) -> list[tuple[Metric, Floats, Floats]]:
     """Return the recorded counters of bytes, each with moments and how fast it rose from each to the next."""
-    found = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
-    return [(of, moments, speed) for of, moments, speed in found if of is not None and of.unit == "B" and len(moments)]
+    every = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
+    return [(of, moments, speed) for of, moments, speed in every if of is not None and of.unit == "B" and len(moments)]
 
 
-def _io(speeds: Sequence[tuple[Metric, Points, Points]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
+def _io(speeds: Sequence[tuple[Metric, Floats, Floats]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
     """Yield how fast bytes were counted; the counters of system calls are hidden at first."""
     for metric, moments, speed in speeds:
         line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 3, ",.3~r")
         yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": metric.family == metrics.SYSTEM_CALLS}
 
 
-def _rates(session: Session, columns: Sequence[str]) -> tuple[Points, Points]:
+def _rates(session: Session, columns: Sequence[str]) -> tuple[Floats, Floats]:
     """Return moments, and how fast counters rose together from each to the next; the last rate is repeated."""
     moments, speed = rates_of(session, columns, _WINDOWS)
     return moments, np.append(speed, speed[-1:])
 
 
-def _line(name: str, x: Points, y: Points, digits: int, shown: str) -> Line:
+def _line(name: str, x: Floats, y: Floats, digits: int, shown: str) -> Line:
     """Return a line for JSON: null where nothing is known; ``shown`` is the format of a value in d3's notation."""
     values = [None if value != value else round(value, digits) for value in y.tolist()]  # noqa: PLR0124 — NaN
     places = _PLACES - math.floor(math.log10(max(float(x[-1]), _SHORTEST))) if len(x) else 0
@@ -290,45 +252,30 @@ def _line(name: str, x: Points, y: Points, digits: int, shown: str) -> Line:
 
 
 def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
-    """Return the annotation of the first metric's peak."""
     line = memory_line(session, view, view.metrics[0]) if view.metrics else None
     if line is None:
         return None
-    at_s, size = line.peak
     mark = None if line.mark is None else [moment / factor for moment in line.mark]
     below = peak_label(session, view.unit) if view.metrics[0] == "rss" else ""
-    return {"x": at_s / factor, "y": size, "text": line.peak_text, "below": below, "mark": mark}
+    return {"x": line.peak[0] / factor, "y": line.peak[1], "text": line.peak_text, "below": below, "mark": mark}
 
 
-def _bars(placed: Sequence[_Placed], length_s: float, factor: float) -> list[dict[str, Any]]:
+def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
     """Return the longest operations, grouped by fill."""
-    longest = sorted(placed, key=lambda of: of.one.operation.duration_s, reverse=True)[:_BARS]
+    longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
-    for place, one, lane in sorted(longest):
-        fill, operation = one.fill, one.operation
-        bar = bars.setdefault(
-            (fill.colour, fill.hatch),
-            {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
-            | {key: [] for key in ("base", "width", "lane", "place", "names", "hover")},
-        )
-        bar["base"].append(operation.start_s / factor)
-        bar["width"].append(max(operation.duration_s, length_s * _NARROWEST) / factor)
-        bar["lane"].append(lane)
-        bar["place"].append(place)
-        bar["names"].append(_name(one, int(operation.duration_s / length_s * _CHARACTERS)))
-        number, title = one.label or one.number, shortened(one.title, _NAME)
-        bar["hover"].append(f"{number} {title}: {seconds_text(operation.duration_s)}")
+    for place, row, lane in sorted(longest):
+        fill, operation = row.fill, row.operation
+        look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
+        bar = bars.setdefault((fill.colour, fill.hatch), look)
+        title = f"{row.label or row.number} {shortened(row.title, _NAME)}"
+        for key, value in (
+            ("base", operation.start_s / factor),
+            ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
+            ("lane", lane),
+            ("place", place),
+            ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
+            ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
+        ):
+            bar.setdefault(key, []).append(value)
     return list(bars.values())
-
-
-def _name(one: Listed, room: int) -> str:
-    """Return what fits of a name into so many characters; nothing where it would say nothing."""
-    name = one.title if len(one.title) <= room else one.short_title
-    return shortened(name, room) if min(len(name), _FEWEST_CHARACTERS) <= room else ""
-
-
-def _shades(placed: Sequence[_Placed], factor: float) -> list[tuple[float, float, str]]:
-    """Return the longest operations of the first lane as start, end and colour."""
-    first = [of.one for of in placed if of.lane == 0]
-    longest = sorted(first, key=lambda operation: operation.operation.duration_s, reverse=True)[:_SHADES]
-    return [(one.operation.start_s / factor, one.operation.end_s / factor, one.fill.colour) for one in longest]

@@ -57,7 +57,8 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
     """
     kinds: dict[str, str | None] = {}
     for operation in operations:
-        kinds[operation.name] = kinds.get(operation.name) or _kind(operation)
+        kind = operation.kind if operation.kind in KINDS else kind_of(operation.name)
+        kinds[operation.name] = kinds.get(operation.name) or kind
     by_kind = dict(zip(KINDS, FILLS, strict=False))
     taken = {by_kind[kind] for kind in kinds.values() if kind is not None}
     free = cycle(fill for fill in FILLS if fill not in taken)
@@ -75,15 +76,8 @@ def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
     return {package: _OF_PACKAGES.get(package) or next(free, OTHER_PACKAGES) for package in packages}
 
 
-def _kind(operation: Operation) -> str | None:
-    return operation.kind if operation.kind in KINDS else kind_of(operation.name)
-
-
 def _luminance(colour: str) -> float:
     """Return the relative luminance as WCAG defines it: 0 is black, 1 is white."""
-    red, green, blue = (_linear(int(colour[place : place + 2], 16) / 255) for place in (1, 3, 5))
+    levels = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (of / 12.92 if of <= _BENT_FROM else float(((of + 0.055) / 1.055) ** 2.4) for of in levels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(level: float) -> float:
-    return level / 12.92 if level <= _BENT_FROM else float(((level + 0.055) / 1.055) ** 2.4)

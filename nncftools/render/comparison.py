@@ -1,35 +1,23 @@
-"""The tables of a comparison.
+"""The tables and sentences of a comparison: the verdict, its main figures, all figures; and repeated runs of a command.
 
-The short form of a comparison: a verdict, at most ten rows of figures, and the settings that differ.
-
-Repeated runs of one command as one table: the median of each figure, and how far the runs are apart.
+The short form has a verdict, at most ten rows of figures, and the settings that differ. Repeated runs are the median of
+each figure, and how far the runs are apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, matched, unique_names, unit_for
-from nncftools.analysis.figures import (
-    CPU_TIME,
-    DURATION,
-    MODEL_SIZE,
-    SIGNIFICANT,
-    Difference,
-    Figure,
-    Values,
-    figure_of,
-    smallest_p,
-)
+from nncftools.analysis import figures as compared_figures
+from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all
+from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
+from nncftools.analysis.gates import Verdict
+from nncftools.analysis.summary import unit_for
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
-if TYPE_CHECKING:
-    from nncftools.analysis.gates import Verdict
-
-    Write = Callable[[float], str]
+Write = Callable[[float], str]
 
 STACKS = "Code at the RSS peak"
 _COMMAND, _NAME, _FUNCTION = 200, 60, 70
@@ -52,13 +40,11 @@ def figures(comparison: Comparison, differences: Mapping[str, Difference], unit:
     """
     columns = columns_of(comparison)
     shown = [
-        difference
-        for name, difference in differences.items()
-        if difference.figure.is_peak
-        or name in {DURATION, CPU_TIME}
-        or max(difference.base.median, difference.new.median)
+        of
+        for name, of in differences.items()
+        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median)
     ]
-    return Table(columns=columns, rows=[Row(cells=cells(one, unit)[: len(columns)]) for one in shown])
+    return Table(columns=columns, rows=[Row(cells=cells(of, unit)[: len(columns)]) for of in shown])
 
 
 def columns_of(comparison: Comparison) -> list[Column]:
@@ -88,30 +74,18 @@ def writer(figure: Figure, highest: float, unit: MemoryUnit) -> tuple[str, Write
     if figure.unit == "B":
         size_unit = unit if figure.is_peak else unit_for(highest)
         return f"{size_unit}", size_unit.text
-    return _in_seconds(highest) if figure.unit == "s" else ("", _number)
+    return _in_seconds(highest) if figure.unit == "s" else ("", lambda number: fixed(number, 0))
 
 
 def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
     """Return which code held more or less memory at the RSS peak."""
-    figures = [
-        Column(heading, "", f"{unit}" if number == 0 else "")
-        for number, heading in enumerate(("Base", "New", "Change "))
-    ]
-    rows = [
-        Row(
-            cells=(
-                *(Cell(unit.text(size)) for size in (one.base, one.new)),
-                Cell(f"{_signed(unit.text(one.change))}{_UNCERTAIN if one.is_within_bounds else ' '}", is_strong=True),
-                Cell(one.label),
-            )
-        )
-        for one in comparison.stacks or ()
-    ]
-    return Table(columns=[*figures, Column(STACKS, is_text=True)], rows=rows)
-
-
-def _number(number: float) -> str:
-    return fixed(number, 0)
+    columns = [Column("Base", "", f"{unit}"), Column("New"), Column("Change "), Column(STACKS, is_text=True)]
+    rows = []
+    for stack in comparison.stacks or ():
+        change = f"{_signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
+        sizes = [Cell(unit.text(size)) for size in (stack.base, stack.new)]
+        rows.append(Row(cells=[*sizes, Cell(change, is_strong=True), Cell(stack.label)]))
+    return Table(columns=columns, rows=rows)
 
 
 def _in_seconds(highest_s: float) -> tuple[str, Write]:
@@ -147,12 +121,14 @@ def _p(difference: Difference) -> str:
 
 def sides(comparison: Comparison) -> Table:
     """Return what is compared: sessions and commands."""
-    columns = [Column(heading, is_text=True) for heading in ("", "Session", "Command")]
-    rows = [
-        Row(cells=(Cell(side), Cell(printable(runs_text(runs))), Cell(shortened(printable(runs[0].command), _COMMAND))))
-        for side, runs in (("Base", comparison.base), ("New", comparison.new))
-    ]
-    return Table(columns=columns, rows=rows)
+    every = (("Base", comparison.base), ("New", comparison.new))
+    rows = [(side, runs_text(runs), shortened(printable(runs[0].command), _COMMAND)) for side, runs in every]
+    return _of_texts(("", "Session", "Command"), rows)
+
+
+def _of_texts(headings: Iterable[str], rows: Iterable[Iterable[str]], more: str = "") -> Table:
+    columns = [Column(heading, is_text=True) for heading in headings]
+    return Table(columns=columns, rows=[Row(cells=[Cell(printable(text)) for text in row]) for row in rows], more=more)
 
 
 def gates(verdicts: Sequence[Verdict]) -> Table:
@@ -177,15 +153,15 @@ def runs_text(runs: Sequence[Run]) -> str:
 def shown(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
     """Return the operations of both sides to show, in their order, and the number of the others."""
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
-    largest = sorted(both, key=_largest_change, reverse=True)[:_MOST_OPERATIONS]
+
+    def largest_change(operation: ComparedOperation) -> tuple[float, float]:
+        """Return the largest change of a peak in bytes, and the change of the duration in seconds."""
+        peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
+        return max(peaks, default=0), abs(operation.differences[DURATION].change)
+
+    largest = sorted(both, key=largest_change, reverse=True)[:_MOST_OPERATIONS]
     kept = {operation.name for operation in largest}
     return [operation for operation in both if operation.name in kept], len(both) - len(largest)
-
-
-def _largest_change(operation: ComparedOperation) -> tuple[float, float]:
-    """Return the largest change of a peak in bytes, and the change of the duration in seconds."""
-    peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
-    return max(peaks, default=0), abs(operation.differences[DURATION].change)
 
 
 def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
@@ -230,26 +206,28 @@ def notes(comparison: Comparison) -> Iterator[str]:
     with_stacks = comparison.with_stacks
     if comparison.stacks is None and any(with_stacks):
         yield f"only {'base' if with_stacks[0] else 'new'} has stacks: which code grew is unknown"
-    only_base = [one.name for one in comparison.operations if not one.new_runs]
-    only_new = [one.name for one in comparison.operations if not one.base_runs]
     for where, names in (
         ("only in base", [figure.label for figure in comparison.only_base]),
         ("only in new", [figure.label for figure in comparison.only_new]),
-        ("operations only in base", only_base),
-        ("operations only in new", only_new),
+        *((f"operations {side}", [of.name for of in operations]) for side, operations in _only_one_side(comparison)),
     ):
         if names:
             more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
             yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
+def _only_one_side(comparison: Comparison) -> Iterator[tuple[str, list[ComparedOperation]]]:
+    yield "only in base", [operation for operation in comparison.operations if not operation.new_runs]
+    yield "only in new", [operation for operation in comparison.operations if not operation.base_runs]
+
+
 def _about_groups(base: int, new: int) -> Iterator[str]:
-    best = smallest_p(base, new)
+    best, least = compared_figures.smallest_p(base, new), compared_figures.SIGNIFICANT
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
-    if best > SIGNIFICANT:
-        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {SIGNIFICANT})"
+    if best > least:
+        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
     else:
-        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {SIGNIFICANT}; so many runs can reach {best:.2g})"
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; so many runs can reach {best:.2g})"
 
 
 MOST_ROWS = 10
@@ -260,7 +238,7 @@ _MOSTLY = (0.5, 1.5)
 """Of the change of the peak: code that changed by less is not the reason, by more not the only one."""
 _COLUMNS = 5
 """Without p: what exceeds the spread is strong."""
-_OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
+_OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _WORDS = {True: ("higher", "lower"), False: ("longer", "shorter")}
 """More and less, of memory and of time."""
 _HOST = "host"
@@ -325,12 +303,8 @@ def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperat
     Of too many, those that changed most as a share of the run's own figure.
     """
     names = [name for name in (_peak_name(comparison), DURATION) if name in comparison.figures]
-    found = [
-        (one, one.differences[name])
-        for one in comparison.operations
-        for name in names
-        if name is not None and name in one.differences and one.differences[name].stands_out
-    ]
+    both = [(one, one.differences.get(name or "")) for one in comparison.operations for name in names]
+    found = [(one, difference) for one, difference in both if difference is not None and difference.stands_out]
 
     def share(of: tuple[ComparedOperation, Difference]) -> float:
         whole = comparison.figures[of[1].figure.name].base.median
@@ -342,24 +316,18 @@ def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperat
 
 def settings(comparison: Comparison) -> Table:
     """Return what the runs were asked to do differently."""
-    columns = [Column(heading, is_text=True) for heading in ("Differs", "Base", "New")]
-    rows = [
-        Row(cells=[Cell(shortened(printable(text), _SETTING) or UNKNOWN) for text in (one.name, one.base, one.new)])
-        for one in comparison.settings
-    ]
-    left_out = len(rows) - _MOST_SETTINGS
-    more = f"and {left_out:,} more settings" if left_out > 0 else ""
-    return Table(columns=columns, rows=rows[:_MOST_SETTINGS], more=more)
+    every = [(setting.name, setting.base, setting.new) for setting in comparison.settings]
+    rows = [[shortened(printable(text), _SETTING) or UNKNOWN for text in row] for row in every[:_MOST_SETTINGS]]
+    left_out = len(every) - len(rows)
+    return _of_texts(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
 
 def only_one_side(comparison: Comparison) -> Iterator[str]:
     """Yield the operations that only one side has."""
-    for where, names in (
-        ("base", [name_of(one) for one in comparison.operations if not one.new_runs]),
-        ("new", [name_of(one) for one in comparison.operations if not one.base_runs]),
-    ):
-        if names:
-            yield f"Operations only in {where}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004
+    for where, operations in _only_one_side(comparison):
+        if operations:
+            more = " …" if len(operations) > 5 else ""  # noqa: PLR2004
+            yield f"Operations {where}: {', '.join(map(name_of, operations[:5]))}{more}"
 
 
 def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
@@ -398,27 +366,14 @@ def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Ta
     names = [*(f"peak_{name}" for name in metrics), *_OF_RUN]
     figures = [run.figures for run in runs]
     rows = [row for name in names for row in _repeated_row(name, "", figures, unit)]
-    return Table(columns=columns, rows=[*rows, *_of_operations(runs, unit)])
-
-
-def _of_operations(runs: Sequence[Run], unit: MemoryUnit) -> Iterator[Row]:
-    functions = [dict(run.functions) for run in runs]
-    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
-    titles = unique_names(functions[0][names[0]] for names in everywhere)
-    found = []
-    for title, names in zip(titles, everywhere, strict=True):
-        values = [runs[place].operations[name] for place, name in names.items()]
-        if all(DURATION in of for of in values):
-            found.append((median(of[DURATION].low for of in values), title, values))
-    kept = {title for _, title, _ in sorted(found, key=lambda of: of[0], reverse=True)[:_MOST_REPEATED_OPERATIONS]}
-    for _, title, values in found:
-        if title in kept:
-            yield from _repeated_row(DURATION, f"{shortened(printable(title), _REPEATED_NAME)}: duration", values, unit)
+    for title, values in longest_in_all(runs, _MOST_REPEATED_OPERATIONS, median):
+        rows += _repeated_row(DURATION, f"{shortened(printable(title), _REPEATED_NAME)}: duration", values, unit)
+    return Table(columns=columns, rows=rows)
 
 
 def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
     """Yield the row of a figure, unless no run knows it, or it is I/O of which there was none."""
-    figure = figure_of(name)
+    figure = compared_figures.figure_of(name)
     values = [of[name].low for of in runs if name in of]
     if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):
         return

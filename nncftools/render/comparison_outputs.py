@@ -1,42 +1,23 @@
-"""The comparison for a terminal, readable at 80 columns and without colour.
+"""The comparison for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 
-The comparison as Markdown, for a pull request: short, with everything else folded.
+The Markdown is short; everything else is folded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nncftools.analysis.comparison import Comparison
+from nncftools.analysis.gates import Verdict
+from nncftools.render import comparison as tables
 from nncftools.render import markdown
-from nncftools.render.comparison import (
-    brief,
-    figures,
-    gate_text,
-    gates,
-    notes,
-    only_one_side,
-    owner,
-    runs_text,
-    settings,
-    shown,
-    sides,
-    stacks,
-    title_of,
-    verdict,
-)
 from nncftools.render.markdown import code, text
 from nncftools.render.table import Row, Table, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
-
-if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Comparison
-    from nncftools.analysis.gates import Verdict
-
 
 _NARROW = 20
 """Names are cut where there is no room, figures are not."""
@@ -63,22 +44,21 @@ def as_text(
 
 
 def _verdict(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
-    gates = gate_text(verdicts)
-    if gates:
+    if gates := tables.gate_text(verdicts):
         yield Text(gates, style="bold green" if all(of.passed for of in verdicts) else "bold red")
-    yield Text(verdict(comparison, unit), style="bold")
-    if most := owner(comparison, unit):
+    yield Text(tables.verdict(comparison, unit), style="bold")
+    if most := tables.owner(comparison, unit):
         yield Text(most)
 
 
 def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
-    table = brief(comparison, unit)
+    table = tables.brief(comparison, unit)
     table = replace(table, rows=[_row(row) for row in table.rows])
     names, *figures = _widths([table])
     yield painted(table, widths=[min(names, _NARROW), *figures])
     yield from _settings(comparison)
     has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
-    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *only_one_side(comparison)]
+    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *tables.only_one_side(comparison)]
     if lines or comparison.remarks:
         yield Text()
     yield from (Text(printable(line), style="dim") for line in lines)
@@ -94,28 +74,29 @@ def _row(row: Row) -> Row:
 
 
 def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
-    operations, left_out = shown(comparison.operations)
-    whole = figures(comparison, comparison.figures, unit)
-    parts = [(title_of(one, comparison), figures(comparison, one.differences, unit)) for one in operations]
-    widths = _widths([whole, *(table for _, table in parts)])
-    grown = stacks(comparison, unit)
+    operations, left_out = tables.shown(comparison.operations)
+    whole = tables.figures(comparison, comparison.figures, unit)
+    parts = [tables.figures(comparison, operation.differences, unit) for operation in operations]
+    widths = _widths([whole, *parts])
+    grown = tables.stacks(comparison, unit)
     yield painted(whole, widths=widths)
     if grown.rows:
         yield Text()
         yield painted(grown, folds=True)
-    for title, table in parts:
-        yield from (Text(), Text(title, style="bold"), painted(table, widths=widths, has_header=False))
+    for operation, table in zip(operations, parts, strict=True):
+        title = Text(tables.title_of(operation, comparison), style="bold")
+        yield from (Text(), title, painted(table, widths=widths, has_header=False))
     if left_out:
         yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
     yield from _settings(comparison)
-    found = [Text(printable(note), style="dim") for note in notes(comparison)]
+    found = [Text(printable(note), style="dim") for note in tables.notes(comparison)]
     yield from ([Text()] if found or comparison.remarks else [])
     yield from found
     yield from warnings(comparison.remarks)
 
 
 def _settings(comparison: Comparison) -> Iterator[RenderableType]:
-    table = settings(comparison)
+    table = tables.settings(comparison)
     if table.rows:
         yield Text()
         yield painted(table, folds=True)
@@ -124,7 +105,7 @@ def _settings(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
-    rows = [[cell.text for cell in row.cells] for row in sides(comparison).rows]
+    rows = [[cell.text for cell in row.cells] for row in tables.sides(comparison).rows]
     same = len({command for *_, command in rows}) == 1
     for side, session, command in rows:
         yield side.lower(), Text(session)
@@ -134,11 +115,11 @@ def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
         yield "both", Text(rows[0][-1], style="dim")
 
 
-def _widths(tables: Sequence[Table]) -> list[int]:
+def _widths(alike: Sequence[Table]) -> list[int]:
     """Return the widths of the columns, which are the same in all tables."""
-    rows = [row.cells for table in tables for row in table.rows]
+    rows = [row.cells for table in alike for row in table.rows]
     texts = [[cell.text for cell in cells] for cells in rows] + [[cell.below for cell in cells] for cells in rows]
-    texts.append([column.heading for column in tables[0].columns])
+    texts.append([column.heading for column in alike[0].columns])
     return [max(map(len, column)) for column in zip(*texts, strict=True)]
 
 
@@ -152,32 +133,33 @@ def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Ver
 
 
 def _brief_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
-    said = gate_text(verdicts)
+    said = tables.gate_text(verdicts)
     failed = [of for of in verdicts if not of.passed]
     symbol = f"{_FAILED} {said}. " if failed else f"{_PASSED} {said}. " if said else ""
-    yield [f"**{symbol}{text(verdict(comparison, unit))}**"]
-    yield [f"Base {code(printable(runs_text(comparison.base)))}, new {code(printable(runs_text(comparison.new)))}"]
+    yield [f"**{symbol}{text(tables.verdict(comparison, unit))}**"]
+    base, new = (code(printable(tables.runs_text(runs))) for runs in (comparison.base, comparison.new))
+    yield [f"Base {base}, new {new}"]
     yield [f"- {_FAILED} {code(printable(of.gate.text))}: {text(printable(of.measured))}" for of in failed]
-    yield [text(line) for line in [owner(comparison, unit)] if line]
-    yield from markdown.painted(brief(comparison, unit))
-    yield from markdown.painted(settings(comparison))
-    yield [f"- {text(printable(line))}" for line in only_one_side(comparison)]
+    yield [text(line) for line in [tables.owner(comparison, unit)] if line]
+    yield from markdown.painted(tables.brief(comparison, unit))
+    yield from markdown.painted(tables.settings(comparison))
+    yield [f"- {text(printable(line))}" for line in tables.only_one_side(comparison)]
     yield [f"- ⚠ {text(printable(remark))}" for remark in comparison.remarks]
 
 
 def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
     yield ["<details>", "<summary>All figures</summary>"]
-    yield from markdown.painted(sides(comparison), code_in=2)
-    yield from markdown.painted(gates(verdicts), code_in=0)
-    operations, left_out = shown(comparison.operations)
-    parts = [(f"**{text(title_of(one, comparison))}**", one.differences) for one in operations]
+    yield from markdown.painted(tables.sides(comparison), code_in=2)
+    yield from markdown.painted(tables.gates(verdicts), code_in=0)
+    operations, left_out = tables.shown(comparison.operations)
+    parts = [(f"**{text(tables.title_of(one, comparison))}**", one.differences) for one in operations]
     for heading, differences in (("", comparison.figures), *parts):
-        table = figures(comparison, differences, unit)
+        table = tables.figures(comparison, differences, unit)
         name, *others = table.columns
         yield from markdown.painted(replace(table, columns=[replace(name, heading=heading), *others]))
         if differences is comparison.figures:
-            yield from markdown.painted(stacks(comparison, unit))
+            yield from markdown.painted(tables.stacks(comparison, unit))
     if left_out:
         yield [f"… and {left_out:,} operations that changed less"]
-    yield [f"- {text(printable(line))}" for line in notes(comparison)]
+    yield [f"- {text(printable(line))}" for line in tables.notes(comparison)]
     yield ["</details>"]

@@ -1,8 +1,6 @@
-"""The operations of a run as pictures and tables list them: numbered, coloured, and a limited number of them.
+"""The operations of a run as reports and pictures list them: numbered, coloured, and a limited number of them.
 
-Which operations a report shows: those of the outer levels, with repeated calls in one row.
-
-The operations of the page: those of the view's levels, numbered as in every output, and those inside of them.
+Outputs show those of the outer levels, with repeated calls in one row; the page also shows those inside of them.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from itertools import accumulate, groupby
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.analysis.peak_text import Performers, told_apart
+from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.render.colours import REST, Fill, fills
-from nncftools.render.table import finite
+from nncftools.render.table import NOTE, finite, has_brackets
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing
@@ -29,11 +27,11 @@ _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
 """A name of at most so many characters needs no shorter one, and of so many names no reader tells one from another."""
 _SMALL = 0.01
 PARALLEL = "parallel"
-PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
+_PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
 
 
 @dataclass(frozen=True)
-class Listed:
+class NumberedOperation:
     """An operation, its number in the list and its fill."""
 
     number: int
@@ -56,6 +54,11 @@ class Listed:
     def short_title(self) -> str:
         """The title for little room: without the beginning that the name shares with others."""
         return f"{self.short_name}{self._addition}" if self.short_name else self.title
+
+    def fitted(self, room: int, fewest: int) -> str:
+        """Return what fits of the title into so many characters; nothing where that are fewer than ``fewest``."""
+        title = self.title if len(self.title) <= room else self.short_title
+        return shortened(title, room) if min(len(title), fewest) <= room else ""
 
     @property
     def _addition(self) -> str:
@@ -91,17 +94,14 @@ def by_key(operation: Operation) -> dict[str, float | None]:
     A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter has its name. Bytes are whole
     numbers.
     """
-    found: dict[str, float | None] = {}
+    every: dict[str, float | None] = {}
     for column in metrics.of_operations(operation.figures):
         figures = operation.of(column)
         levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": figures.peak_low}
-        of_column = {f"{column}_{key}": value for key, value in levels.items()}
-        if metrics.is_counter(column):
-            of_column = {column: figures.spent}
-        if metrics.unit_of(column) == "B":
-            of_column = {key: None if value is None else round(value) for key, value in of_column.items()}
-        found |= of_column
-    return found
+        is_counter, is_size = metrics.is_counter(column), metrics.unit_of(column) == "B"
+        of_column = {column: figures.spent} if is_counter else {f"{column}_{key}": levels[key] for key in levels}
+        every |= {key: round(value) if is_size and value is not None else value for key, value in of_column.items()}
+    return every
 
 
 def bounds_by_key(operation: Operation) -> dict[str, list[int | None] | None]:
@@ -114,21 +114,28 @@ def bounds_by_key(operation: Operation) -> dict[str, list[int | None] | None]:
     return {f"rss_{key}_bounds": finite(value) for key, value in bounds.items()}
 
 
-def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:
+def numbered(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
     """Return operations of a session numbered and coloured, with their processes."""
     of, performers, short = fills(operations), Performers(session), _short_names(operations)
     return [
-        Listed(number, operation, of[operation.name], performers.of(operation), short.get(operation.name, ""))
+        NumberedOperation(
+            number, operation, of[operation.name], performers.of(operation), short.get(operation.name, "")
+        )
         for number, operation in enumerate(operations, start=1)
     ]
 
 
+def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
+    """Return what explains the rows of operations."""
+    parallel = [_PARALLEL_NOTE] if any(row.operation.is_parallel for row in shown) else []
+    return [*parallel, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
+
+
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return what tells long names apart."""
-    names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {one.name for one in operations}}
+    names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {operation.name for operation in operations}}
     if len(names) > _MOST_LONG_NAMES or all(len(name) <= _LONG_NAME for name in names.values()):
         return {}
-    short = told_apart(sorted(names.values()))
+    short = without_shared_start(sorted(names.values()))
     return {name: short[text] for name, text in names.items() if len(text) > _LONG_NAME and short[text] != text}
 
 
@@ -138,24 +145,21 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     Of nested operations, the innermost shown one has the note.
     """
     every = list(shown)
-    possible = [one for one in every if one.has_peak is None]
-    if possible:
+    if possible := [operation for operation in every if operation.has_peak is None]:
         above = enclosing(every)
-        around = {id(above.get(id(one))) for one in possible}
-        return {id(one): "<- peak?" for one in possible if id(one) not in around}
-    certain = max((one for one in every if one.has_peak), key=lambda one: one.depth, default=None)
-    if certain is not None:
-        return {id(certain): "<- peak"}
+        around = {id(above.get(id(operation))) for operation in possible}
+        return {id(operation): "<- peak?" for operation in possible if id(operation) not in around}
+    if certain := [operation for operation in every if operation.has_peak]:
+        return {id(max(certain, key=lambda operation: operation.depth)): "<- peak"}
     place = session.peak_place
-    nearest = None if place is None else place.nearest
-    if place is None or nearest is None:
+    if place is None or (nearest := place.nearest) is None:
         return {}
-    rows = [one for one in every if _contains(one, nearest)]
+    rows = [operation for operation in every if _contains(operation, nearest)]
     side = "after" if place.from_s >= nearest.end_s else "before"
     return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
 
 
-def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
+def without_small(every: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
     """Return the operations without those that took less than 1 % of the time, and of the memory.
 
     None is left out that holds the peak, or may hold it. All are returned if only one is small, or if the small ones
@@ -165,12 +169,9 @@ def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
     most = 0 if peak is None else peak.low or 0
     place = session.peak_place
     nearest = None if place is None else place.nearest
-    kept = [
-        one
-        for one in every
-        if not _is_small(one.operation, session.duration_s * _SMALL, most * _SMALL) or _contains(one.operation, nearest)
-    ]
-    whole_s, kept_s = (sum(one.operation.duration_s for one in of) for of in (every, kept))
+    limits = session.duration_s * _SMALL, most * _SMALL
+    kept = [row for row in every if not _is_small(row.operation, *limits) or _contains(row.operation, nearest)]
+    whole_s, kept_s = (sum(row.operation.duration_s for row in of) for of in (every, kept))
     return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
 
 
@@ -180,15 +181,16 @@ def _contains(row: Operation, nearest: Operation | None) -> bool:
 
 
 def _is_small(operation: Operation, least_s: float, least: float) -> bool:
-    rss = operation.of("rss")
     if operation.has_peak is not False or operation.error is not None or operation.duration_s >= least_s:
         return False
-    if rss.start is None or rss.delta is None:
-        return True
-    return abs(rss.delta) < least and (rss.peak_low or 0) - rss.start < least
+    rss = operation.of("rss")
+    is_unknown = rss.start is None or rss.delta is None
+    return is_unknown or (abs(rss.delta or 0) < least and (rss.peak_low or 0) - (rss.start or 0) < least)
 
 
-def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: Session) -> list[Listed]:
+def rows(
+    every: Sequence[NumberedOperation], counters: Sequence[str], most: int, session: Session
+) -> list[NumberedOperation]:
     """Return at most ``most`` rows in the order of the list: the operations, and the sum of those that are left out.
 
     Small operations are left out first, then those with the smallest share of what the run cost: of the time, of the
@@ -201,53 +203,43 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: S
     peak = session.peaks.get("rss")
     most_rss = 0 if peak is None else peak.low or 0
 
-    def largest_share(one: Listed) -> float:
-        shares = [one.operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
-        if most_rss:
-            shares.append(_raised(one.operation) / most_rss)
+    def importance(row: NumberedOperation) -> tuple[bool, float]:
+        operation, rss = row.operation, row.operation.of("rss")
+        shares = [operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
+        if most_rss and rss.start is not None:
+            shares.append(max((rss.peak_low or 0) - rss.start, rss.delta or 0) / most_rss)
         for column in (CPU, *counters):
-            part, total = one.operation.of(column).spent, whole.of(column).spent
+            part, total = operation.of(column).spent, whole.of(column).spent
             if part and total:
                 shares.append(part / total)
-        return max(shares)
+        return operation.has_peak is not False, max(shares)
 
-    def importance(one: Listed) -> tuple[bool, float]:
-        return one.operation.has_peak is not False, largest_share(one)
-
-    kept = {one.number for one in sorted(large, key=importance, reverse=True)[: most - 1]}
-    others = [one for one in every if one.number not in kept]
-    return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
+    kept = {row.number for row in sorted(large, key=importance, reverse=True)[: most - 1]}
+    others = [row for row in every if row.number not in kept]
+    return [*(row for row in every if row.number in kept), NumberedOperation(0, _sum(others, counters), REST)]
 
 
-def _raised(operation: Operation) -> float:
-    """Return how far RSS rose above its size at the start of an operation, in bytes; 0 for unknown."""
-    rss = operation.of("rss")
-    return 0.0 if rss.start is None else max(0.0, (rss.peak_low or 0) - rss.start, rss.delta or 0)
-
-
-def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
-    """Return the first free lane for each operation; None when ``most`` lanes are in use."""
+def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
+    """Return operations with their places in the list and the first free lanes, without those beyond ``most`` lanes."""
     ends: list[float] = []
-    found: list[int | None] = []
-    for one in every:
-        operation = one.operation
+    placed: list[tuple[int, NumberedOperation, int]] = []
+    for place, row in enumerate(every):
+        operation = row.operation
         lane = next((lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s), len(ends))
-        if lane == most:
-            found.append(None)
-            continue
-        ends[lane : lane + 1] = [operation.end_s]
-        found.append(lane)
-    return found
+        if lane < most:
+            ends[lane : lane + 1] = [operation.end_s]
+            placed.append((place, row, lane))
+    return placed
 
 
-def _sum(every: Sequence[Listed], counters: Sequence[str]) -> Operation:
+def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
     """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
-    spent = {column: [one.operation.of(column).spent for one in every] for column in (*counters, CPU)}
+    spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
         name=f"and {len(every):,} more",
         start_s=0.0,
-        end_s=sum(one.operation.duration_s for one in every),
+        end_s=sum(row.operation.duration_s for row in every),
         figures={column: Figures(spent=sum(known[column])) for column in known if None not in spent[column]},
     )
 
@@ -266,6 +258,10 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     """
     shown = [operation for operation in operations if operation.depth < depth]
     above = enclosing(shown)
+
+    def function(operation: Operation) -> tuple[object, ...]:
+        return operation.source, operation.name, operation.call
+
     places: dict[int, tuple[int, ...]] = {}
     """By ``id()``: the numbers of the operations around it, and its own."""
     inside: dict[tuple[object, ...], list[Operation]] = {}
@@ -273,19 +269,15 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
         parent = id(above.get(id(operation)))
         places[id(operation)] = *places.get(parent, ()), number
         if operation.depth:
-            inside.setdefault((parent, operation.depth, *_function(operation)), []).append(operation)
-    outer = groupby((operation for operation in shown if operation.depth == 0), key=_function)
+            inside.setdefault((parent, operation.depth, *function(operation)), []).append(operation)
+    outer = groupby((operation for operation in shown if operation.depth == 0), key=function)
     rows = [row for _, run in outer for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
     rows += [row for group in inside.values() for row in _combined_if_many(group, _FEW_INSIDE)]
     return [row for _, row in sorted(rows, key=lambda row: places[id(row[0])])]
 
 
-def _function(operation: Operation) -> tuple[object, ...]:
-    return operation.source, operation.name, operation.call
-
-
-def _combined_if_many(group: Sequence[Operation], few: int) -> Iterable[tuple[Operation, Operation]]:
-    """Yield rows, each after the first of the operations that it stands for."""
+def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operation, Operation]]:
+    """Return rows, each after the first of the operations that it stands for."""
     is_many = len(group) > 1 and sum(operation.count for operation in group) > few
     return [(group[0], _combined(group))] if is_many else [(one, one) for one in group]
 
@@ -298,17 +290,18 @@ def _combined(group: Sequence[Operation]) -> Operation:
     first, last = group[0], max(group, key=lambda operation: operation.end_s)
     latest_s = accumulate((operation.end_s for operation in group), max)
     is_sum = all(after.start_s >= end_s for after, end_s in zip(group[1:], latest_s, strict=False))
+    has_peak = {operation.has_peak for operation in group}
     return replace(
         first,
         end_s=last.end_s,
         error=next((operation.error for operation in reversed(group) if operation.error), None),
         count=sum(operation.count for operation in group),
-        total_s=sum(map(_inside_s, group)),
+        total_s=sum(one.duration_s if one.total_s is None else one.total_s for one in group),
         cores_s=sum(one.duration_s if one.cores_s is None else one.cores_s for one in group),
         longest_s=max(one.duration_s if one.longest_s is None else one.longest_s for one in group),
         arguments=_common(operation.arguments for operation in group),
         saved=_common(operation.saved for operation in group),
-        has_peak=_any(operation.has_peak for operation in group),
+        has_peak=True if True in has_peak else None if None in has_peak else False,
         is_parallel=any(operation.is_parallel for operation in group),
         figures=LazyMapping(
             first.figures, lambda column: _total([one.of(column) for one in group], last.of(column), is_sum=is_sum)
@@ -316,21 +309,10 @@ def _combined(group: Sequence[Operation]) -> Operation:
     )
 
 
-def _inside_s(operation: Operation) -> float:
-    """Return the seconds inside the calls that an operation stands for."""
-    return operation.duration_s if operation.total_s is None else operation.total_s
-
-
-def _common(found: Iterable[str | None]) -> str | None:
+def _common(texts: Iterable[str | None]) -> str | None:
     """Return the text that all have in common; None when they differ."""
-    different = set(found)
+    different = set(texts)
     return different.pop() if len(different) == 1 else None
-
-
-def _any(found: Iterable[bool | None]) -> bool | None:
-    """Return True if one is, otherwise None if one is unknown."""
-    known = set(found)
-    return True if True in known else None if None in known else False
 
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
@@ -349,23 +331,26 @@ _MOST_NESTED = 2000
 """Of operations in all levels: with more, the innermost levels are left out."""
 
 
-def with_inner_levels(session: Session, depth: int) -> list[Listed]:
+def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     """Return the operations of ``depth`` levels and of those below them.
 
     Operations of deeper levels are numbered inside of the operation around them: ``3.1``. They have a colour of their
     own only if no operation of the outer levels has their name.
     """
-    outer = listed(timeline(session.operations, depth), session)
-    deepest = _deepest(session, depth)
-    if deepest == depth:
+    outer = numbered(timeline(session.operations, depth), session)
+    counts = [sum(operation.depth == level for operation in session.operations) for level in range(_MOST_LEVELS)]
+    deepest = max((level + 1 for level, count in enumerate(counts) if count), default=0)
+    while deepest > depth and sum(counts[:deepest]) > _MOST_NESTED:
+        deepest -= 1
+    if deepest <= depth:
         return outer
-    fills = {one.operation.name: one.fill for one in outer}
-    found: list[Listed] = []
+    fills = {row.operation.name: row.fill for row in outer}
+    found: list[NumberedOperation] = []
     above: list[str] = []
     inside: list[int] = []
     number = 0
-    for one in listed(timeline(session.operations, deepest), session):
-        level = one.operation.depth
+    for row in numbered(timeline(session.operations, deepest), session):
+        level = row.operation.depth
         del above[level:], inside[level + 1 :]
         inside += [0] * (level + 1 - len(inside))
         inside[level] += 1
@@ -373,17 +358,5 @@ def with_inner_levels(session: Session, depth: int) -> list[Listed]:
         number += is_outer
         label = f"{number}" if is_outer or not above else f"{above[-1]}.{inside[level]}"
         above += [label] * (level + 1 - len(above))
-        found.append(dataclasses.replace(one, label=label, fill=fills.get(one.operation.name, one.fill)))
+        found.append(dataclasses.replace(row, label=label, fill=fills.get(row.operation.name, row.fill)))
     return found
-
-
-def _deepest(session: Session, depth: int) -> int:
-    """Return how many levels are not too many."""
-    counts = [0] * _MOST_LEVELS
-    for operation in session.operations:
-        if operation.depth < _MOST_LEVELS:
-            counts[operation.depth] += 1
-    levels = max((level + 1 for level, count in enumerate(counts) if count), default=0)
-    while levels > depth and sum(counts[:levels]) > _MOST_NESTED:
-        levels -= 1
-    return max(levels, depth)

@@ -9,10 +9,10 @@ from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, operations, ranks
-from nncftools.render.table import Cell, Output, Row, Table
+from nncftools.render.table import Output, Row, Table
 from nncftools.render.view import View, command_text
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, shortened
+from nncftools.units import printable, shortened
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
@@ -26,16 +26,11 @@ _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
 def report(session: Session, view: View) -> str:
     """Return the report; it ends with a line break."""
     title = text(shortened(printable(view.title), _TITLE)) or code(shortened(command_text(session), _TITLE))
-    tables = (
-        memory(session, view),
-        ranks(session, view.unit),
-        operations(session, view, _MOST_OPERATIONS),
-        session_tables.facts(session, view.unit),
-    )
+    of_run = memory(session, view), ranks(session, view.unit), operations(session, view, _MOST_OPERATIONS)
+    tables = (*of_run, session_tables.facts(session, view.unit))
     blocks = [
         [f"### {title}"],
-        *_verdict(session, view.unit),
-        *_peak(session, view),
+        *_headlines(session, view),
         *(block for table in tables for block in painted(table)),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
     ]
@@ -57,21 +52,16 @@ def code(plain: str) -> str:
     return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
 
 
-def _verdict(session: Session, unit: MemoryUnit) -> Iterator[list[str]]:
-    lines = verdict_lines(session, unit)
-    if lines:
-        (heading, conclusion), *details = lines
+def _headlines(session: Session, view: View) -> Iterator[list[str]]:
+    """Yield why something died, if anything did, and the peak, if the view shows it."""
+    if verdict := verdict_lines(session, view.unit):
+        (heading, conclusion), *details = verdict
         yield [f"**{heading}: {text(conclusion)}**"]
         yield [f"- {text(line)}" for line in as_sentences(details)]
-
-
-def _peak(session: Session, view: View) -> Iterator[list[str]]:
-    peak = session_tables.peak(session, view)
-    if peak is None:
-        return
-    most, *rest = peak
-    yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
-    yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
+    if peak := session_tables.peak(session, view):
+        most, *rest = peak
+        yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
+        yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
 
 
 def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
@@ -93,14 +83,12 @@ def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
 
 def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
     """Return cells with their emphasis; the last column of text, which has the names, is indented."""
-    shown = [_cell(cell, is_strong=cell.is_strong or row.note != "") for cell in row.cells]
+    shown = []
+    for cell in row.cells:
+        escaped = f"**{text(cell.text)}**" if cell.is_strong or row.note else text(cell.text)
+        shown.append(f"{escaped} ({text(cell.below)})" if cell.below else escaped)
     if code_in is not None:
         shown[code_in] = code(row.cells[code_in].text)
     name = max((place for place, column in enumerate(table.columns) if column.is_text), default=0)
     shown[name] = "&nbsp;&nbsp;" * row.depth + " ".join(filter(None, (shown[name], code(row.function))))
     return shown
-
-
-def _cell(cell: Cell, *, is_strong: bool) -> str:
-    shown = f"**{text(cell.text)}**" if is_strong else text(cell.text)
-    return f"{shown} ({text(cell.below)})" if cell.below else shown

@@ -1,10 +1,6 @@
-"""A session in a notebook: a chart and tables that take the notebook's own colours, and five lines of text.
+"""A session in a notebook: chart and tables in the notebook's own colours, and five lines of text as Python prints it.
 
-Memory over time with the operations above it, as SVG in the text's own colour: readable on light and on dark.
-
-A session as the output of a notebook's cell: chart and tables, without a colour of text or ground of its own.
-
-A session in five lines, as Python prints it.
+The chart is SVG in the colour of the text around it, so it is readable on light and on dark backgrounds.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from nncftools.analysis.series import run_s
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import session_tables
-from nncftools.render.listing import Listed, lanes, listed, timeline
+from nncftools.render.listing import NumberedOperation, in_lanes, numbered, timeline
 from nncftools.render.memory_line import MemoryLine, memory_line
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, operations
@@ -59,16 +55,18 @@ def chart(session: Session, view: View) -> str:
     line = memory_line(session, view, view.metrics[0], _POINTS) if view.metrics else None
     if line is None:
         return ""
-    every = listed(timeline(session.operations, view.depth), session)
-    placed = [(one, lane) for one, lane in zip(every, lanes(every, _MOST_LANES), strict=True) if lane is not None]
-    top = _ABOVE + _LANE * (1 + max((lane for _, lane in placed), default=-1))
+    every = numbered(timeline(session.operations, view.depth), session)
+    placed = in_lanes(every, _MOST_LANES)
+    top = _ABOVE + _LANE * (1 + max((lane for *_, lane in placed), default=-1))
     most = rounded_up(max(float(line.peak[1]), *(size for size in line.sizes.tolist() if size == size), 0.0) * 1.02)  # noqa: PLR0124 — NaN
     scale = _Scale(run_s(session), most, top)
+    peak_x, peak_y = scale.x(line.peak[0]), scale.y(line.peak[1])
     parts = [
         *_axes(scale, f"{label(view.metrics[0])}{view.above}, {view.unit}"),
         *_bars(placed, scale),
         *_line(line, scale),
-        *_peak(line, scale),
+        f'<circle cx="{peak_x:.1f}" cy="{peak_y:.1f}" r="3.5" fill="{_ACCENT}" stroke="currentColor"/>',
+        _text(_WIDE - _RIGHT, _HEAD, line.peak_text, "end", "bold"),
     ]
     style = "max-width:100%;height:auto;font:11px sans-serif;color:inherit;background:transparent"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {top + _HIGH + _BELOW:g}"'
@@ -89,20 +87,19 @@ def _axes(scale: _Scale, heading: str) -> Iterator[str]:
     yield _text(_WIDE - _RIGHT, scale.top + _HIGH + 29, f"Time, {unit}", "end")
 
 
-def _bars(placed: Sequence[tuple[Listed, int]], scale: _Scale) -> Iterator[str]:
+def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], scale: _Scale) -> Iterator[str]:
     """Yield the longest operations as bars with their names, and a shade below those of the first lane."""
-    longest = sorted(placed, key=lambda place: place[0].operation.duration_s, reverse=True)[:_MOST_BARS]
-    for one, lane in longest:
-        operation = one.operation
+    for _, row, lane in sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_MOST_BARS]:
+        operation = row.operation
         x, y = scale.x(operation.start_s), scale.top - _LANE * (lane + 1)
         wide = max(1.5, scale.x(operation.end_s) - x)
-        hover = escape(f"{one.number} {one.title}: {seconds_text(operation.duration_s)}")
-        box = f'x="{x:.1f}" width="{wide:.1f}" fill="{one.fill.colour}"'
+        hover = escape(f"{row.number} {row.title}: {seconds_text(operation.duration_s)}")
+        box = f'x="{x:.1f}" width="{wide:.1f}" fill="{row.fill.colour}"'
         if lane == 0:
             yield f'<rect {box} y="{scale.top}" height="{_HIGH}" fill-opacity=".12"/>'
         bar = f'<rect {box} y="{y}" height="{_LANE - 3}" rx="2"><title>{hover}</title></rect>'
-        name = shortened(one.title, int((wide - 6) / _CHARACTER)) if wide > 5 * _CHARACTER else ""
-        text = f'<text x="{x + 4:.1f}" y="{y + 12}" fill="{one.fill.ink}" pointer-events="none">{escape(name)}</text>'
+        name = shortened(row.title, int((wide - 6) / _CHARACTER)) if wide > 5 * _CHARACTER else ""
+        text = f'<text x="{x + 4:.1f}" y="{y + 12}" fill="{row.fill.ink}" pointer-events="none">{escape(name)}</text>'
         yield bar + (text if name else "")
 
 
@@ -121,12 +118,6 @@ def _line(line: MemoryLine, scale: _Scale) -> Iterator[str]:
             part = []
 
 
-def _peak(line: MemoryLine, scale: _Scale) -> Iterator[str]:
-    x, y = scale.x(line.peak[0]), scale.y(line.peak[1])
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{_ACCENT}" stroke="currentColor"/>'
-    yield _text(_WIDE - _RIGHT, _HEAD, line.peak_text, "end", "bold")
-
-
 def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
     return f"<text {place}>{escape(text)}</text>"
@@ -143,13 +134,14 @@ _CELL = "padding:.1em .7em;background:transparent;color:inherit;border:0;border-
 def cell(session: Session, view: View) -> str:
     """Return HTML without scripts and without addresses of other files."""
     title = shortened(printable(view.title), _TITLE) or shortened(command_text(session), _TITLE)
+    table = operations(session, view, _MOST_OPERATIONS)
     return "".join(
         (
             f"<div><div><b>{escape(title)}</b></div><div>{escape(session_tables.run(session))}</div>",
             *(f"<div><b>{escape(f'{heading}: {of}')}</b></div>" for heading, of in verdict_lines(session, view.unit)),
             chart(session, view),
             *_table(memory(session, view)),
-            *_table(_narrow(operations(session, view, _MOST_OPERATIONS))),
+            *_table(table.with_columns([n for n, column in enumerate(table.columns) if column.group in _GROUPS])),
             "<details><summary>CPU, I/O, processes, sampler</summary>",
             *_table(session_tables.facts(session, view.unit)),
             "</details>",
@@ -157,10 +149,6 @@ def cell(session: Session, view: View) -> str:
             "</div>",
         )
     )
-
-
-def _narrow(table: Table) -> Table:
-    return table.with_columns([place for place, column in enumerate(table.columns) if column.group in _GROUPS])
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -201,39 +189,33 @@ _MOST_METRICS = 3
 
 def five_lines(session: Session, metrics: Sequence[str]) -> str:
     """Return the command, the run, the peak of the first of ``metrics``, the cost and the content; bytes in MiB."""
+    spent_s = cpu_s(session)
+    used = [] if spent_s is None else [f"{seconds_text(spent_s)} of CPU"]
+    for column, action in (("read_bytes", "read from storage"), ("write_bytes", "written")):
+        size = session.totals.get(column)
+        used += [] if size is None else [f"{size_text(size)} {action}"]
     lines = {
         "Session": command_text(session),
         "  run": session_tables.run(session),
         "  peak": _peak_line(session, metrics),
-        "  used": ", ".join(_used(session)) or "unknown",
+        "  used": ", ".join(used) or "unknown",
         "  holds": _content(session),
     }
     return "\n".join(f"{heading:<9}{shortened(text, _WIDE_TABLE - 9)}" for heading, text in lines.items())
 
 
 def _peak_line(session: Session, metrics: Sequence[str]) -> str:
-    of_rss = session_tables.peak(session, View(metrics))
-    if of_rss is not None:
+    if of_rss := session_tables.peak(session, View(metrics)):
         return " ".join(filter(None, of_rss))
     name = next(iter(metrics), "rss")
     peak = session.peaks.get(name)
     return f"{label(name)} {MemoryUnit.MiB.label(None if peak is None else peak.low)}"
 
 
-def _used(session: Session) -> Iterator[str]:
-    spent_s = cpu_s(session)
-    if spent_s is not None:
-        yield f"{seconds_text(spent_s)} of CPU"
-    for column, action in (("read_bytes", "read from storage"), ("write_bytes", "written")):
-        size = session.totals.get(column)
-        if size is not None:
-            yield f"{size_text(size)} {action}"
-
-
 def _content(session: Session) -> str:
     names = session.samples.metrics
     more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
     counts = (("process", "processes", session.processes), ("operation", "operations", session.marks))
-    others = [f"{len(of):,} {one if len(of) == 1 else many}" for one, many, of in counts]
+    others = [f"{len(of):,} {singular if len(of) == 1 else plural}" for singular, plural, of in counts]
     stacks = ["stacks"] if session.snapshots is not None and session.snapshots.processes else []
     return ", ".join([f"{taken(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}", *others, *stacks])

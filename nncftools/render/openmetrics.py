@@ -8,8 +8,9 @@ counter must not fall; and OpenMetrics names it without ``_total`` where the old
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools import metrics
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
@@ -24,9 +25,8 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
-if TYPE_CHECKING:
-    Labels = Mapping[str, str]
-    Sample = tuple[Labels, float | None]
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float | None]
 
 _RUN, _TEXT = 120, 400
 _UNITS = {"B": "bytes", "s": "seconds", "": ""}
@@ -52,7 +52,8 @@ class _Family(NamedTuple):
             yield f"# UNIT {name} {unit}"
         yield f"# HELP {name} {self.meaning}"
         for own, value in known:
-            yield f"{name}{_braces({**labels, **own})} {_number(round(value) if unit == 'bytes' else value)}"
+            number = repr(float(round(value) if unit == "bytes" else value)).removesuffix(".0")
+            yield f"{name}{_braces({**labels, **own})} {number}"
 
 
 def report(session: Session, view: View) -> str:
@@ -60,15 +61,8 @@ def report(session: Session, view: View) -> str:
     labels = {"run": shortened(printable(view.title or session.name) or command_text(session), _RUN)}
     if session.rank is not None:
         labels["rank"] = str(session.rank.number)
-    families = [
-        *_run(session),
-        *_memory(session),
-        *_totals(session),
-        *_sampler(session),
-        *_ranks(session),
-        *_operations(session, view),
-    ]
-    lines = [line for family in families for line in family.lines(labels)]
+    of_run = (family for part in (_run, _memory, _totals, _sampler, _ranks) for family in part(session))
+    lines = [line for family in (*of_run, *_operations(session, view)) for line in family.lines(labels)]
     return "\n".join([*lines, "# EOF", ""])
 
 
@@ -85,19 +79,19 @@ def _run(session: Session) -> Iterator[_Family]:
     }
     known = {name: text for name, text in facts.items() if text}
     yield _Family("run_info", "The run: 1, with its facts as labels.", [(known, 1)])
-    yield _Family("start_time_seconds", "When it began, in Unix time.", [({}, _unix_s(session.start.utc))])
-    yield _Family("duration_seconds", "How long it took.", [({}, session.duration_s)])
-    yield _Family("finished", "1, or 0 when the recording broke off before its end.", [({}, session.finished)])
-    yield _Family("exit_code", "The command's exit status.", [({}, None if exit_ is None else exit_.code)])
-    yield _Family("exit_signal", "The signal that killed it.", [({}, None if exit_ is None else exit_.signal)])
+    unix_s = None
+    with contextlib.suppress(ValueError):
+        moment = moment_of(session.start.utc or "")
+        unix_s = None if moment.tzinfo is None else moment.timestamp()
+    yield _of_run("start_time_seconds", "When it began, in Unix time.", unix_s)
+    yield _of_run("duration_seconds", "How long it took.", session.duration_s)
+    yield _of_run("finished", "1, or 0 when the recording broke off before its end.", session.finished)
+    yield _of_run("exit_code", "The command's exit status.", None if exit_ is None else exit_.code)
+    yield _of_run("exit_signal", "The signal that killed it.", None if exit_ is None else exit_.signal)
 
 
-def _unix_s(utc: str | None) -> float | None:
-    try:
-        moment = None if utc is None else moment_of(utc)
-    except ValueError:
-        return None
-    return None if moment is None or moment.tzinfo is None else moment.timestamp()
+def _of_run(name: str, meaning: str, value: float | None) -> _Family:
+    return _Family(name, meaning, [({}, value)])
 
 
 def _memory(session: Session) -> Iterator[_Family]:
@@ -105,10 +99,11 @@ def _memory(session: Session) -> Iterator[_Family]:
     brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
     spans = [({"metric": name}, span_s) for name, peak in peaks if (span_s := span_of(peak)) is not None]
-    latest = [(labels, to_s) for labels, (_, to_s) in spans]
-    yield _Family("peak_offset_seconds", "When memory had reached the peak, since the start.", latest)
-    earliest = [(labels, from_s) for labels, (from_s, _) in spans]
-    yield _Family("peak_earliest_offset_seconds", "After this moment it rose to the peak.", earliest)
+    for name, place, meaning in (
+        ("peak_offset_seconds", 1, "When memory had reached the peak, since the start."),
+        ("peak_earliest_offset_seconds", 0, "After this moment it rose to the peak."),
+    ):
+        yield _Family(name, meaning, [(labels, span_s[place]) for labels, span_s in spans])
     levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
     for key, meaning in (
         ("first", "The first known sample."),
@@ -131,11 +126,11 @@ def _totals(session: Session) -> Iterator[_Family]:
         found = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
         yield _Family(name, _meaning(columns), found)
     seen, largest = len(session.processes) or None, largest_process(session)
-    yield _Family("processes", "Processes that were seen.", [({}, seen)])
+    yield _of_run("processes", "Processes that were seen.", seen)
     short = None if seen is None else short_lived(session)
-    yield _Family("short_lived_processes", "Processes that appear in fewer than two samples.", [({}, short)])
+    yield _of_run("short_lived_processes", "Processes that appear in fewer than two samples.", short)
     size = None if largest is None else largest.size
-    yield _Family("largest_process_bytes", "The most memory that a single process held.", [({}, size)])
+    yield _of_run("largest_process_bytes", "The most memory that a single process held.", size)
 
 
 def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
@@ -150,16 +145,6 @@ def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
     return families
 
 
-def _by_name(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
-    """Return columns with their metrics, those of devices together."""
-    found: dict[str, dict[str, Metric]] = {}
-    for column in columns:
-        metric = metrics.of(column)
-        if metric is not None:
-            found.setdefault(metric.name, {})[column] = metric
-    return found
-
-
 def _device(metric: Metric) -> Labels:
     return {"device": metric.device} if metric.device else {}
 
@@ -171,13 +156,13 @@ def _meaning(columns: Mapping[str, Metric]) -> str:
 
 def _sampler(session: Session) -> Iterator[_Family]:
     of = session.sampler
-    yield _Family("samples", "Samples that were taken.", [({}, taken(session))])
-    yield _Family("missed_samples", "Deadlines that passed without a sample.", [({}, of.missed)])
+    yield _of_run("samples", "Samples that were taken.", taken(session))
+    yield _of_run("missed_samples", "Deadlines that passed without a sample.", of.missed)
     intervals = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
     yield _Family("interval_seconds", "The time between two samples.", intervals)
-    yield _Family("longest_gap_seconds", "The longest time between two samples.", [({}, of.longest_gap_s)])
-    yield _Family("sampler_cpu_seconds", "CPU time of the sampler itself.", [({}, of.cpu_s)])
-    yield _Family("sampler_peak_bytes", "Peak memory of the sampler itself.", [({}, of.peak_rss)])
+    yield _of_run("longest_gap_seconds", "The longest time between two samples.", of.longest_gap_s)
+    yield _of_run("sampler_cpu_seconds", "CPU time of the sampler itself.", of.cpu_s)
+    yield _of_run("sampler_peak_bytes", "Peak memory of the sampler itself.", of.peak_rss)
 
 
 def _ranks(session: Session) -> Iterator[_Family]:
@@ -205,11 +190,11 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     def family(name: str, meaning: str, values: Sequence[float | None]) -> _Family:
         return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)))
 
-    called = [
-        ({**own, "function": of.signature or of.call, **({"saved": of.saved} if of.saved else {})}, 1)
-        for own, of in zip(labels, operations, strict=True)
-        if of.call is not None
+    calls = [(own, of) for own, of in zip(labels, operations, strict=True) if of.call is not None]
+    facts = [
+        {"function": of.signature or of.call or "", **({"saved": of.saved} if of.saved else {})} for _, of in calls
     ]
+    called = [({**own, **more}, 1) for (own, _), more in zip(calls, facts, strict=True)]
     yield _Family("operation_info", "What it called, and the file that it saved: 1, with both as labels.", called)
     yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
     yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
@@ -225,7 +210,11 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         ]
 
     columns = metrics.of_operations(session.samples.metrics)
-    for name, gauges in _by_name(filter(metrics.is_memory, columns)).items():
+    memory: dict[str, dict[str, Metric]] = {}
+    for column in columns:
+        if (metric := metrics.of(column)) is not None and metric.is_memory:
+            memory.setdefault(metric.name, {})[column] = metric
+    for name, gauges in memory.items():
         text = metrics.METRICS[name].label
         peaks = of_columns(gauges, "peak_low")
         yield _Family(f"operation_peak_{name}_bytes", f"{text} reached at least this during it.", peaks)
@@ -238,10 +227,6 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     yield family("cpu_seconds", "CPU time of all processes during it.", spent)
     for name, counters in _counters(columns).items():
         yield _Family(f"operation_{name}", _meaning(counters), of_columns(counters, "spent"))
-
-
-def _number(value: float) -> str:
-    return repr(float(value)).removesuffix(".0")
 
 
 def _braces(labels: Labels) -> str:

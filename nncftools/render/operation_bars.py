@@ -1,34 +1,30 @@
-"""The table of operations under the panels: memory, duration, CPU time, what was read and written.
+"""Operations in the picture of a profiled run: the band above the panels, their tint, and the table of their figures.
 
-Bars and texts of a table that is drawn: bars that look alike are one artist, which costs a fraction of many.
-
-The band of operations above a panel over time, and their tint in it.
+The table shows memory, duration, CPU time, what was read and written. Bars that look alike are one artist of
+Matplotlib, which costs a fraction of many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
-from nncftools.render.listing import Listed, lanes
+from nncftools.render.colours import Fill
+from nncftools.render.listing import NumberedOperation, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nncftools.render.colours import Fill
-
-    Corners = list[tuple[float, float]]
-    Span = tuple[float, float]
-    """Start and width on the time axis, in seconds."""
+Corners = list[tuple[float, float]]
+Span = tuple[float, float]
+"""Start and width on the time axis, in seconds."""
 
 _THICKNESS = 0.15
 _PALE = 0.35
@@ -59,12 +55,10 @@ class Sheet:
         """
         left, middle = at
         whole, solid = lengths
-        top = middle - _THICKNESS / 2
-        if solid < whole:
-            pale = _corners(left, top, min(whole, most), _THICKNESS)
-            self._bars.setdefault((fill, True), []).append(pale)
-        if solid:
-            self._bars.setdefault((fill, False), []).append(_corners(left, top, min(solid, most), _THICKNESS))
+        for length, is_pale in ((whole if solid < whole else 0.0, True), (solid, False)):
+            if length:
+                corners = _corners(left, middle - _THICKNESS / 2, min(length, most), _THICKNESS)
+                self._bars.setdefault((fill, is_pale), []).append(corners)
         for place in (0.80, 0.86) if whole > most * 1.001 else ():
             x = left + most * place
             self._axes.plot([x - 0.02, x + 0.02], [middle + 0.1, middle - 0.1], color="white", linewidth=1.5)
@@ -109,7 +103,7 @@ _SIZE, _SMALL = 8.0, 6.5
 _ZEBRA = "#f5f5f5"
 
 
-def height(rows: Sequence[Listed]) -> float:
+def height(rows: Sequence[NumberedOperation]) -> float:
     """Return the height of the panels."""
     return _HEADER + len(rows) * _row_height(rows)
 
@@ -124,14 +118,18 @@ class Shown(NamedTuple):
     run_s: float
 
 
-def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) -> None:
+def draw_rows(axes: Axes, rows: Sequence[NumberedOperation], shown: Shown, ruler: Ruler) -> None:
     """Draw the table on axes of ``WIDTH`` and ``height``, one line for each row."""
     axes.set(xlim=(0, WIDTH), ylim=(height(rows), 0), xticks=[], yticks=[])
     axes.set_axis_off()
     high = _row_height(rows)
     longest_s = max(row.operation.duration_s for row in rows if row.number)
     counters = {column: found for column in shown.counters if (found := metrics.of(column)) is not None}
-    largest = _largest(rows, counters)
+    largest: dict[str, float] = {}
+    """Of each unit: columns with the same unit have the same scale."""
+    for column, metric in counters.items():
+        spent = [row.operation.of(column).spent or 0.0 for row in rows if row.number]
+        largest[metric.unit] = max(largest.get(metric.unit, 0.0), *spent)
     most = max((row.operation.of(shown.gauge).peak_low or 0.0 for row in rows), default=0.0)
     sheet = Sheet(axes, _SIZE)
     _write_headings(sheet, shown, counters)
@@ -148,18 +146,9 @@ def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) ->
     sheet.finish(_ZEBRA)
 
 
-def _row_height(rows: Sequence[Listed]) -> float:
+def _row_height(rows: Sequence[NumberedOperation]) -> float:
     has_details = any(row.details for row in rows)
     return _HIGH_ROW if has_details and len(rows) <= _MOST_HIGH_ROWS else _LOW_ROW
-
-
-def _largest(rows: Sequence[Listed], counters: Mapping[str, Metric]) -> dict[str, float]:
-    """Return the largest figure of each unit: columns with the same unit have the same scale."""
-    largest: dict[str, float] = {}
-    for row in rows:
-        for column, metric in counters.items() if row.number else ():
-            largest[metric.unit] = max(largest.get(metric.unit, 0.0), row.operation.of(column).spent or 0.0)
-    return largest
 
 
 def _counter_width(counters: Mapping[str, Metric]) -> float:
@@ -182,7 +171,7 @@ def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) 
         sheet.write(left, 0.1, heading, fontsize=_SIZE + 1, fontweight="bold")
 
 
-def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
+def _draw_name(sheet: Sheet, row: NumberedOperation, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
     """Write number, name and details; the details are below the name, or beside it if they fit there."""
     if row.number:
         sheet.write(_NUMBER, middle, f"{row.number}", ha="right", color=FAINT)
@@ -200,7 +189,7 @@ def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_li
 
 
 def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
-    sheet: Sheet, row: Listed, middle: float, shown: Shown, most: float, *, ruler: Ruler
+    sheet: Sheet, row: NumberedOperation, middle: float, shown: Shown, most: float, *, ruler: Ruler
 ) -> None:
     """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta.
 
@@ -209,15 +198,11 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
     of, unit = row.operation.of(shown.gauge), shown.unit
     if not row.number:
         return
-    texts = [
-        level_text(of.start, of.start_bounds, unit, unit.brief),
-        UNKNOWN if of.peak_low is None else unit.brief(of.peak_low),
-        change_text(of, unit, unit.brief),
-    ]
+    start, peak = level_text(of.start, of.start_bounds, unit, unit.brief), of.peak_low
+    texts = [start, UNKNOWN if peak is None else unit.brief(peak), change_text(of, unit, unit.brief)]
     for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if place == 1 and row.operation.has_peak else "normal"
-        size = _SIZE * min(1.0, room / ruler.width(text, _SIZE))
-        colour = FAINT if text == UNKNOWN else INK
+        size, colour = _SIZE * min(1.0, room / ruler.width(text, _SIZE)), FAINT if text == UNKNOWN else INK
         sheet.write(right, middle, text, ha="right", fontweight=weight, color=colour, fontsize=size)
     if of.peak_low is None or not most:
         return
@@ -227,7 +212,7 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
     sheet.bar(row.fill, (_MEMORY + below, middle), (length - below, length - below), _MEMORY_BAR)
 
 
-def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, run_s: float) -> None:
+def _draw_duration(sheet: Sheet, row: NumberedOperation, middle: float, longest_s: float, run_s: float) -> None:
     """Draw a duration; the time between repeated calls is pale."""
     duration_s, total_s = row.operation.duration_s, row.operation.total_s
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
@@ -240,7 +225,7 @@ def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, r
 
 
 def _draw_counters(
-    sheet: Sheet, row: Listed, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
+    sheet: Sheet, row: NumberedOperation, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
 ) -> None:
     wide = _counter_width(counters)
     longest = _COUNTER_BAR * wide / _COUNTER
@@ -252,12 +237,8 @@ def _draw_counters(
         length = value * longest / largest[metric.unit] if largest[metric.unit] else 0.0
         sheet.bar(row.fill, (left, middle), (length, length), longest)
         right = left + min(length, longest) + (_GAP if length else 0)
-        sheet.write(right, middle, _figure(value, metric.unit) if value else "0", color=INK if value else FAINT)
-
-
-def _figure(value: float, unit: str) -> str:
-    """Return a figure without needless digits."""
-    return brief_size(value) if unit == "B" else text_of(value, unit)
+        figure = brief_size(value) if metric.unit == "B" else text_of(value, metric.unit)
+        sheet.write(right, middle, figure if value else "0", color=INK if value else FAINT)
 
 
 def _percent(share: float) -> str:
@@ -285,16 +266,12 @@ class Band:
     When more operations run at once than there are lanes, the last ones to start are left out.
     """
 
-    def __init__(self, every: Sequence[Listed], length_s: float) -> None:
+    def __init__(self, every: Sequence[NumberedOperation], length_s: float) -> None:
         self._length_s = length_s
-        found = lanes(every, _MOST_LANES)
-        self._left_out = found.count(None)
-        self._count = 1 + max((lane for lane in found if lane is not None), default=-1)
-        self._placed = [
-            (one, lane, span)
-            for one, lane in zip(every, found, strict=True)
-            if lane is not None and (span := self._span(one)) is not None
-        ]
+        placed = in_lanes(every, _MOST_LANES)
+        self._left_out = len(every) - len(placed)
+        self._count = 1 + max((lane for *_, lane in placed), default=-1)
+        self._placed = [(row, lane, span) for _, row, lane in placed if (span := self._span(row)) is not None]
 
     @property
     def height(self) -> float:
@@ -304,9 +281,9 @@ class Band:
     def tint(self, axes: Axes) -> None:
         """Tint the background of the axes during the operations of the first lane."""
         spans: dict[str, list[Span]] = {}
-        for one, lane, span in self._placed:
+        for row, lane, span in self._placed:
             if lane == 0:
-                spans.setdefault(one.fill.colour, []).append(span)
+                spans.setdefault(row.fill.colour, []).append(span)
         for colour, of_colour in spans.items():
             _fill(axes, of_colour, (0, 1), facecolor=colour, alpha=0.16, zorder=0, linewidth=0)
 
@@ -317,31 +294,26 @@ class Band:
         """
         height = (_THIN_LANE if ruler is None else _LANE) / (axes.bbox.height / DPI)
         spans: dict[tuple[Fill, int, bool], list[Span]] = {}
-        for one, lane, span in self._placed:
-            is_wide = self._is_wide(span[1])
-            spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
+        for row, lane, span in self._placed:
+            is_wide = span[1] > self._length_s * _WIDE
+            spans.setdefault((row.fill if is_wide else replace(row.fill, hatch=""), lane, is_wide), []).append(span)
         for (fill, lane, is_wide), alike in spans.items():
             look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
             _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
-        if ruler is not None:
-            self._write_names(axes, height, ruler)
-
-    def _write_names(self, axes: Axes, height: float, ruler: Ruler) -> None:
-        for one, lane, (start_s, width_s) in self._placed:
-            if self._is_wide(width_s):
+        if ruler is None:
+            return
+        for row, lane, (start_s, width_s) in self._placed:
+            if width_s > self._length_s * _WIDE:
                 room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
                 middle = (start_s + width_s / 2, 1 + (self._count - lane - 0.5) * height)
-                _write_name(axes, one, middle, room, ruler)
+                _write_name(axes, row, middle, room, ruler)
         if self._left_out:
-            look: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "color": FAINT, "fontsize": _SIZE}
-            axes.text(1.005, 1 + height / 2, f"and {self._left_out:,} more", **look)
+            text, where = f"and {self._left_out:,} more", axes.transAxes
+            axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
-    def _is_wide(self, width_s: float) -> bool:
-        return width_s > self._length_s * _WIDE
-
-    def _span(self, one: Listed) -> Span | None:
+    def _span(self, row: NumberedOperation) -> Span | None:
         """Return the place of an operation on the time axis; None when it was before or after the run."""
-        operation = one.operation
+        operation = row.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
             return None
         start_s = max(0.0, operation.start_s)
@@ -349,20 +321,23 @@ class Band:
         return min(start_s, self._length_s - width_s), width_s
 
 
-def _write_name(axes: Axes, one: Listed, middle: Span, room: float, ruler: Ruler) -> None:
+def _write_name(axes: Axes, row: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
     """Write number and title, or what of them fits."""
-    number, size = f"{one.number}", _SIZE
-    titles = (f"{number} {title}" for title in dict.fromkeys((one.title, one.short_title)))
+    number, size = f"{row.number}", _SIZE
+    titles = (f"{number} {title}" for title in dict.fromkeys((row.title, row.short_title)))
     text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)
     if text is None and room >= _CUT_NAME:
-        text = ruler.fitted(f"{number} {one.short_title}", room, _SIZE)
+        text = ruler.fitted(f"{number} {row.short_title}", room, _SIZE)
     elif text is None:
         text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
-    fill = one.fill
-    behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
-    look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False}
     if text:
-        axes.text(*middle, text, transform=axes.get_xaxis_transform(), fontsize=size, color=fill.ink, **look)
+        write_on(axes, row.fill, middle, text, transform=axes.get_xaxis_transform(), fontsize=size)
+
+
+def write_on(axes: Axes, fill: Fill, middle: Span, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
+    """Write a text in the middle of an operation, on a ground without its hatch."""
+    behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
+    axes.text(*middle, text, color=fill.ink, ha="center", va="center", bbox=behind, parse_math=False, **look)
 
 
 def _fill(axes: Axes, spans: Sequence[Span], y: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a patch

@@ -1,37 +1,33 @@
 """The picture of a comparison: memory over time of all runs, one colour for each group, and how they differ.
 
-The bands of operations above a comparison: one for each side, with the same colour for the same name.
+Above it is a band of operations for each side, with the same colour for the same name.
 """
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nncftools.analysis.peak_text import told_apart
-from nncftools.analysis.series import decimated_with_gaps
-from nncftools.analysis.summary import Level, level
-from nncftools.drawing import DPI, FAINT, INK, Ruler, draw_peak, legend_below, look, marker_for, plain, save, time_axis
+from nncftools import drawing
+from nncftools.analysis.peak_text import without_shared_start
+from nncftools.analysis.series import Points as Line
+from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.colours import Fill, fills
-from nncftools.render.view import label
+from nncftools.render.memory_line import MemoryLine, memory_line
+from nncftools.render.operation_bars import write_on
+from nncftools.render.view import View, label
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    Line = tuple[NDArray[np.float64], NDArray[np.float64]]
-    Drawn = tuple[Line, Level]
-    Group = tuple[str, Sequence["Curve"]]
-
+Group = tuple[str, Sequence["Curve"]]
 _MOST = 200
 """The longest operations of a run: shorter ones would not be seen."""
 _LONG = 20
@@ -41,56 +37,41 @@ _SIZE, _BAND_WIDTH, _MARGIN, _CUT = 8.0, 8.8, 0.06, 0.9
 
 def spans(operations: Sequence[Operation]) -> list[Operation]:
     """Return the outermost operations without their figures, which would keep the samples in memory."""
-    outer = [one for one in operations if one.depth == 0]
-    longest = sorted(outer, key=lambda one: one.duration_s, reverse=True)[:_MOST]
-    return [
-        Operation(name=one.name, start_s=one.start_s, end_s=one.end_s, kind=one.kind)
-        for one in sorted(longest, key=lambda one: one.start_s)
-    ]
-
-
-class _Look(NamedTuple):
-    """How the operations of one name are drawn."""
-
-    fill: Fill
-    names: tuple[str, str]
-    """The name, and what tells it apart."""
+    outer = [operation for operation in operations if operation.depth == 0]
+    longest = sorted(outer, key=lambda operation: operation.duration_s, reverse=True)[:_MOST]
+    shown = sorted(longest, key=lambda operation: operation.start_s)
+    return [Operation(name=of.name, start_s=of.start_s, end_s=of.end_s, kind=of.kind) for of in shown]
 
 
 def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colours: Sequence[str]) -> None:
     """Draw the operations of each side on axes of its own, with a bar in the side's colour in front."""
-    every = [one for operations in sides for one in operations]
-    names = sorted({printable(one.name) for one in every})
-    short = told_apart(names) if any(len(name) > _LONG for name in names) else {}
-    looks = {
-        name: _Look(fill, (printable(name), short.get(printable(name), printable(name))))
-        for name, fill in fills(every).items()
-    }
-    ruler = Ruler()
-    for one, operations, colour in zip(axes, sides, colours, strict=True):
-        one.set_axis_off()
-        one.set_ylim(0, 1)
-        one.add_patch(Rectangle((-0.012, 0.1), 0.008, 0.8, transform=one.transAxes, color=colour, clip_on=False))
+    every = [operation for operations in sides for operation in operations]
+    names = sorted({printable(operation.name) for operation in every})
+    short = without_shared_start(names) if any(len(name) > _LONG for name in names) else {}
+    fill_of, ruler = fills(every), Ruler()
+    for panel, operations, colour in zip(axes, sides, colours, strict=True):
+        panel.set_axis_off()
+        panel.set_ylim(0, 1)
+        panel.add_patch(Rectangle((-0.012, 0.1), 0.008, 0.8, transform=panel.transAxes, color=colour, clip_on=False))
         for operation in operations:
-            _draw(one, operation, looks[operation.name], ruler)
+            name = printable(operation.name)
+            _draw_operation(panel, operation, fill_of[operation.name], (name, short.get(name, name)), ruler)
 
 
-def _draw(axes: Axes, operation: Operation, of: _Look, ruler: Ruler) -> None:
+def _draw_operation(axes: Axes, operation: Operation, fill: Fill, names: tuple[str, str], ruler: Ruler) -> None:
     """Draw one operation, with its name or its short name as far as it fits."""
-    fill, (name, short) = of
     look: dict[str, Any] = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "linewidth": 0.7}
     axes.broken_barh([(operation.start_s, operation.duration_s)], (0.1, 0.8), **look)
     length_s = axes.get_xlim()[1]
     room = operation.duration_s / length_s * _BAND_WIDTH - _MARGIN if length_s else 0.0
-    whole = name if ruler.width(name, _SIZE) <= room else short
+    whole = names[0] if ruler.width(names[0], _SIZE) <= room else names[1]
     text = ruler.fitted(whole, room, _SIZE)
     if text and (text == whole or room > _CUT):
-        behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
-        where: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False, "clip_on": True}
         middle = operation.start_s + operation.duration_s / 2
-        axes.text(middle, 0.48, text, fontsize=_SIZE, color=fill.ink, **where)
+        write_on(axes, fill, (middle, 0.48), text, fontsize=_SIZE, clip_on=True)
 
 
+_BYTES = View([], MemoryUnit.B)
 _NAME = 90
 _MOMENTS = 1000
 """Points of a median, and of a difference."""
@@ -104,25 +85,18 @@ class Curve(NamedTuple):
     """Memory over time of one run, in seconds and bytes; the points are as many as can be seen."""
 
     duration_s: float
-    lines: Mapping[str, Line]
+    lines: Mapping[str, MemoryLine]
     """By metric."""
-    peaks: Mapping[str, Level]
-    """By metric, too."""
     operations: Sequence[Operation]
     """The outermost ones, without figures."""
 
 
 def curve(session: Session) -> Curve:
     """Return the data that the picture needs from a session."""
-    samples = session.samples
-    lines = {
-        name: decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
-        for name in samples.metrics
-        if is_memory(name) and samples.figures(name).known
-    }
-    peaks = {name: level(samples, name, session.peaks) for name in lines}
-    duration_s = max([session.duration_s, *samples.time_s[-1:]])
-    return Curve(duration_s, lines, peaks, spans(session.operations))
+    memory = {name: memory_line(session, _BYTES, name) for name in session.samples.metrics if is_memory(name)}
+    lines = {name: line for name, line in memory.items() if line is not None}
+    duration_s = max([session.duration_s, *session.samples.time_s[-1:]])
+    return Curve(duration_s, lines, spans(session.operations))
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
@@ -133,35 +107,31 @@ def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
 
 def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:
     """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
-    drawn = [(name, [(run.lines[metric], run.peaks[metric]) for run in runs]) for name, runs in groups]
+    drawn = [(name, [run.lines[metric] for run in runs]) for name, runs in groups]
     length_s = max(run.duration_s for _, runs in groups for run in runs)
-    operations = [_middle(runs).operations for _, runs in groups]
+    by_duration = [sorted(runs, key=lambda run: run.duration_s) for _, runs in groups]
+    operations = [runs[len(runs) // 2].operations for runs in by_duration]
     bands = operations if len(groups) <= _MOST_BANDS and any(operations) else []
-    differences = _differences([[line for line, _ in runs] for _, runs in drawn])
+    differences = _differences([lines for _, lines in drawn])
     heights = [*[_BAND] * len(bands), _MEMORY, *([_DIFFERENCE] if differences else [])]
     high = sum(heights) + _TITLE + _LEGEND * len(groups) + 0.5
-    drawing = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
-    axes = drawing.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
+    picture = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
+    axes = picture.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
     memory = axes[len(bands)]
-    for place, (name, of) in enumerate(drawn):
-        _draw_group(memory, name, of, unit, look(place))
+    for place, (name, lines) in enumerate(drawn):
+        _draw_group(memory, name, lines, unit, drawing.line_style(place))
     _finish(memory, f"{label(metric)} ({unit})")
     memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
     if differences:
         _draw_differences(axes[-1], differences, unit)
-    for one in axes[len(bands) :]:
-        time_axis(one, length_s)
-    for one in axes[len(bands) : -1]:
-        one.set_xlabel("")
-    draw_bands(axes[: len(bands)], bands, [look(place)[0] for place in range(len(bands))])
+    for panel in axes[len(bands) :]:
+        drawing.time_axis(panel, length_s)
+    for panel in axes[len(bands) : -1]:
+        panel.set_xlabel("")
+    draw_bands(axes[: len(bands)], bands, [drawing.line_style(place)[0] for place in range(len(bands))])
     axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
-    legend_below(drawing, 1)
-    save(drawing, path)
-
-
-def _middle(runs: Sequence[Curve]) -> Curve:
-    """Return the run of a group whose duration is the median."""
-    return sorted(runs, key=lambda run: run.duration_s)[len(runs) // 2]
+    drawing.legend_below(picture, 1)
+    drawing.save(picture, path)
 
 
 def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
@@ -169,16 +139,10 @@ def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
     what = f"{label(metric)} over time"
     if len(groups) != 2:  # noqa: PLR2004 — base and new
         return f"{what} of {len(groups)} sides"
-    before, after = (
-        (
-            float(np.median([_size(run.lines[metric], run.peaks[metric]) for run in runs])),
-            float(np.median([run.duration_s for run in runs])),
-        )
-        for _, runs in groups
-    )
-    peak = _change(before[0], after[0], f"{unit.text(abs(after[0] - before[0]))} {unit}")
-    time = _change(before[1], after[1], seconds_text(abs(after[1] - before[1])))
-    return f"{what}: peak {peak}, duration {time}"
+    base, new = (float(np.median([run.lines[metric].peak_size for run in runs])) for _, runs in groups)
+    base_s, new_s = (float(np.median([run.duration_s for run in runs])) for _, runs in groups)
+    peak = _change(base, new, f"{unit.text(abs(new - base))} {unit}")
+    return f"{what}: peak {peak}, duration {_change(base_s, new_s, seconds_text(abs(new_s - base_s)))}"
 
 
 def _change(before: float, after: float, difference: str) -> str:
@@ -190,50 +154,38 @@ def _change(before: float, after: float, difference: str) -> str:
     return f"{sign}{difference}{share}"
 
 
-def _size(line: Line, of: Level) -> float:
-    return float(np.nanmax(line[1])) if of.peak is None else of.peak
-
-
 def _finish(axes: Axes, text: str) -> None:
-    plain(axes)
+    drawing.plain(axes)
     axes.set_ylabel(text)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
 
-def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryUnit, look_of: tuple[str, str]) -> None:
+def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, look: tuple[str, str]) -> None:
     """Draw a single run with its peak, or the median of several runs in the band from the smallest to the largest."""
-    colour, style = look_of
-    lines = [line for line, _ in drawn]
-    sizes = [_size(*one) for one in drawn]
+    colour, style = look
+    sizes = [line.peak_size for line in lines]
     several = len(lines) > 1
     spread = f" ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)" if several else ""
     text = f"{'median ' if several else ''}peak {unit.label(float(np.median(sizes)))}{spread}"
     if several:
-        moments, every = _together(lines)
+        moments, every = _together([line[:2] for line in lines])
         low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
     time, value = _median(lines)
-    axes.plot(
-        time,
-        value / unit.factor,
-        style,
-        color=colour,
-        linewidth=2 if several else 1.6,
-        marker="" if several else marker_for(time),
-        label=f"{shortened(printable(label_of), _NAME)}: {text}",
-    )
+    width, marker = (2.0, "") if several else (1.6, drawing.marker_for(time))
+    in_legend = f"{shortened(printable(name), _NAME)}: {text}"
+    axes.plot(time, value / unit.factor, style, color=colour, linewidth=width, marker=marker, label=in_legend)
     if not several:
-        span_s = drawn[0][1].span_s
-        at_s = float(time[np.nanargmax(value)]) if span_s is None else sum(span_s) / 2
-        is_mark = span_s is not None and span_s[0] < span_s[1]
-        draw_peak(axes, (at_s, sizes[0] / unit.factor), colour, span_s if is_mark else None)
+        span_s = lines[0].span_s
+        mark = span_s if span_s is not None and span_s[0] < span_s[1] else None
+        drawing.draw_peak(axes, (lines[0].peak[0], sizes[0] / unit.factor), colour, mark)
 
 
-def _median(lines: Sequence[Line]) -> Line:
+def _median(lines: Sequence[MemoryLine]) -> Line:
     """Return a single run, or the median over the time during which all runs were running."""
     if len(lines) == 1:
-        return lines[0]
-    moments, every = _together(lines)
+        return lines[0][:2]
+    moments, every = _together([line[:2] for line in lines])
     return moments, np.median(every, axis=0)
 
 
@@ -244,7 +196,7 @@ def _together(lines: Sequence[Line]) -> Line:
     return moments, np.array([np.interp(moments, *line) for line in known])
 
 
-def _differences(groups: Sequence[Sequence[Line]]) -> list[Line]:
+def _differences(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
     """Return how much more each further side held than the first one, while both were running."""
     if not 1 < len(groups) <= _MOST_DIFFERENCES:
         return []
@@ -262,7 +214,7 @@ def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit)
     axes.axhline(0, color=FAINT, linewidth=0.8)
     for place, (time, value) in enumerate(differences, start=1):
         sizes = value / unit.factor
-        axes.plot(time, sizes, color=look(place)[0], linewidth=1.1)
+        axes.plot(time, sizes, color=drawing.line_style(place)[0], linewidth=1.1)
         if len(differences) == 1:
-            axes.fill_between(time, 0, sizes, color=look(place)[0], alpha=0.2, linewidth=0)
+            axes.fill_between(time, 0, sizes, color=drawing.line_style(place)[0], alpha=0.2, linewidth=0)
     _finish(axes, f"difference ({unit})")

@@ -1,6 +1,6 @@
-"""The picture of a profiled run: memory, CPU, and what each operation read, wrote and took, on one page.
+"""The picture of a profiled run, one page: memory and CPU over time, and a table of what each operation took.
 
-The panels over the run's time: memory, CPU, and I/O where no operations were marked.
+Where no operations were marked, I/O over time stands in place of the table.
 """
 
 from __future__ import annotations
@@ -8,41 +8,24 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nncftools import metrics
-from nncftools.analysis.comparison import unit_for
+from nncftools import drawing, metrics
 from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
-from nncftools.analysis.summary import cores_average, cpu_s
-from nncftools.drawing import (
-    DPI,
-    FAINT,
-    INK,
-    Ruler,
-    annotate,
-    draw_limit,
-    draw_peak,
-    marker_for,
-    missing_glyphs_as_boxes,
-    plain,
-    save,
-    time_axis,
-)
+from nncftools.analysis.summary import cores_average, cpu_s, unit_for
+from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import counters_of, listed, rows, timeline
+from nncftools.render.listing import counters_of, numbered, rows, timeline
 from nncftools.render.memory_line import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, Shown, draw_rows, height
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
 """Of the parts of RSS from the bottom up: colours mark operations."""
@@ -79,13 +62,13 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
         return
     if name == "rss" and not view.from_zero:
         _draw_parts(axes, session, view, line)
-    marker = "." if line.is_sparse else marker_for(line.time_s)
+    marker = "." if line.is_sparse else drawing.marker_for(line.time_s)
     axes.plot(line.time_s, line.sizes, color=INK, linewidth=1.5, marker=marker, label=label(name))
-    draw_peak(axes, line.peak, INK, line.mark)
+    drawing.draw_peak(axes, line.peak, INK, line.mark)
     limit = drawn_limit(session, view)
     limits = [] if limit is None else [limit.size]
     if limit is not None:
-        draw_limit(axes, limit.size, limit.label)
+        drawing.draw_limit(axes, limit.size, limit.label)
     at_s, size = line.peak
     top, bottom = max([size, *limits]), min(0.0, float(np.nanmin(line.sizes))) * 1.05
     height = axes.bbox.height / DPI
@@ -121,7 +104,9 @@ def draw_cpu(axes: Axes, session: Session) -> None:
     if average is not None:
         axes.axhline(average, color=INK, linestyle="--", linewidth=1)
         beside = {"xycoords": axes.get_yaxis_transform(), "va": "center"}
-        annotate(axes, f"average\n{cores_text(average)}", (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside)
+        drawing.annotate(
+            axes, f"average\n{cores_text(average)}", (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside
+        )
 
 
 def draw_io(axes: Axes, session: Session, family: str) -> None:
@@ -143,7 +128,7 @@ def draw_io(axes: Axes, session: Session, family: str) -> None:
         is_read = name.startswith("read")
         total = session.totals.get(name)
         text = f"{'read' if is_read else 'written'} {size_text(known(samples[name])[-1] if total is None else total)}"
-        style, marker = "-" if is_read else "--", marker_for(time)
+        style, marker = "-" if is_read else "--", drawing.marker_for(time)
         axes.plot(time, value / unit.factor, style, color=INK, linewidth=1.4, marker=marker, label=text)
     _legend(axes, loc="lower right", ncols=2, borderaxespad=0.2)
 
@@ -163,11 +148,9 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
     places = np.searchsorted(np.asarray(session.samples.time_s), line.time_s)
     below = np.zeros(len(line.time_s))
     parts = [name for name in session.samples.metrics if (of := metrics.of(name)) is not None and of.part_of == "rss"]
-    figures = session.samples.figures
-    known = [
-        name for name in parts if figures(name).known and view.unit.text(figures(name).highest) != view.unit.text(0)
-    ]
-    for name, colour in zip(known, cycle(_GREYS), strict=False):
+    highest = {name: figures.highest for name in parts if (figures := session.samples.figures(name)).known}
+    shown = [name for name, size in highest.items() if view.unit.text(size) != view.unit.text(0)]
+    for name, colour in zip(shown, cycle(_GREYS), strict=False):
         part = np.asarray(session.samples[name])[places] / view.unit.factor
         both = ~np.isnan(line.sizes) & ~np.isnan(part)
         top = below + np.where(both, part, 0)
@@ -184,7 +167,7 @@ def _write_above(axes: Axes, point: tuple[float, float], lines: Sequence[str], l
         half_s = (ruler.width(text, size) + _TIMELINE_MARGIN) / 2 / wide * length_s
         at = (min(max(point[0], half_s), length_s - half_s), point[1])
         above = 6 + (len(lines) - 1 - place) * _PEAK_LINE * _POINTS
-        annotate(axes, text, at, (0, above), ha="center", va="bottom", fontsize=size, color=INK)
+        drawing.annotate(axes, text, at, (0, above), ha="center", va="bottom", fontsize=size, color=INK)
 
 
 def _note(axes: Axes, text: str) -> None:
@@ -203,14 +186,14 @@ _MARGIN, _BETWEEN, _TIME_LABELS, _IO_HEAD = 0.15, 0.3, 0.6, 0.55
 
 def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> None:
     """Write the picture in the format ``kind``, by default the suffix of the path. Raises OSError."""
-    with missing_glyphs_as_boxes():
-        drawing = page(session, view)
-    save(drawing, path, kind)
+    with drawing.missing_glyphs_as_boxes():
+        figure = page(session, view)
+    drawing.save(figure, path, kind)
 
 
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
-    every = listed(timeline(session.operations, view.depth), session)
+    every = numbered(timeline(session.operations, view.depth), session)
     counters = counters_of(session.samples.metrics)
     shown = rows(every, counters, MOST_ROWS, session)
     band, ruler = Band(every, run_s(session)), Ruler()
@@ -220,54 +203,50 @@ def page(session: Session, view: View) -> Figure:
     cpu_top = memory_top + _MEMORY + _BETWEEN
     lower_top = cpu_top + _CPU + _TIME_LABELS
     lower = height(shown) if shown else _IO_HEAD + _IO + _TIME_LABELS
-    drawing = Figure(figsize=(WIDTH, lower_top + lower + _MARGIN), dpi=DPI)
-    _write(drawing, (2 * _MARGIN, _MARGIN), "\n".join(title), INK)
+    figure = Figure(figsize=(WIDTH, lower_top + lower + _MARGIN), dpi=DPI)
+    _write(figure, (2 * _MARGIN, _MARGIN), "\n".join(title), INK)
     left = _LEFT if view.unit.factor >= MemoryUnit.MB.factor else _LEFT_OF_LONG_FIGURES
-    memory = _panel(drawing, (left, memory_top, WIDTH - left - _RIGHT, _MEMORY))
+    memory = _panel(figure, (left, memory_top, WIDTH - left - _RIGHT, _MEMORY))
     draw_memory(memory, session, view, ruler)
     band.tint(memory)
     band.draw(memory, ruler)
-    cpu = _panel(drawing, (left, cpu_top, WIDTH - left - _RIGHT, _CPU))
+    cpu = _panel(figure, (left, cpu_top, WIDTH - left - _RIGHT, _CPU))
     draw_cpu(cpu, session)
     band.draw(cpu)
     for axes in (memory, cpu):
-        time_axis(axes, run_s(session))
+        drawing.time_axis(axes, run_s(session))
     memory.set_xlabel("")
     memory.tick_params(labelbottom=False)
     if shown:
         unit = view.unit if view.unit.factor >= MemoryUnit.MB.factor else MemoryUnit.MiB
         beside = Shown(shown_metric(session, view), unit, counters, session.duration_s)
-        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, beside, ruler)
-    else:
-        _draw_io(drawing, session, lower_top)
-    return drawing
-
-
-def _draw_io(drawing: Figure, session: Session, top: float) -> None:
-    _write(drawing, (_LEFT, top), "no operations were marked; I/O of the run:", FAINT)
+        draw_rows(_axes(figure, (0, lower_top, WIDTH, lower)), shown, beside, ruler)
+        return figure
+    _write(figure, (_LEFT, lower_top), "no operations were marked; I/O of the run:", FAINT)
     wide = (WIDTH - 2 * _LEFT - _RIGHT) / len(IO_COUNTERS)
     for number, family in enumerate(IO_COUNTERS):
-        axes = _panel(drawing, (_LEFT + number * (wide + _LEFT), top + _IO_HEAD, wide, _IO))
+        axes = _panel(figure, (_LEFT + number * (wide + _LEFT), lower_top + _IO_HEAD, wide, _IO))
         draw_io(axes, session, family)
-        time_axis(axes, run_s(session))
+        drawing.time_axis(axes, run_s(session))
+    return figure
 
 
-def _write(drawing: Figure, at: tuple[float, float], text: str, colour: str) -> None:
+def _write(figure: Figure, at: tuple[float, float], text: str, colour: str) -> None:
     left, top = at
     look: dict[str, Any] = {"size": _TITLE_SIZE, "color": colour, "va": "top", "linespacing": 1.3, "parse_math": False}
-    drawing.text(left / WIDTH, 1 - top / drawing.get_figheight(), text, **look)
+    figure.text(left / WIDTH, 1 - top / figure.get_figheight(), text, **look)
 
 
-def _panel(drawing: Figure, box: tuple[float, float, float, float]) -> Axes:
-    axes = _axes(drawing, box)
-    plain(axes)
+def _panel(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+    axes = _axes(figure, box)
+    drawing.plain(axes)
     axes.tick_params(labelsize=8)
     axes.xaxis.label.set_fontsize(9)
     return axes
 
 
-def _axes(drawing: Figure, box: tuple[float, float, float, float]) -> Axes:
+def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     """Add axes; ``box`` is left, top, width and height, from the page's top left corner."""
     left, top, wide, high = box
-    page_high = drawing.get_figheight()
-    return drawing.add_axes((left / WIDTH, 1 - (top + high) / page_high, wide / WIDTH, high / page_high))
+    page_high = figure.get_figheight()
+    return figure.add_axes((left / WIDTH, 1 - (top + high) / page_high, wide / WIDTH, high / page_high))

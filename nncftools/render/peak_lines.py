@@ -1,6 +1,6 @@
-"""The lines under the headline of the peak: its share of the limit, what ran, who holds the memory, what it is.
+"""The lines under the headline of the peak (share of the limit, what ran, who holds the memory), and the verdict's.
 
-The verdict on a run that died, as headings and texts.
+The verdict says why a run died. Both are headings and texts, which each output writes in its own way.
 """
 
 from __future__ import annotations
@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nncftools.analysis import build_up, memory_kinds
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp
-from nncftools.analysis.frames import Holder, certain_at_places, held_by, running_text, tree_of
-from nncftools.analysis.memory_kinds import Kinds
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
+from nncftools.limits.verdict import Verdict, most_memory
 from nncftools.render.memory_line import limit_text
-from nncftools.session.model import MappingGroup, Process
+from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from nncftools.limits.verdict import LastState, Verdict
-
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.memory_kinds import Kinds
 
 _HOLDERS = 3
 _SMALL = 0.01
@@ -43,19 +40,18 @@ NOTHING_SEEN = "no stack was seen of a process that grew"
 def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
     limit = limit_text(session)
-    return [*([] if limit is None else [("limit", limit)]), *_seen(session, unit)]
-
-
-def _seen(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    lines = [] if limit is None else [("limit", limit)]
     if session.snapshots is None:
-        return []
+        return lines
+    from nncftools.analysis import build_up  # a run without stacks does without it
+
     found = build_up.of_peak(session)
     if found is not None:
-        return lines_of(session, found, unit)
+        return [*lines, *lines_of(session, found, unit)]
     peak, place = session.peaks.get("rss"), session.peak_place
     size = 0 if peak is None or place is None else peak.low or 0
     kinds = [] if place is None else list(_kinds(session, place.to_s, size, unit))
-    return [("stacks", f"none: {missing(session)}"), *kinds]
+    return [*lines, ("stacks", f"none: {missing(session)}"), *kinds]
 
 
 def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
@@ -71,17 +67,16 @@ def missing(session: Session) -> str:
 
 
 def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    from nncftools.analysis.frames import held_by, running_text, tree_of
+
     if found.top is None:
         yield "running", "not seen"
     else:
         yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
     for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
-        certain = f" ({_certain(holder, unit)})" if holder.certain < holder.size * _MOSTLY else ""
+        known = f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
+        certain = f" ({known})" if holder.certain < holder.size * _MOSTLY else ""
         yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
-
-
-def _certain(holder: Holder, unit: MemoryUnit) -> str:
-    return f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
 
 
 def _process(number: int | None, session: Session) -> str:
@@ -89,10 +84,8 @@ def _process(number: int | None, session: Session) -> str:
     snapshots = session.snapshots
     if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
         return ""
-    process = next((one for one in session.processes if one.id == number), None)
-    if process is None:
-        return ""
-    return f"{shortened(printable(process.name), _NAME)} (pid {process.pid}): "
+    process = next((process for process in session.processes if process.id == number), None)
+    return "" if process is None else f"{shortened(printable(process.name), _NAME)} (pid {process.pid}): "
 
 
 def _brief(size: float, unit: MemoryUnit) -> str:
@@ -100,7 +93,9 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 
 
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    kinds = memory_kinds.near(session, at_s, size)
+    from nncftools.analysis.memory_kinds import near
+
+    kinds = near(session, at_s, size)
     if kinds is None:
         return
     parts = ", ".join(_parts(kinds, unit))
@@ -157,24 +152,24 @@ def kind_name(group: MappingGroup) -> str:
 
 def certainty(found: BuildUp, session: Session) -> str:
     """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
+    from nncftools.analysis.frames import certain_at_places
+
     whole = _percent(found.sum_of(CERTAIN), found.size)
     place = _percent(certain_at_places(found), found.size)
+    reason = None if session.snapshots is None else session.snapshots.missing
+    why = f": {printable(reason)}" if reason and found.sum_of(NOT_SEEN) >= found.size * _SMALL else ""
     rest = [
         f"{bound}{_percent(size, found.size)} {words}"
         for size, bound, words in (
             (found.sum_of(EITHER), "", "one of two stacks"),
             (found.sum_of(INHERITED), "at most ", "shared with a parent process"),
-            (found.sum_of(NOT_SEEN), "", f"not seen{_why(found, session)}"),
+            (found.sum_of(NOT_SEEN), "", f"not seen{why}"),
         )
         if size >= found.size * _LEAST
     ]
     certain = whole if place == whole else f"{place} by place, {whole} by whole stack"
     return "; ".join([certain, *([", ".join(rest)] if rest else [])])
-
-
-def _why(found: BuildUp, session: Session) -> str:
-    reason = None if session.snapshots is None else session.snapshots.missing
-    return f": {printable(reason)}" if reason and found.sum_of(NOT_SEEN) >= found.size * _SMALL else ""
 
 
 def _percent(size: float, whole: float) -> str:
@@ -183,13 +178,13 @@ def _percent(size: float, whole: float) -> str:
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
     """Return one text for each heading, with all of its lines."""
-    found: list[str] = []
+    sentences: list[str] = []
     for heading, text in lines:
-        if heading or not found:
-            found.append(f"{heading}: {text}")
+        if heading or not sentences:
+            sentences.append(f"{heading}: {text}")
         else:
-            found[-1] += f"; {text}"
-    return found
+            sentences[-1] += f"; {text}"
+    return sentences
 
 
 def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
@@ -212,27 +207,23 @@ def headline(found: Verdict) -> str:
 
 def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     state = found.state
-    held = _held(found, state, unit)
-    if held:
-        yield "held", held
-    if state.largest:
-        yield "largest", ", ".join(_of(process, unit) for process in state.largest)
-    if state.operation:
-        yield "during", state.operation
-    if state.running:
-        yield "running", printable(state.running)
-    if found.evidence:
-        yield "evidence", "; ".join(map(printable, found.evidence))
-    if found.is_not:
-        yield "not", "; ".join(text.removeprefix("not ") for text in found.is_not)
-
-
-def _held(found: Verdict, state: LastState, unit: MemoryUnit) -> str:
-    """Return what the run held last, how much of its limit that is, and how fast it grew."""
-    if state.at_s is None:
-        return ""
-    growth = "" if state.growth_per_s is None else f", growing by {unit.brief(state.growth_per_s)} {unit}/s"
-    return f"RSS {unit.brief(state.rss)} {unit} at {seconds_text(state.at_s)}{growth}{_share(found, state.rss, unit)}"
+    if state.at_s is not None:
+        growth = "" if state.growth_per_s is None else f", growing by {_brief(state.growth_per_s, unit)}/s"
+        share = _share(found, state.rss, unit)
+        yield "held", f"RSS {_brief(state.rss, unit)} at {seconds_text(state.at_s)}{growth}{share}"
+    largest = []
+    for process in state.largest:
+        name = shortened(printable(process.name), _NAME) or "a process"
+        largest.append(f"{name} (pid {process.pid}) {_brief(most_memory(process), unit)}")
+    for heading, text in (
+        ("largest", ", ".join(largest)),
+        ("during", state.operation),
+        ("running", printable(state.running)),
+        ("evidence", "; ".join(map(printable, found.evidence))),
+        ("not", "; ".join(text.removeprefix("not ") for text in found.is_not)),
+    ):
+        if text:
+            yield heading, text
 
 
 def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
@@ -243,9 +234,3 @@ def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
         rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)
     whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
     return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"
-
-
-def _of(process: Process, unit: MemoryUnit) -> str:
-    name = shortened(printable(process.name), _NAME) or "a process"
-    most = max(process.peak_rss or 0, process.high_water_mark or 0)
-    return f"{name} (pid {process.pid}) {unit.brief(most)} {unit}"

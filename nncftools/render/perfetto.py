@@ -2,16 +2,15 @@
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
-Stacks over time as slices: how long a frame was seen at its place in the stack of a thread.
+Stacks are slices: how long a frame was seen at its place in the stack of a thread.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,9 +29,8 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
-if TYPE_CHECKING:
-    Event = dict[str, Any]
-    Values = Iterable[float | None]
+Event = dict[str, Any]
+Values = Iterable[float | None]
 
 HOLDS_S = 0.6
 """A stack is drawn until the next look at the process, but not longer than this."""
@@ -59,15 +57,6 @@ class StackSlice(NamedTuple):
     def place(self) -> str:
         """File and line."""
         return place_text(self.frame)
-
-
-@dataclass
-class _Open:
-    """A frame that is on the stack."""
-
-    frame: Frame
-    from_s: float
-    looks: int = 1
 
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
@@ -97,24 +86,17 @@ def _seen(
 
 def _slices_of_stacks(seen: Iterable[tuple[float, float, Sequence[Frame]]]) -> Iterator[StackSlice]:
     """Yield a slice for each frame; it ends where a look no longer sees it, or where none holds."""
-    open_frames: list[_Open] = []
+    running: list[StackSlice] = []
     until_s = 0.0
     for from_s, to_s, frames in seen:
         same = 0
         if from_s <= until_s:
-            same = shared_depth([one.frame.code for one in open_frames], [frame.code for frame in frames])
-        yield from _closed(open_frames[same:], min(from_s, until_s))
-        del open_frames[same:]
-        for one in open_frames:
-            one.looks += 1
-        open_frames += [_Open(frame, from_s) for frame in frames[same:]]
+            same = shared_depth([of.frame.code for of in running], [frame.code for frame in frames])
+        yield from (of._replace(to_s=min(from_s, until_s)) for of in running[same:])
+        running = [of._replace(looks=of.looks + 1) for of in running[:same]]
+        running += [StackSlice(frame, from_s, from_s, 1) for frame in frames[same:]]
         until_s = to_s
-    yield from _closed(open_frames, until_s)
-
-
-def _closed(frames: Iterable[_Open], to_s: float) -> Iterator[StackSlice]:
-    for one in frames:
-        yield StackSlice(one.frame, one.from_s, to_s, one.looks)
+    yield from (of._replace(to_s=until_s) for of in running)
 
 
 _JSON = msgspec.json.Encoder()
@@ -185,7 +167,9 @@ def _events(session: Session, title: str) -> Iterator[Event]:
         yield from _named(pid, process.name or "unknown", len(session.ranks) + place)
         life = _life(process, session)
         yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
-        yield from _rss(process, pid, points)
+        if (series := process.series) is not None:
+            moments, rss = series.time_s, series.rss
+            yield from _counter(pid, label("rss"), "bytes", moments, rss, points=points, end_s=process.end_s)
         yield from _stacks(session, process.id, pid, numbers)
     yield from _stacks(session, None, run, numbers)
 
@@ -218,13 +202,10 @@ def _by_process(session: Session) -> dict[int | None, list[Operation]]:
     found: dict[int | None, list[Operation]] = {}
     for operation in session.operations:
         of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
-        alive = [process for process in of_pid if _lived_at(process, operation.start_s)] or of_pid
+        begun = [process for process in of_pid if (process.start_s or 0.0) <= operation.start_s]
+        alive = [of for of in begun if of.end_s is None or operation.start_s < of.end_s] or of_pid
         found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
     return found
-
-
-def _lived_at(process: Process, at_s: float) -> bool:
-    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s < process.end_s)
 
 
 def _named(pid: int, name: str, place: int) -> Iterator[Event]:
@@ -237,12 +218,10 @@ def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
 
 
 def _operation(operation: Operation) -> Event:
-    facts = {name: getattr(operation, name) for name in _OF_OPERATION}
-    figures = {key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}
     args = {
         "operation": operation.name,
-        **_known(facts),
-        **_known(figures),
+        **_known({name: getattr(operation, name) for name in _OF_OPERATION}),
+        **_known({key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}),
         **_known(bounds_by_key(operation)),
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
@@ -253,7 +232,6 @@ def _operation(operation: Operation) -> Event:
 
 
 def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
-    """Yield one rank of a job as a process with its RSS."""
     yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
     facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
     yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
@@ -263,19 +241,13 @@ def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
 
 def _life(process: Process, session: Session) -> Event:
     end_s = run_s(session) if process.end_s is None else process.end_s
-    facts = {
-        "id": process.id,
-        "pid": process.pid,
-        "parent": process.parent,
-        "command": shortened(" ".join(process.command), _NAME) or None,
-        **_ending(process.exit),
-        "peak_rss": process.peak_rss,
-        "high_water_mark": process.high_water_mark,
-        "cpu_s": process.cpu_s,
-        "began_s": process.start_s,
-    }
-    name = process.name or "unknown"
-    return {**_slice(name, (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
+    ids, sizes = (
+        {name: getattr(process, name) for name in names}
+        for names in (("id", "pid", "parent"), ("peak_rss", "high_water_mark", "cpu_s"))
+    )
+    command = {"command": shortened(" ".join(process.command), _NAME)}
+    facts = {**ids, **command, **_ending(process.exit), **sizes, "began_s": process.start_s}
+    return {**_slice(process.name or "unknown", (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
 
 
 def _ending(exit_: Exit | None) -> dict[str, int | None]:
@@ -300,8 +272,9 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
         if place == len(tracks) and ends and ends[0][0] <= start:
             place = heapq.heappop(ends)[1]
         if place == len(tracks):
-            tracks.append(_Track())
-        tracks[place].add(one, end)
+            tracks.append(_Track([], []))
+        tracks[place].slices.append(one)
+        tracks[place].open_until.append(end)
         if place >= _SEARCHED:
             heapq.heappush(ends, (end, place))
     for place, track in enumerate(tracks):
@@ -311,22 +284,17 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
         yield from ({**one, "pid": pid, "tid": tid} for one in track.slices)
 
 
-class _Track:
-    """Slices that are disjoint or nested."""
+class _Track(NamedTuple):
+    """Slices that are disjoint or nested, and the ends of those that are still open."""
 
-    def __init__(self) -> None:
-        self.slices: list[Event] = []
-        self._open_until: list[int] = []
+    slices: list[Event]
+    open_until: list[int]
 
     def has_room(self, start: int, end: int) -> bool:
         """Return whether a slice fits; none that comes later begins before it."""
-        while self._open_until and self._open_until[-1] <= start:
-            self._open_until.pop()
-        return not self._open_until or end <= self._open_until[-1]
-
-    def add(self, one: Event, end: int) -> None:
-        self.slices.append(one)
-        self._open_until.append(end)
+        while self.open_until and self.open_until[-1] <= start:
+            self.open_until.pop()
+        return not self.open_until or end <= self.open_until[-1]
 
 
 def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) -> Iterator[Event]:
@@ -337,12 +305,8 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
     snapshots = session.snapshots
     if snapshots is None:
         return
-    threads = [
-        (thread, slices)
-        for watched in snapshots.processes
-        if watched.process == process
-        for thread, slices in slices_by_thread(watched, snapshots).items()
-    ]
+    looked_at = [watched for watched in snapshots.processes if watched.process == process]
+    threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
     most = MOST_SLICES // max(1, len(snapshots.processes))
     shown = longest((one for _, slices in threads for one in slices), most)
     for place, (thread, slices) in enumerate(threads, start=1):
@@ -386,13 +350,6 @@ def _rates(session: Session, name: str, counters: Sequence[str], unit: str, run:
     """Yield rates at the beginning of their windows, and the last one at the end of its window as well."""
     moments, speed = rates_of(session, counters, _WINDOWS)
     yield from _counter(run, name, unit, moments, np.append(speed, speed[-1:]))
-
-
-def _rss(process: Process, pid: int, points: int) -> Iterator[Event]:
-    """Yield the RSS of a process; it is 0 at the end of the process."""
-    series = process.series
-    if series is not None:
-        yield from _counter(pid, label("rss"), "bytes", series.time_s, series.rss, points=points, end_s=process.end_s)
 
 
 def _counter(  # noqa: PLR0913 — a track and its data

@@ -5,35 +5,19 @@ from __future__ import annotations
 import pathlib
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from nncftools import drawing
 from nncftools.analysis.summary import largest_rank
-from nncftools.drawing import (
-    FAINT,
-    INK,
-    PALETTE,
-    annotate,
-    draw_limit,
-    draw_peak,
-    figure,
-    legend_below,
-    look,
-    marker_for,
-    save,
-    time_axis,
-)
-from nncftools.render.listing import listed
+from nncftools.drawing import FAINT, INK, PALETTE
+from nncftools.render.listing import numbered
 from nncftools.render.memory_line import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _TITLE, _TITLE_LINE, _NAME = 180, 95, 30
 """Lengths of texts, in characters."""
@@ -50,15 +34,15 @@ _SHADES = ("#f2f2f2", "#e4ecf4")
 
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
     """Write the picture; the suffix of the path is the format. Raises OSError."""
-    drawing, axes = figure()
+    picture, axes = drawing.figure()
     has_data = draw_on(axes, session, view)
     title = printable(view.title) or shortened(command_text(session), _TITLE)
     axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
     if not has_data:
         axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
     elif len(view.metrics) > 1:
-        legend_below(drawing, min(3, len(view.metrics)))
-    save(drawing, path)
+        drawing.legend_below(picture, min(3, len(view.metrics)))
+    drawing.save(picture, path)
 
 
 def draw_on(axes: Axes, session: Session, view: View) -> bool:
@@ -68,14 +52,14 @@ def draw_on(axes: Axes, session: Session, view: View) -> bool:
     limit = drawn_limit(session, view)
     known = [_draw_metric(axes, session, view, place, limit) for place in range(len(view.metrics))]
     _shade_operations(axes, session)
-    time_axis(axes, session.duration_s)
+    drawing.time_axis(axes, session.duration_s)
     axes.set_ylabel(f"Memory{view.above} ({view.unit})")
     axes.yaxis.set_major_formatter("{x:,g}")
     lowest, highest = axes.dataLim.intervaly
     if limit is not None:
-        draw_limit(axes, limit.size)
+        drawing.draw_limit(axes, limit.size)
         beside = {"xycoords": axes.get_yaxis_transform(), "va": "center", "linespacing": 1.3}
-        annotate(axes, limit.label, (1, limit.size), (5, 0), fontsize=9, color=INK, **beside)
+        drawing.annotate(axes, limit.label, (1, limit.size), (5, 0), fontsize=9, color=INK, **beside)
         highest = max(highest, limit.size)
     if highest > lowest:
         axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)
@@ -89,16 +73,15 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
         outer = [operation for operation in outer if operation.duration_s > shortest_s]
     named_until_s = 0.0
-    for place, one in enumerate(listed(outer, session)):
-        operation = one.operation
+    for place, row in enumerate(numbered(outer, session)):
+        operation = row.operation
         axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
         room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
-        name = one.title if len(one.title) <= min(room, _NAME) else one.short_title
-        if operation.start_s >= named_until_s and (len(name) <= room or room >= _FEWEST_CHARACTERS):
-            name = shortened(name, min(room, _NAME))
+        name = row.fitted(min(room, _NAME), _FEWEST_CHARACTERS)
+        if name and operation.start_s >= named_until_s:
             named_until_s = operation.start_s + (len(name) + 1) * session.duration_s * _ROOM_PER_CHARACTER
             where = {"xycoords": axes.get_xaxis_transform(), "ha": "left", "va": "top"}
-            annotate(axes, name, (operation.start_s, 1), (3, -3), fontsize=8, color=FAINT, **where)
+            drawing.annotate(axes, name, (operation.start_s, 1), (3, -3), fontsize=8, color=FAINT, **where)
 
 
 def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: DrawnLimit | None = None) -> bool:
@@ -109,11 +92,11 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: Dr
     line = memory_line(session, view, view.metrics[place])
     if line is None:
         return False
-    colour, style = look(place)
-    marker = "." if line.is_sparse else marker_for(line.time_s)
+    colour, style = drawing.line_style(place)
+    marker = "." if line.is_sparse else drawing.marker_for(line.time_s)
     text = line.peak_text
     axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.6, marker=marker, label=text)
-    draw_peak(axes, line.peak, colour, line.mark)
+    drawing.draw_peak(axes, line.peak, colour, line.mark)
     if len(view.metrics) == 1:
         at_s, size = line.peak
         if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
@@ -145,6 +128,8 @@ def _write_beside(  # noqa: PLR0913 — what, where, and how
 ) -> None:
     """Write beside a point in the left or right half of the picture, towards the middle; ``below`` in small print."""
     aside, side = (8, "left") if is_left else (-8, "right")
-    annotate(axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=colour, fontweight="bold")
+    drawing.annotate(
+        axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=colour, fontweight="bold"
+    )
     if below:
-        annotate(axes, below, point, (aside, 7), ha=side, fontsize=8, color=INK)
+        drawing.annotate(axes, below, point, (aside, 7), ha=side, fontsize=8, color=INK)

@@ -1,10 +1,8 @@
-"""The text log of the NNCF memory monitor: one row per sample, then total time and maximum.
+"""The samples and the session as files: the NNCF memory monitor's text log, CSV, Parquet, and the session itself.
 
-The samples as CSV: a column per metric, bytes and seconds, an empty cell for unknown.
-
-The samples as a Parquet file for pandas, Polars, DuckDB and Spark; it needs pyarrow.
-
-The session itself, whether it was read from a journal, another tool's log or several files.
+The text log has one row per sample, then total time and maximum. CSV has a column per metric, bytes and seconds, and an
+empty cell for unknown. Parquet is for pandas, Polars, DuckDB and Spark; it needs pyarrow. The session may have been
+read from a journal, another tool's log or several files.
 """
 
 from __future__ import annotations
@@ -73,12 +71,10 @@ def write_rows(
 
     Raises OSError, and ValueError for unequal lengths.
     """
-    lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)]
-    if lines:
+    lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)] or [_NOTHING]
+    if len(values):
         largest = max(values) if most is None else most
         lines += [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {largest:.3f} ({unit})"]
-    else:
-        lines = [_NOTHING]
     with replacing(path) as beside:
         beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -103,11 +99,9 @@ def csv_report(session: Session, _view: View) -> str:
 
 def _cells(name: str, values: array[float]) -> list[str]:
     """Return values as text: bytes and counts as integers, unknown values as empty cells."""
-    numbers: list[float | None] | array[float] = values
-    if are_whole(name, values):
-        numbers = [None if isnan(value) else round(value) for value in values]
-    text = msgspec.json.encode(list(numbers)).decode()  # NaN is null; repr() is slower
-    return text[1:-1].replace("null", "").split(",")
+    is_whole = are_whole(name, values)
+    numbers = [None if isnan(value) else round(value) for value in values] if is_whole else list(values)
+    return msgspec.json.encode(numbers).decode()[1:-1].replace("null", "").split(",")  # NaN is null; repr() is slower
 
 
 def parquet_report(session: Session, _view: View) -> bytes:
@@ -121,21 +115,13 @@ def parquet_report(session: Session, _view: View) -> bytes:
         message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
-    frame.attrs = _facts(session)
-    data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
-    return data
-
-
-def _facts(session: Session) -> dict[Any, Any]:
-    """Return the session without its samples and the samples of its processes."""
-    facts = {
-        field.name: msgspec.to_builtins(getattr(session, field.name))
-        for field in msgspec.structs.fields(session)
-        if field.name != "samples"
-    }
+    names = [field.name for field in msgspec.structs.fields(session) if field.name != "samples"]
+    facts: dict[Any, Any] = {name: msgspec.to_builtins(getattr(session, name)) for name in names}
     for process in facts["processes"]:
         process["series"] = None
-    return facts
+    frame.attrs = facts
+    data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
+    return data
 
 
 def session_report(session: Session, _view: View) -> bytes:

@@ -1,6 +1,6 @@
-"""The tables of a session: memory, ranks, operations and processes.
+"""The parts of a report that every output shows: tables of memory, ranks, operations and processes, and sentences.
 
-The sentences of a report: how the run ended, its peak, CPU, I/O, processes, models and the sampler's own cost.
+The sentences say how the run ended, and state its peak, CPU, I/O, processes, models and the sampler's own cost.
 """
 
 from __future__ import annotations
@@ -8,60 +8,25 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis import summary
 from nncftools.analysis.peak_text import span_text, where_text
-from nncftools.analysis.summary import (
-    Level,
-    cores_average,
-    cpu_s,
-    failed_in_order,
-    is_between_samples,
-    largest_process,
-    largest_rank,
-    level,
-    pss_near_peak,
-    short_lived,
-    taken,
-)
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
+from nncftools.limits.verdict import most_memory
 from nncftools.metrics import Metric
-from nncftools.render.listing import PARALLEL_NOTE, Listed, listed, peak_notes, timeline, without_small
-from nncftools.render.table import (
-    NOTE,
-    Cell,
-    Column,
-    Output,
-    Row,
-    Table,
-    change_text,
-    figure_cell,
-    has_brackets,
-    level_text,
-    size_cell,
-)
+from nncftools.render import listing
+from nncftools.render.listing import NumberedOperation
+from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Process, RankRun, SavedModel
 from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
-from nncftools.units import (
-    UNKNOWN,
-    MemoryUnit,
-    cores_text,
-    number_text,
-    printable,
-    seconds_text,
-    shortened,
-    size_text,
-    text_of,
-)
+from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
-if TYPE_CHECKING:
-    Metrics = Sequence[tuple[str, Metric]]
-    """Columns with their metrics."""
+Metrics = Sequence[tuple[str, Metric]]
+"""Columns with their metrics."""
 
 _OWN = "Own RSS"
 _FUNCTION, _DETAILS = 140, 200
@@ -79,7 +44,7 @@ def memory(session: Session, view: View) -> Table:
     """
     rows = []
     for place, name in enumerate(view.metrics):
-        absolute = level(session.samples, name, session.peaks)
+        absolute = summary.level(session.samples, name, session.peaks)
         above = absolute.from_zero()
         if place and _is_nothing(absolute, view.unit):
             continue
@@ -93,12 +58,12 @@ def memory(session: Session, view: View) -> Table:
     return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
 
 
-def _is_nothing(of: Level, unit: MemoryUnit) -> bool:
+def _is_nothing(of: summary.MetricSummary, unit: MemoryUnit) -> bool:
     """Return whether all figures are known, and 0 as they would be written."""
     return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 
-def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:
+def _levels(name: str, of: summary.MetricSummary, unit: MemoryUnit) -> list[Cell]:
     peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
     final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
     return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
@@ -108,7 +73,7 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
     """Return the ranks of a job; a session that was not merged from ranks has none."""
     texts = [Column("Rank", is_text=True), Column("Machine", is_text=True)]
     columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
-    largest, failed = largest_rank(session.ranks), failed_in_order(session.ranks)
+    largest, failed = summary.largest_rank(session.ranks), summary.failed_in_order(session.ranks)
     first = failed[0] if len(failed) > 1 else None
     rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
     return Table(columns=columns, rows=rows)
@@ -118,37 +83,28 @@ def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -
     peak = run.peaks.get("rss")
     number = run.name if run.rank is None else f"{run.rank.number}"
     end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-    cells = [
-        Cell(shortened(printable(number), 24)),
-        Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
-        size_cell(None if peak is None else peak.low, unit),
-        Cell(span_text(None if peak is None else span_of(peak))),
-        *(Cell(seconds_text(value)) for value in (run.duration_s, run.cpu_s)),
-        Cell(f"{end}, first" if is_first else end),
-    ]
+    low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+    texts = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
+    texts += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
+    cells = [Cell(text) for text in (*texts, f"{end}, first" if is_first else end)]
     return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
-def shown_operations(session: Session, view: View, most: int) -> tuple[list[Listed], str]:
+def shown_operations(session: Session, view: View, most: int) -> tuple[list[NumberedOperation], str]:
     """Return the view's operations, at most the ``most`` longest, and a text about those that are left out.
 
     Small ones are left out first. The operation that holds the peak is always there.
     """
-    return shown_of(listed(timeline(session.operations, view.depth), session), session, most)
+    return shown_of(listing.numbered(listing.timeline(session.operations, view.depth), session), session, most)
 
 
-def shown_of(every: Sequence[Listed], session: Session, most: int) -> tuple[list[Listed], str]:
+def shown_of(every: Sequence[NumberedOperation], session: Session, most: int) -> tuple[list[NumberedOperation], str]:
     """Return the ``most`` longest of some operations as ``shown_operations`` does."""
-    large = without_small(every, session)
-    in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
-    shown = sorted(in_order[-most:], key=lambda one: one.number)
-    left_out = [
-        f"{count:,} {kind}"
-        for count, kind in ((len(large) - len(shown), "shorter ones"), (len(every) - len(large), "small ones"))
-        if count
-    ]
-    more = f"and {' and '.join(left_out)}" if left_out else ""
-    return shown, more
+    large = listing.without_small(every, session)
+    in_order = sorted(large, key=lambda row: (row.operation.has_peak is not False, row.operation.duration_s))
+    shown = sorted(in_order[-most:], key=lambda row: row.number)
+    left_out = {"shorter ones": len(large) - len(shown), "small ones": len(every) - len(large)}
+    return shown, " ".join(f"and {count:,} {kind}" for kind, count in left_out.items() if count)
 
 
 def operations(session: Session, view: View, most: int) -> Table:
@@ -156,42 +112,21 @@ def operations(session: Session, view: View, most: int) -> Table:
     return table_of(*shown_operations(session, view, most), session, view)
 
 
-def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -> Table:
+def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, view: View) -> Table:
     """Return the table of these operations; ``more`` says what is left out."""
-    known = [(name, metrics.of(name)) for name in metrics.of_operations(session.samples.metrics)]
-    every = [(name, metric) for name, metric in known if metric is not None]
-    gauges = [(name, metric) for name, metric in every if not metric.is_counter]
-    counters = [(name, metric) for name, metric in every if metric.is_counter]
-    columns = list(_operation_columns(gauges, counters, view.unit))
-    notes = peak_notes((one.operation for one in shown), session)
-    rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
-    note = ". ".join(operation_notes(shown))
-    table = Table(columns=columns, rows=rows, more=more, note=note)
-    return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
+    names = metrics.of_operations(session.samples.metrics)
+    every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
+    gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
+    has_own = any(row.process for row in shown)
+    columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
+    notes = listing.peak_notes((row.operation for row in shown), session)
+    noted = [(row, notes.get(id(row.operation), "")) for row in shown]
+    rows = [_operation(row, gauges, counters, view.unit, note, has_own=has_own) for row, note in noted]
+    return Table(columns=columns, rows=rows, more=more, note=". ".join(listing.operation_notes(shown)))
 
 
-def operation_notes(shown: Sequence[Listed]) -> list[str]:
-    """Return what explains the rows of operations."""
-    every = [one.operation for one in shown]
-    parallel = [PARALLEL_NOTE] if any(one.is_parallel for one in every) else []
-    return [*parallel, *([NOTE] if has_brackets(every) else [])]
-
-
-def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
-    """Return the table of operations with what each one's own process held, next to the whole tree's RSS."""
-    place = 1 + max(place for place, column in enumerate(table.columns) if column.group == metrics.METRICS["rss"].label)
-    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN)]
-    columns = [*table.columns[:place], *added, *table.columns[place:]]
-    rows = []
-    for one, row in zip(shown, table.rows, strict=True):
-        both = one.operation.own_start, one.operation.own_end
-        cells = [size_cell(None if own is None else own.rss, unit) for own in both]
-        cells.append(size_cell(one.operation.own_peak, unit))
-        rows.append(replace(row, cells=[*row.cells[:place], *cells, *row.cells[place:]]))
-    return replace(table, columns=columns, rows=rows)
-
-
-def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
+def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, has_own: bool) -> Iterator[Column]:
+    """Yield the columns; with ``has_own``, what each operation's own process held is next to the whole tree's RSS."""
     yield Column("#", is_text=True)
     yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
     yield Column("Start", output=_NOT_IN_TEXT)
@@ -201,15 +136,19 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
         yield Column("end", metric.label)
         yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
         yield Column("peak", metric.label)
+        if name == "rss" and has_own:
+            yield from (Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN))
     yield Column("average", "Cores")
     yield Column("peak", "Cores")
     for _, metric in counters:
         yield Column(metric.action, metric.group)
 
 
-def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str) -> Row:
-    operation = one.operation
-    cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]
+def _operation(  # noqa: PLR0913 — what it shows, and how
+    row: NumberedOperation, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
+) -> Row:
+    operation = row.operation
+    cells = [Cell(row.label or f"{row.number}"), Cell(shortened(row.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
     for name, metric in gauges:
         of = operation.of(name)
@@ -218,8 +157,11 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
             cells += [Cell(level_text(size, bounds, unit, unit.text)) for size, bounds in levels]
             cells.append(Cell(change_text(of, unit, unit.text)))
             cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
+            if name == "rss" and has_own:
+                own = [None if of_own is None else of_own.rss for of_own in (operation.own_start, operation.own_end)]
+                cells += [size_cell(size, unit) for size in (*own, operation.own_peak)]
         else:
-            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]
+            cells += [Cell(text_of(value, "")) for value in (of.start, of.end, of.delta, of.peak_low)]
     cores = (operation.cpu_average, operation.cpu_peak)
     cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
     cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]
@@ -228,8 +170,8 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
         depth=operation.depth,
         is_strong=note != "",
         function=shortened(printable(operation.signature), _FUNCTION),
-        details=shortened(one.details, _DETAILS),
-        colour=one.fill.colour,
+        details=shortened(row.details, _DETAILS),
+        colour=row.fill.colour,
         span_s=(operation.start_s, operation.end_s),
     )
 
@@ -257,7 +199,7 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
         Cell(shortened(printable(process.name), longest) or "?"),
         Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
         *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-        size_cell(_peak_of(process) or None, unit),
+        size_cell(most_memory(process) or None, unit),
         Cell(seconds_text(process.cpu_s)),
     ]
     return Row(
@@ -270,21 +212,15 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
 
 def significant(every: Sequence[Process]) -> list[Process]:
     """Return the few processes that used the most memory or CPU time."""
-    by_size = _by_size(every)[:_FEW_PROCESSES]
     by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
-    least, least_s = max(map(_peak_of, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
-    large = [process for process in by_size if _peak_of(process) >= least]
+    least, least_s = max(map(most_memory, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
+    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if most_memory(process) >= least]
     busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
     return [*large, *busy][:_FEW_PROCESSES]
 
 
-def _peak_of(process: Process) -> int:
-    """Return the largest known memory of one process in bytes; 0 for unknown."""
-    return max(process.peak_rss or 0, process.high_water_mark or 0)
-
-
 def _by_size(every: Sequence[Process]) -> list[Process]:
-    return sorted(every, key=lambda process: (_peak_of(process), process.cpu_s or 0.0), reverse=True)
+    return sorted(every, key=lambda process: (most_memory(process), process.cpu_s or 0.0), reverse=True)
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
@@ -330,7 +266,7 @@ def run(session: Session) -> str:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
     if session.exit is not None:
-        first = next((run for run in failed_in_order(session.ranks) if run.exit is not None), None)
+        first = next((run for run in summary.failed_in_order(session.ranks) if run.exit is not None), None)
         ending = session.exit.text if first is None or first.exit is None else f"{first.name}: {first.exit.text}"
     else:
         ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
@@ -346,18 +282,12 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     place = session.peak_place
     if place is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
-    seconds = span_text((place.from_s, place.to_s))
-    if is_between_samples(found):
-        seconds += ", between two samples"
-    return most, f"at {_moment(session, place.from_s, seconds)}", where_text(session)
-
-
-def _moment(session: Session, at_s: float, seconds: str) -> str:
-    """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
-    with contextlib.suppress(ValueError, OverflowError):
-        moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)
-        return f"{moment:%H:%M:%S} ({seconds})"
-    return seconds
+    when = span_text((place.from_s, place.to_s))
+    if summary.is_between_samples(found):
+        when += ", between two samples"
+    with contextlib.suppress(ValueError, OverflowError):  # the time of day is unknown
+        when = f"{moment_of(session.start.utc or '') + dt.timedelta(seconds=place.from_s):%H:%M:%S} ({when})"
+    return most, f"at {when}", where_text(session)
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
@@ -391,7 +321,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         return
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
-    near = pss_near_peak(session)
+    near = summary.pss_near_peak(session)
     if near is not None:
         text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
     peak = session.peaks.get("pss")
@@ -401,10 +331,10 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(session: Session) -> str:
-    total = cpu_s(session)
+    total = summary.cpu_s(session)
     if total is None:
         return "unknown"
-    cores = cores_average(session)
+    cores = summary.cores_average(session)
     busy = "" if cores is None else f", {cores_text(cores)} on average"
     user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
     parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
@@ -428,12 +358,12 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     if not session.processes:
         return "unknown"
     text = f"{len(session.processes):,}"
-    largest = largest_process(session)
+    largest = summary.largest_process(session)
     if largest is not None:
         name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
-    short = short_lived(session)
+    short = summary.short_lived(session)
     if short and len(session.processes) > 1:
         exact = session.sampler.exit_accounting == "complete"
         text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
@@ -457,7 +387,8 @@ def _sampler(session: Session) -> str:
     achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
     by = "" if of.source in {"", "proc", "psutil"} else f" by {printable(of.source)}"
     asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
-    text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
+    gap = seconds_text(of.longest_gap_s)
+    text = f"{summary.taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {gap}"
     if of.missed is not None:
         text += f", {of.missed:,} missed"
     if of.cpu_s is None and of.peak_rss is None:

@@ -1,10 +1,7 @@
-"""The build-up of a peak as stacks with names, for other programs: what all formats of stacks have in common.
+"""The build-up of the RSS peak as stacks: collapsed, for speedscope, and the data of the page's flame graph.
 
-The build-up of the RSS peak as collapsed stacks, which flamegraph.pl and speedscope read.
-
-The build-up of the RSS peak, and of the peaks of operations, for speedscope.
-
-The format: https://www.speedscope.app/file-format-schema.json
+flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
+(https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
 """
 
 from __future__ import annotations
@@ -15,10 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import INHERITED, NOT_SEEN, BuildUp, Moment, build_ups, of_peak
-from nncftools.analysis.code_places import is_machinery, short_file
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Moment, build_ups, of_peak
+from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
+from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
-from nncftools.render.listing import Listed, listed, timeline, without_small
+from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
+from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame
 from nncftools.session.operation import Bracket
@@ -89,9 +88,6 @@ def _named(frame: Frame) -> Named | None:
     return Named(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
 
 
-_SEPARATOR, _INSTEAD = ";", ":"
-
-
 def collapsed_report(session: Session, _view: View) -> str:
     """Return one line per stack, ``frame;frame bytes``, the outermost frame first and the largest stack first.
 
@@ -99,7 +95,7 @@ def collapsed_report(session: Session, _view: View) -> str:
     """
     sums: dict[str, int] = {}
     for frames, size in named_stacks(build_up_of_peak(session, "collapsed")):
-        stack = _SEPARATOR.join(frame.name.replace(_SEPARATOR, _INSTEAD) for frame in frames)
+        stack = ";".join(frame.name.replace(";", ":") for frame in frames)
         sums[stack] = sums.get(stack, 0) + size
     largest_first = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return "".join(f"{stack} {size}\n" for stack, size in largest_first)
@@ -116,44 +112,30 @@ def report(session: Session, view: View) -> bytes:
     Raises NncfToolsError when the session has no stacks.
     """
     peak = build_up_of_peak(session, "speedscope")
-    frames = _Frames()
-    profiles = [_profile("Peak", peak, frames), _profile("Peak, what is certain", peak, frames, only_certain=True)]
-    operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
+    places: dict[Named, int] = {}
+    profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
+    operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
     moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
-    for (one, _), found in zip(operations, build_ups(session, moments), strict=True):
-        if found is not None:
-            profiles.append(_profile(f"{one.number} {one.title}", found, frames))
+    for (row, _), build_up in zip(operations, build_ups(session, moments), strict=True):
+        if build_up is not None:
+            profiles.append(_profile(f"{row.number} {row.title}", build_up, places))
+    frames = [{key: value for key, value in frame._asdict().items() if value} for frame in places]
     document = {
         "$schema": _SCHEMA,
         "exporter": f"nncf-tools {session.tool_version}".rstrip(),
         "name": shortened(printable(view.title) or command_text(session), _NAME),
         "activeProfileIndex": 0,
-        "shared": {"frames": frames.found},
+        "shared": {"frames": frames},
         "profiles": profiles,
     }
     return msgspec.json.encode(document) + b"\n"
 
 
-class _Frames:
-    """Gives each frame its place in the list that all profiles share."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-        self._places: dict[Named, int] = {}
-
-    def place_of(self, frame: Named) -> int:
-        """Return the place of a frame, which is added when it is new."""
-        if frame not in self._places:
-            self._places[frame] = len(self.found)
-            facts = {"name": frame.name, "file": frame.file, "line": frame.line}
-            self.found.append({key: value for key, value in facts.items() if value})
-        return self._places[frame]
-
-
-def _profile(name: str, of: BuildUp, frames: _Frames, *, only_certain: bool = False) -> dict[str, Any]:
+def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
+    """Return a profile; ``places`` are those of frames in the list that all profiles share, to which new ones come."""
     sums: dict[tuple[int, ...], int] = {}
     for named, size in named_stacks(of, only_certain=only_certain):
-        stack = tuple(map(frames.place_of, named))
+        stack = tuple(places.setdefault(frame, len(places)) for frame in named)
         sums[stack] = sums.get(stack, 0) + size
     return {
         "type": "sampled",
@@ -166,8 +148,115 @@ def _profile(name: str, of: BuildUp, frames: _Frames, *, only_certain: bool = Fa
     }
 
 
-def _largest(every: Iterable[Listed]) -> list[tuple[Listed, Bracket]]:
+def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
-    known = [(one, peak) for one in every if (peak := one.operation.of("rss").peak) is not None]
+    known = [(row, peak) for row in every if (peak := row.operation.of("rss").peak) is not None]
     known.sort(key=lambda found: -found[1].low)
     return sorted(known[:_MOST_OPERATIONS], key=lambda found: found[0].number)
+
+
+_MOST_NODES = 1500
+_SMALLEST = 0.002
+"""As a share of the peak: what is smaller is summed."""
+_FLAME_NAME = 120
+_WHOLE = "RSS at its peak"
+
+
+class _Box(NamedTuple):
+    """A rectangle of the graph; sizes are in bytes."""
+
+    parent: int | None
+    """The number of the box that it is a part of."""
+    name: str
+    place: str
+    size: int
+    certain: int
+    package: str | None
+    """None for what is not a frame."""
+
+
+def flame(session: Session, view: View) -> dict[str, Any] | None:
+    """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
+    build_up = of_peak(session)
+    if build_up is None:
+        return None
+    boxes = list(_boxes(tree_of(build_up)))
+    largest: dict[str, int] = {}
+    for box in boxes:
+        if box.package is not None:
+            largest[box.package] = max(largest.get(box.package, 0), box.size)
+    fills = package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
+    places = {package: place for place, package in enumerate(fills)}
+    return {
+        **{
+            column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
+        },
+        "package": [None if box.package is None else places[box.package] for box in boxes],
+        "packages": [
+            {
+                "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
+                "colour": fill.colour,
+                "ink": fill.ink,
+                "other": fill == OTHER_PACKAGES,
+            }
+            for package, fill in fills.items()
+        ],
+        "rest": {"colour": REST.colour, "ink": REST.ink},
+        "unit": view.unit,
+        "factor": view.unit.factor,
+        "digits": view.unit.decimals,
+        "text": _text(build_up, view),
+    }
+
+
+def _text(build_up: BuildUp, view: View) -> str:
+    every = {
+        CERTAIN: "{} certain down to the innermost function",
+        EITHER: "{} at the likelier of two places",
+        NOT_SEEN: "{} not seen",
+        INHERITED: "at most {} shared with a parent process",
+    }
+    sizes = ((build_up.sum_of(kind), text) for kind, text in every.items())
+    known = ", ".join(text.format(view.unit.label(size)) for size, text in sizes if size)
+    return f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}: {known}."
+
+
+def _boxes(root: Node) -> Iterator[_Box]:
+    """Yield the boxes, each after the one that it is a part of; children that are not drawn are summed."""
+    drawn = _drawn(root)
+    numbers = 0
+    waiting: list[tuple[Node, int | None]] = [(root, None)]
+    while waiting:
+        node, parent = waiting.pop()
+        number = numbers
+        numbers += 1
+        yield _box(node, parent)
+        children = node.sorted_children
+        rest = [child for child in children if id(child) not in drawn]
+        if rest:
+            numbers += 1
+            size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
+            yield _Box(number, f"… {len(rest):,} more", "", size, certain, None)
+        waiting.extend((child, number) for child in reversed(children) if id(child) in drawn)
+
+
+def _drawn(root: Node) -> set[int]:
+    """Return the ``id()`` of the nodes that are drawn: the largest, of equal ones the outermost."""
+    found = []
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if node.size >= root.size * _SMALLEST:
+            found.append((-node.size, depth, id(node)))
+            waiting += [(child, depth + 1) for child in node.children.values()]
+    return {number for *_, number in sorted(found)[:_MOST_NODES]}
+
+
+def _box(node: Node, parent: int | None) -> _Box:
+    if node.frame is None or node.place is None:
+        name = WITHOUT_STACK.get(node.kind, _WHOLE)
+        return _Box(parent, name, "", node.size, node.certain if parent is None else 0, None)
+    module = module_of(node.frame)
+    name = f"import {module}" if module else node.frame.function
+    name = shortened(printable(name), _FLAME_NAME) or "?"
+    return _Box(parent, name, place_text(node.place), node.size, node.certain, package_of(node.frame.file))

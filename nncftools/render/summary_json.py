@@ -1,6 +1,6 @@
-"""The summary for scripts: one JSON document with stable keys, which ``docs/report.md`` describes.
+"""The summary of a run, and the comparison, for scripts: one JSON document with stable keys.
 
-The comparison for scripts; ``docs/compare.md`` describes its keys.
+``docs/report.md`` and ``docs/compare.md`` describe the keys.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import Node, holders, tree_of
 from nncftools.analysis.hints import hints
-from nncftools.analysis.memory_kinds import Kinds, near
+from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
@@ -22,13 +20,13 @@ from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.listing import bounds_by_key, by_key, timeline
 from nncftools.render.session_tables import significant
-from nncftools.render.view import View
+from nncftools.render.view import View, as_json
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.comparison import Comparison
     from nncftools.analysis.gates import Verdict
 
 
@@ -51,26 +49,19 @@ _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "c
 
 def report(session: Session, view: View) -> str:
     """Return the summary: all memory metrics in bytes, operations of the view's depth."""
-    document = {
+    needed = needs(session)
+    summary = {
         "format": FORMAT,
         "version": VERSION,
         "tool_version": session.tool_version,
         "title": view.title,
-        "name": session.name,
-        "command": session.command,
-        "attached_to": session.attached_to,
-        "rank": session.rank,
+        **_fields(session, ("name", "command", "attached_to", "rank")),
         "ranks": [_fields(run, _OF_RANK) for run in session.ranks],
-        "start": session.start,
-        "duration_s": session.duration_s,
-        "finished": session.finished,
-        "exit": session.exit,
+        **_fields(session, ("start", "duration_s", "finished", "exit")),
         "verdict": _verdict(session),
-        "host": session.host,
-        "from_zero": session.from_zero,
-        "peaks": session.peaks,
+        **_fields(session, ("host", "from_zero", "peaks")),
         "peak": _peak(session),
-        "needs": _needs(session),
+        "needs": None if needed is None else _fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
         "totals": session.totals,
@@ -81,7 +72,7 @@ def report(session: Session, view: View) -> str:
         "sampler": session.sampler,
         "warnings": hints(session, MemoryUnit.MiB),
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return as_json(summary)
 
 
 def _verdict(session: Session) -> dict[str, Any] | None:
@@ -91,9 +82,7 @@ def _verdict(session: Session) -> dict[str, Any] | None:
         return None
     state = found.state
     return {
-        **_fields(
-            found, ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
-        ),
+        **_fields(found, _OF_VERDICT),
         "process": None if found.process is None else _fields(found.process, ("id", "pid", "name")),
         "rss": None if state.at_s is None else state.rss,
         "rss_at_s": state.at_s,
@@ -101,9 +90,7 @@ def _verdict(session: Session) -> dict[str, Any] | None:
         "limit": None if found.limit is None else found.limit._asdict(),
         "operation": state.operation or None,
         "running": state.running or None,
-        "largest": [
-            _fields(process, ("id", "pid", "name", "peak_rss", "high_water_mark")) for process in state.largest
-        ],
+        "largest": [_fields(process, _OF_LARGEST) for process in state.largest],
     }
 
 
@@ -112,8 +99,8 @@ def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _level(session: Session, name: str) -> dict[str, float | None]:
-    of = level(session.samples, name, session.peaks)
-    return {key: _whole(getattr(of, key)) for key in ("first", "final", "delta", "average", "lowest")}
+    sizes = _fields(level(session.samples, name, session.peaks), ("first", "final", "delta", "average", "lowest"))
+    return {key: None if size is None else round(size) for key, size in sizes.items()}
 
 
 def _peak(session: Session) -> dict[str, Any] | None:
@@ -125,20 +112,15 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "rss": session.peaks["rss"].low,
         "from_s": place.from_s,
         "to_s": place.to_s,
-        "operation": [operation.name for operation in place.path],
-        "either": [operation.name for operation in place.either],
-        "rivals": [operation.name for operation in place.rivals],
+        **{
+            key: [operation.name for operation in operations]
+            for key, operations in (("operation", place.path), ("either", place.either), ("rivals", place.rivals))
+        },
         "may_be_outside": place.may_be_outside,
         "nearest": None if place.nearest is None else place.nearest.name,
         "text": where_text(session),
         "build_up": _build_up(session),
     }
-
-
-def _needs(session: Session) -> dict[str, Any] | None:
-    """Return what memory would have been enough; None when this was not recorded."""
-    found = needs(session)
-    return None if found is None else _fields(found, ("floor", "at_s", "comfortable", "is_bound"))
 
 
 def _build_up(session: Session) -> dict[str, Any] | None:
@@ -147,6 +129,10 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     if found is None:
         return None
     memory = near(session, found.at_s, found.size)
+    groups: list[tuple[object, ...]] = []
+    if memory is not None:
+        groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]
+        groups += [("not_read", "", memory.not_read, None, None)] if memory.not_read else []
     return {
         "at_s": found.at_s,
         "size": found.size,
@@ -154,27 +140,14 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         "holders": [_holder(path) for path in holders(tree_of(found))],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
-        "memory": [] if memory is None else _memory(memory),
+        "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
     }
-
-
-def _memory(kinds: Kinds) -> list[dict[str, Any]]:
-    """Return the groups of the memory, and what was not read: of this, only the size is known."""
-    groups = [
-        {"kind": of.kind, "file": of.file, "size": of.rss, "clean": of.clean, "anonymous": of.anonymous}
-        for of in kinds.groups
-    ]
-    rest = {"kind": "not_read", "file": "", "size": kinds.not_read, "clean": None, "anonymous": None}
-    return [*groups, rest] if kinds.not_read else groups
 
 
 def _holder(path: Sequence[Node]) -> dict[str, Any]:
     """Return a place in the code: its frames, the outermost first, and what it holds."""
-    frames = [
-        {"function": place.function, "file": place.file, "line": place.line or None}
-        for node in path
-        if (place := node.place) is not None
-    ]
+    places = [place for node in path if (place := node.place) is not None]
+    frames = [{"function": place.function, "file": place.file, "line": place.line or None} for place in places]
     return {"size": path[-1].size, "certain": path[-1].certain, "frames": frames}
 
 
@@ -182,11 +155,6 @@ def _operation(operation: Operation) -> dict[str, Any]:
     bracket = operation.of("rss").peak
     bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
     return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds_by_key(operation) | bounds
-
-
-def _whole(size: float | None) -> float | None:
-    """Return a number of bytes as an integer."""
-    return None if size is None else round(size)
 
 
 def _processes(session: Session) -> dict[str, Any]:
@@ -212,10 +180,16 @@ def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dic
 
 
 def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    grouped = comparison.is_of_groups
+    grouped, of_stack = comparison.is_of_groups, ("function", "file", "base", "new", "change")
+    stacks = [
+        {"text": stack.label, **_fields(stack, of_stack), "within_bounds": stack.is_within_bounds}
+        for stack in comparison.stacks or ()
+    ]
     return {
-        "base": [_run(run) for run in comparison.base],
-        "new": [_run(run) for run in comparison.new],
+        **{
+            side: [{"session": run.title, "command": run.command, "peak": run.peak} for run in runs]
+            for side, runs in (("base", comparison.base), ("new", comparison.new))
+        },
         "smallest_p": smallest_p(len(comparison.base), len(comparison.new)) if grouped else None,
         "figures": _figures(comparison.figures),
         "operations": [
@@ -223,42 +197,19 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
                 "name": operation.name,
                 "base_runs": operation.base_runs,
                 "new_runs": operation.new_runs,
-                "base_functions": list(operation.base_signatures),
-                "new_functions": list(operation.new_signatures),
+                "base_functions": operation.base_signatures,
+                "new_functions": operation.new_signatures,
                 "figures": _figures(operation.differences),
             }
             for operation in comparison.operations
         ],
-        "stacks": _stacks(comparison),
+        "stacks": None if comparison.stacks is None else stacks,
         "only_base": [figure.name for figure in comparison.only_base],
         "only_new": [figure.name for figure in comparison.only_new],
-        "gates": [
-            {"gate": verdict.gate.text, "passed": verdict.passed, "measured": verdict.measured} for verdict in verdicts
-        ],
-        "settings": [{"name": one.name, "base": one.base, "new": one.new} for one in comparison.settings],
+        "gates": [{"gate": of.gate.text, "passed": of.passed, "measured": of.measured} for of in verdicts],
+        "settings": [_fields(setting, ("name", "base", "new")) for setting in comparison.settings],
         "warnings": comparison.warnings,
     }
-
-
-def _stacks(comparison: Comparison) -> list[dict[str, Any]] | None:
-    if comparison.stacks is None:
-        return None
-    return [
-        {
-            "text": one.label,
-            "function": one.function,
-            "file": one.file,
-            "base": one.base,
-            "new": one.new,
-            "change": one.change,
-            "within_bounds": one.is_within_bounds,
-        }
-        for one in comparison.stacks
-    ]
-
-
-def _run(run: Run) -> dict[str, str]:
-    return {"session": run.title, "command": run.command, "peak": run.peak}
 
 
 def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
@@ -267,22 +218,14 @@ def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
             "unit": difference.figure.unit,
             "base": _side(difference.base),
             "new": _side(difference.new),
-            "change": difference.change,
-            "percent": difference.percent,
+            **_fields(difference, ("change", "percent")),
             "within_brackets": difference.is_within_brackets,
-            "p": difference.p,
-            "exceeds_spread": difference.exceeds_spread,
-            "stands_out": difference.stands_out,
+            **_fields(difference, ("p", "exceeds_spread", "stands_out")),
         }
         for name, difference in differences.items()
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {
-        "median": side.median,
-        "min": min(side.values),
-        "max": max(side.values),
-        "high": side.high,
-        "runs": list(side.values),
-    }
+    bounds = {"min": min(side.values), "max": max(side.values)}
+    return {"median": side.median, **bounds, "high": side.high, "runs": side.values}

@@ -1,8 +1,6 @@
-"""A table as data, which text, Markdown and the page format in their own ways.
+"""Tables as data, which text, Markdown and the page write in their own ways, and how Rich paints them in a terminal.
 
-Formats tables for a terminal with Rich.
-
-Figures of memory that are known within bounds only, as short texts.
+Figures of memory that are known within bounds only are short texts here.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
+from itertools import groupby
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -117,20 +116,17 @@ class Table:
         The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out; on
         two lines, the group has the unit.
         """
-        groups = [column.group for column in self.columns]
-        found = []
-        for place, column in enumerate(self.columns):
-            is_first = column.group != "" and (place == 0 or groups[place - 1] != column.group)
+        groups = ["", *(column.group for column in self.columns)]
+        headings = []
+        for before, column in zip(groups, self.columns, strict=False):
             unit = f", {column.unit}" if column.unit and has_units else ""
-            own = f"{column.heading}{unit}"
-            if is_first and groups.count(column.group) == 1:
-                own = column.group
-            elif is_first and between == "\n":
-                own = f"{column.group}{unit}\n{column.heading}"
-            elif is_first:
-                own = f"{column.group}{between}{own}"
-            found.append(own)
-        return found
+            heading = f"{column.heading}{unit}"
+            if column.group not in {"", before}:
+                is_alone, on_two_lines = groups.count(column.group) == 1, f"{column.group}{unit}\n{column.heading}"
+                in_group = on_two_lines if between == "\n" else f"{column.group}{between}{heading}"
+                heading = column.group if is_alone else in_group
+            headings.append(heading)
+        return headings
 
 
 FIRST_COLUMN = 12
@@ -187,15 +183,12 @@ def painted(
     if has_notes:
         result.add_column(no_wrap=True)
     for row in of.rows:
-        cells = [_painted(cell, unit) for cell in row.cells]
+        texts = [Text(cell.shown(unit), style="bold" if cell.is_strong else "") for cell in row.cells]
+        for cell, text in zip(row.cells, texts, strict=True):
+            text.append(f"\n{cell.below}" if cell.below else "", style="not bold dim")
         notes = [Text(row.note)] if has_notes else []
-        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+        result.add_row(*texts, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
     return result
-
-
-def _painted(cell: Cell, unit: MemoryUnit | None) -> Text:
-    text = Text(cell.shown(unit), style="bold" if cell.is_strong else "")
-    return text.append(f"\n{cell.below}", style="not bold dim") if cell.below else text
 
 
 class Fitting:
@@ -224,13 +217,9 @@ class Fitting:
 
 def _groups(table: Table) -> list[list[int]]:
     """Return the places of the columns after the first, grouped."""
-    groups: list[list[int]] = []
-    for place, column in enumerate(table.columns[1:], start=1):
-        if groups and column.group and table.columns[place - 1].group == column.group:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    return groups
+    places = range(1, len(table.columns))
+    groups = groupby(places, key=lambda place: table.columns[place].group or place)
+    return [list(group) for _, group in groups]
 
 
 def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:

@@ -1,10 +1,6 @@
-"""CPU and I/O over time: a row of bars for each, or a small area.
+"""The parts of a chart in a terminal: memory over time with its axes, a row of operations, bars of CPU and I/O.
 
-Operations along the time axis of a chart: coloured, with their names where there is room.
-
-Round numbers for axes, and times as text.
-
-Memory over time: the first metric as an area, the others as curves, with their axes.
+Of memory, the first metric is an area, the others are curves.
 """
 
 from __future__ import annotations
@@ -25,8 +21,6 @@ from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from nncftools.render.canvas import Floats, Medium, Row, Window
 
 
@@ -49,9 +43,10 @@ class Rate(NamedTuple):
         """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
-        if not value:
-            return "0 /s" if not self.unit else f"0 {self.unit}/s"
-        return f"{text_of(value, self.unit) if self.unit else _brief(value)}/s"
+        if not value or self.unit:
+            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
+        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
+        return f"{value / factor:.0f}{letter}/s"
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
@@ -65,18 +60,22 @@ def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
 
 
-def rate_rows(
-    rate: Rate, rates: NDArray[np.float64], figure: float | None, medium: Medium, height: int = 1
-) -> Iterator[Row]:
+def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: Medium, height: int = 1) -> Iterator[Row]:
     """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them, or nothing."""
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
         full = max(full, 1.0)
-    style = medium.style(rate.role)
-    drawn = [_bars(rates, full, unicode=medium.unicode)] if height == 1 else _area(rates, full, height, medium)
+    if height == 1:
+        drawn = [_bars(rates, full, unicode=medium.unicode)]
+    else:
+        canvas = Canvas(len(rates), height, unicode=medium.unicode)
+        parts = np.repeat(rates / (full or 1.0), canvas.dots // len(rates))
+        canvas.area(Levels(parts, parts), "")
+        canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
+        drawn = ["".join(part for part, _ in row) for row in canvas.rows()]
     for place, bars in enumerate(drawn):
         label = rate_label(rate, figure, medium) if place == height - 1 else [text(" " * (medium.gutter + 1))]
-        yield [*label, text(bars, style)]
+        yield [*label, text(bars, medium.style(rate.role))]
 
 
 def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
@@ -86,28 +85,13 @@ def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
     return [text(f"{rate.name:<{_NAME}}"), text(value, medium.style("axis"))]
 
 
-def _bars(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
+def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
     """Return rates as one row of bars; ``full`` is the highest rate. 0 and unknown are blank."""
     blocks = _BLOCKS if unicode else _PLAIN_BLOCKS
     if full <= 0:
         return " " * len(rates)
     levels = np.minimum(np.ceil(np.nan_to_num(rates) / full * len(blocks) - 1e-9), len(blocks)).astype(int)
     return "".join(" " if level <= 0 else blocks[level - 1] for level in levels.tolist())
-
-
-def _area(rates: NDArray[np.float64], full: float, height: int, medium: Medium) -> list[str]:
-    """Return rates as an area of ``height`` rows."""
-    canvas = Canvas(len(rates), height, unicode=medium.unicode)
-    parts = np.repeat(rates / (full or 1.0), canvas.dots // len(rates))
-    canvas.area(Levels(parts, parts), "")
-    canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
-    return ["".join(part for part, _ in row) for row in canvas.rows()]
-
-
-def _brief(number: float) -> str:
-    """Return a count, in thousands or millions if it is large: ``98k``."""
-    factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if number >= pair[0]), (1, ""))
-    return f"{number / factor:.0f}{letter}"
 
 
 def _fitted(figure: str, room: int) -> str:
@@ -157,7 +141,9 @@ def operations_row(spans: Sequence[Span], shown: Window, medium: Medium) -> Row:
             row.append(text(_bracketed(name, room, unicode=medium.unicode)))
         else:
             fill = colours[span.name]
-            row.append(text(_centred(name, room), medium.filled(fill.ink, fill.colour)))
+            before = max(0, room - cell_len(name)) // 2
+            centred = set_cell_size(" " * before + name, room)
+            row.append(text(centred, medium.filled(fill.ink, fill.colour)))
         column = begin + room
     return row
 
@@ -170,11 +156,6 @@ def _fitting(name: str, room: int) -> str:
     if room < _WITH_END:
         return name if len(name) <= room else f"{name[: room - 1]}…"
     return shortened(name, room - 2)
-
-
-def _centred(name: str, room: int) -> str:
-    before = max(0, room - cell_len(name)) // 2
-    return set_cell_size(" " * before + name, room)
 
 
 def _bracketed(name: str, room: int, *, unicode: bool) -> str:
@@ -293,29 +274,23 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     axis = axis_for(medium.unit.of(max(largest, limit or 0.0)), rows, min(_ROWS_PER_TICK, rows))
     top = axis.top * medium.unit.factor
     canvas = Canvas(shown.columns, rows, unicode=medium.unicode)
-    found = [_levels(line, shown, canvas.dots, top) for line in lines[:MOST_LINES]]
-    for first in found[:1]:
+    drawn = []
+    for line in lines[:MOST_LINES]:
+        low, high = levels(line.time_s, line.values, shown.begin_s, shown.end_s, canvas.dots)
+        drawn.append(Levels(low / top, high / top))
+    for first in drawn[:1]:
         canvas.area(first, AREA)
     is_plain = medium.colours is None or not medium.unicode
-    for place in reversed(range(1, len(found))):
-        canvas.curve(found[place], CURVES[place], _PLAIN[place] if is_plain else "")
-    for first in found[:1]:  # above the others: where they are the same, this one is seen
+    for place in reversed(range(1, len(drawn))):
+        canvas.curve(drawn[place], CURVES[place], _PLAIN[place] if is_plain else "")
+    for first in drawn[:1]:  # above the others: where they are the same, this one is seen
         canvas.curve(first, CURVES[0], "" if medium.unicode else _PLAIN[0])
     if limit is not None:
-        _draw_limit(canvas, limit, top)
+        canvas.line(limit / top, "limit")
+        canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
     if peak is not None:
         canvas.write(canvas.row_of(peak[0] / top), shown.column(peak[1]), "◆" if medium.unicode else "^", "peak")
     return [*_with_labels(canvas, axis, rows, medium), _times(shown, medium)]
-
-
-def _levels(line: Line, shown: Window, cells: int, top: float) -> Levels:
-    low, high = levels(line.time_s, line.values, shown.begin_s, shown.end_s, cells)
-    return Levels(low / top, high / top)
-
-
-def _draw_limit(canvas: Canvas, limit: float, top: float) -> None:
-    canvas.line(limit / top, "limit")
-    canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
 
 
 def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: Medium) -> Iterator[Row]:
@@ -325,17 +300,14 @@ def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: Medium) -> Itera
     marks = {rows - number * axis.rows: number * axis.step * medium.unit.factor for number in ticks}
     style = medium.style("axis")
     for place, parts in enumerate(canvas.rows()):
-        label = _label(marks[place], medium) if place in marks else ""
+        label = ""
+        if place in marks:
+            label = f"{medium.unit.of(marks[place]):,.10g} {medium.unit}"
+            label = label if len(label) < medium.gutter else brief_size(marks[place])
         row = [text(f"{label:>{medium.gutter - 1}} {tick if place in marks else bar}", style)]
         height = (rows - place) / rows
         row += [text(content, medium.style(role, height) if role else None) for content, role in parts]
         yield row
-
-
-def _label(value: float, medium: Medium) -> str:
-    """Return a value of the axis with its unit; in another unit if it would be too long."""
-    label = f"{medium.unit.of(value):,.10g} {medium.unit}"
-    return label if len(label) < medium.gutter else brief_size(value)
 
 
 def _times(shown: Window, medium: Medium) -> Row:

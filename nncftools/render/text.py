@@ -5,40 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
+from nncftools.render import table as tables
 from nncftools.render.colours import REST
-from nncftools.render.listing import Listed, peak_notes
+from nncftools.render.listing import NumberedOperation, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
-from nncftools.render.session_tables import few_processes, memory, operation_notes, operations, ranks, shown_operations
-from nncftools.render.table import (
-    FIRST_COLUMN,
-    Cell,
-    Column,
-    Fitting,
-    Output,
-    Table,
-    change_text,
-    fits,
-    grid,
-    painted,
-    pairs,
-    warnings,
-)
+from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
@@ -51,65 +35,55 @@ _LONG_GAP = 0.05
 def report(session: Session, view: View) -> RenderableType:
     """Return the report for Rich to print."""
     rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
-    fact_rows = session_tables.facts(session, view.unit).of(Output.TEXT).rows
+    fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
     found = hints(session, view.unit)
     return Group(
         Text("PERFORMANCE REPORT", style="bold"),
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
         Text(session_tables.run(session), style="dim"),
         Text(),
-        *_verdict(session, view.unit),
-        *_peak(session, view),
+        *_headlines(session, view),
         _Memory(memory(session, view)),
         Text(),
-        *((painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
+        *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
         *_operations(session, view),
-        pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), FIRST_COLUMN),
-        *((Text(), painted(process_table, widths=[FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
-        *((Text(), *warnings(found)) if found else ()),
+        tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
+        *((Text(), tables.painted(process_table, widths=[tables.FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
+        *((Text(), *tables.warnings(found)) if found else ()),
     )
 
 
-def _verdict(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did."""
-    lines = verdict_lines(session, unit)
-    if lines:
-        (heading, conclusion), *details = lines
+def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did, and the peak with its time and operation, if the view shows it."""
+    if verdict := verdict_lines(session, view.unit):
+        (heading, conclusion), *details = verdict
         yield Text(f"{heading}  {conclusion}", style="bold red")
-        yield pairs(((f"  {heading}", Text(of)) for heading, of in details), FIRST_COLUMN)
+        yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in details), tables.FIRST_COLUMN)
         yield Text()
-
-
-def _peak(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peak with its time and operation, if the view shows it."""
-    peak = session_tables.peak(session, view)
-    if peak is not None:
+    if peak := session_tables.peak(session, view):
         most, at, during = peak
         text = Text(f"Peak memory  {most}", style="bold")
         text.append(f" {at}" if at else "", style="not bold")
         text.append(f"  {during}" if during else "")
         yield text
-        lines = peak_lines(session, view.unit)
-        if lines:
-            yield pairs(((f"  {heading}", Text(of)) for heading, of in lines), FIRST_COLUMN)
+        if lines := peak_lines(session, view.unit):
+            yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
         yield Text()
 
 
-class _Memory:
+class _Memory(NamedTuple):
     """The table of memory: a row for each metric if that fits, otherwise a block of lines for each."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    table: tables.Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = painted(self._table, widths=[FIRST_COLUMN] + [_FIGURE] * (len(self._table.columns) - 1))
-        yield rows if fits(rows, console, options) else self._blocks()
+        rows = tables.painted(self.table, widths=[tables.FIRST_COLUMN] + [_FIGURE] * (len(self.table.columns) - 1))
+        yield rows if tables.fits(rows, console, options) else self._blocks()
 
     def _blocks(self) -> Grid:
-        name, *headings = self._table.headings("")
-        blocks = grid()
-        blocks.add_column(name, min_width=FIRST_COLUMN, no_wrap=True)
-        rows = self._table.rows
+        name, *headings = self.table.headings("")
+        blocks, rows = tables.grid(), self.table.rows
+        blocks.add_column(name, min_width=tables.FIRST_COLUMN, no_wrap=True)
         absolute = [place for place, row in enumerate(rows) if not row.is_faint]
         has_both = len(absolute) < len(rows)
         for heading in ("absolute", "from zero") if has_both else ("from zero",):
@@ -125,7 +99,7 @@ class _Memory:
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     """Yield the timeline and the figures of the operations, if any were marked."""
-    table = operations(session, view, _MOST_OPERATIONS).of(Output.TEXT)
+    table = operations(session, view, _MOST_OPERATIONS).of(tables.Output.TEXT)
     if not table.rows:
         return
     yield Text("Operations", style="bold")
@@ -140,57 +114,54 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     if more:
         yield Text(f"… {more}", style="dim")
     yield Text()
-    numbered = [replace(row, cells=[Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
-    columns = [Column(f"{view.unit}"), *table.columns[1:]]
-    yield Fitting(replace(table, rows=numbered, columns=columns), view.unit)
+    numbered = [replace(row, cells=[tables.Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
+    columns = [tables.Column(f"{view.unit}"), *table.columns[1:]]
+    yield tables.Fitting(replace(table, rows=numbered, columns=columns), view.unit)
     for line in operation_notes(rows):
         yield Text(line, style="dim")
     yield Text()
 
 
-def _with_gaps(shown: Sequence[Listed], gaps: Sequence[Operation]) -> list[Listed]:
+def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) -> list[NumberedOperation]:
     """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
-    rows: list[Listed] = []
+    rows: list[NumberedOperation] = []
     waiting = deque(gaps)
-    for one in shown:
-        while waiting and not one.operation.depth and waiting[0].start_s < one.operation.start_s:
-            rows.append(Listed(0, waiting.popleft(), REST))
-        rows.append(one)
-    return [*rows, *(Listed(0, gap, REST) for gap in waiting)]
+    for row in shown:
+        while waiting and not row.operation.depth and waiting[0].start_s < row.operation.start_s:
+            rows.append(NumberedOperation(0, waiting.popleft(), REST))
+        rows.append(row)
+    return [*rows, *(NumberedOperation(0, gap, REST) for gap in waiting)]
 
 
-def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
+def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
-    result = grid(has_header=False)
-    for _ in ("number", "start"):
-        result.add_column(justify="right", no_wrap=True)
-    result.add_column(overflow="fold")
-    for _ in ("duration", "growth"):
-        result.add_column(justify="right", no_wrap=True)
-    result.add_column(no_wrap=True)
-    for one in rows:
-        operation = one.operation
+    result = tables.grid(has_header=False)
+    figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
+        result.add_column(**column)
+    for row in rows:
+        operation = row.operation
         result.add_row(
-            f"{one.number}." if one.number else "",
+            f"{row.number}." if row.number else "",
             seconds_text(operation.start_s),
-            _name(one),
+            _name(row),
             f"({seconds_text(operation.duration_s)})",
-            f"[{change_text(operation.of('rss'), unit, unit.text)} {unit}]",
+            f"[{tables.change_text(operation.of('rss'), unit, unit.text)} {unit}]",
             Text(notes.get(id(operation), ""), style="bold"),
-            style="" if one.number else "dim",
+            style="" if row.number else "dim",
         )
     return result
 
 
-def _name(one: Listed) -> Text:
+def _name(row: NumberedOperation) -> Text:
     """Return name, number of calls, process, how it ended and which function it was."""
-    operation = one.operation
+    operation = row.operation
     if not operation.name:
         return Text("(nothing marked)")
     text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
     if operation.count > 1:
         text.append(f" ×{operation.count:,}")
-    text.append(one.beside)
+    text.append(row.beside)
     if operation.error is not None:
         text.append(f" {printable(operation.error)}", style="red")
     if operation.signature:

@@ -1,9 +1,7 @@
-"""What every renderer receives beside the session: which metrics to show, in which unit, and how.
+"""What every renderer receives beside the session (metrics, unit, how), and the formats of a report by name.
 
-The formats of a report, by name.
-
-A format is one function, ``(session, view) -> Content``. To add a format, write its file and add a line here. The type
-of its result decides where the result can go:
+A format is one function, ``(session, view) -> Content``. To add a format, write its function and add a line here. The
+type of its result decides where the result can go:
 
 - ``str``: text, which is written unchanged;
 - a Rich renderable: text that adapts to the terminal; elsewhere its lines have at most 100 characters;
@@ -21,6 +19,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
+
+import msgspec
 
 from nncftools import metrics
 from nncftools.errors import UsageError
@@ -59,6 +59,11 @@ def label(column: str) -> str:
 def command_text(session: Session) -> str:
     """Return the command as typed in a shell, without characters that a terminal would interpret."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
+
+
+def as_json(document: object) -> str:
+    """Return a document as indented JSON, which ends with a line break."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]

@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import (
+    MetricSummary,
+    cpu_s,
+    is_between_samples,
+    largest_process,
+    level,
+    short_lived,
+    taken,
+)
 from nncftools.session.model import Peak, Process, Rise, SamplerFacts
 from tests.made_up import MIB, mib, process, session
 
 
-def level_of(rss: list[float | None], mark: int | None = None) -> Level:
+def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
     """Return the RSS level of a session."""
     of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
     return level(of.samples, "rss", of.peaks)
@@ -15,7 +23,7 @@ def level_of(rss: list[float | None], mark: int | None = None) -> Level:
 
 def test_level() -> None:
     """Every figure of a column, from the known samples."""
-    assert level_of([100, None, 300, 200, None]) == Level(
+    assert level_of([100, None, 300, 200, None]) == MetricSummary(
         peak=300, span_s=(0.0, 0.0), final=200, average=200, lowest=100, first=100
     )
 
@@ -23,7 +31,7 @@ def test_level() -> None:
 @pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
 def test_level_of_nothing(rss: list[float | None]) -> None:
     """Without a known sample everything is unknown, not 0."""
-    nothing = Level(peak=None, span_s=None, final=None, average=None, lowest=None, first=None)
+    nothing = MetricSummary(peak=None, span_s=None, final=None, average=None, lowest=None, first=None)
 
     assert level_of(rss) == nothing
     assert level_of(rss).from_zero() == nothing
@@ -56,7 +64,7 @@ def test_delta(rss: list[float | None], expected: float) -> None:
 
 def test_from_zero() -> None:
     """From zero, every level is above the first sample; moments stay."""
-    assert level_of([100, 50, 300, 200]).from_zero() == Level(
+    assert level_of([100, 50, 300, 200]).from_zero() == MetricSummary(
         peak=200, span_s=(0.0, 0.0), final=100, average=62.5, lowest=-50, first=0
     )
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from nncftools.analysis.build_up import EITHER, BuildUp, Part
-from nncftools.analysis.frames import held_by, most_telling, place_labels, running_text, stack_text, tree_of
+from nncftools.analysis.frames import best_frame, held_by, place_labels, running_text, stack_text, tree_of
 from nncftools.session.model import Frame
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
@@ -127,6 +127,6 @@ class TestPlaces:
 
 def test_most_telling_frame() -> None:
     """The innermost frame outside of the standard library tells most; if there is none, the innermost one."""
-    assert most_telling(stack(MAIN, DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
-    assert most_telling(stack(STANDARD)) == stack(STANDARD)[0]
-    assert most_telling(()) is None
+    assert best_frame(stack(MAIN, DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
+    assert best_frame(stack(STANDARD)) == stack(STANDARD)[0]
+    assert best_frame(()) is None

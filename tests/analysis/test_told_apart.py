@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.peak_text import told_apart
+from nncftools.analysis.peak_text import without_shared_start
 
 
 class TestToldApart:
@@ -10,7 +10,7 @@ class TestToldApart:
         """Names lose the beginning that they share, as far as every rest is unlike the end of any other name."""
         names = ["a.export.layer_0.attention", "a.export.layer_0.mlp_up", "a.export.layer_1.attention", "Export"]
 
-        assert list(told_apart(names).values()) == [
+        assert list(without_shared_start(names).values()) == [
             "…layer_0.attention",
             "…layer_0.mlp_up",
             "…layer_1.attention",
@@ -19,7 +19,7 @@ class TestToldApart:
 
     def test_words(self) -> None:
         """Names without parts lose whole words, as long as enough is left."""
-        assert told_apart(["compress_weights_of_block_12", "compress_weights_of_block_13"]) == {
+        assert without_shared_start(["compress_weights_of_block_12", "compress_weights_of_block_13"]) == {
             "compress_weights_of_block_12": "…block_12",
             "compress_weights_of_block_13": "…block_13",
         }
@@ -27,4 +27,4 @@ class TestToldApart:
     @pytest.mark.parametrize("names", [[], ["Export"], ["Export", "Export model"], ["step 1", "step 2"]])
     def test_nothing_to_lose(self, names: list[str]) -> None:
         """A name that shares nothing, or of which too little would be left, stays whole."""
-        assert told_apart(names) == {name: name for name in names}
+        assert without_shared_start(names) == {name: name for name in names}

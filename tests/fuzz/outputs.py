@@ -68,7 +68,7 @@ def _build_up(session: Session, _: pathlib.Path) -> None:
     names = [operation.name for operation in session.operations[:2]]
     for operation, at_s in [(None, None), (None, session.duration_s / 2), *((name, None) for name in names)]:
         with contextlib.suppress(NncfToolsError):
-            whole = build_up.whole_of(session, MemoryUnit.MiB, operation, at_s)
+            whole = build_up.build_up_report(session, MemoryUnit.MiB, operation, at_s)
             screen.plain(build_up.as_text(whole))
             build_up.as_markdown(whole)
 

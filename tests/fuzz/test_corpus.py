@@ -11,7 +11,7 @@ from tests.fuzz.corpus import Sample
 
 SAMPLES = {sample.name: sample for sample in corpus.samples()}
 REFUSED = {"prmon.json"}
-"""Whole files that say why they are not read."""
+"""BuildUpReport files that say why they are not read."""
 
 
 def write(sample: Sample, folder: pathlib.Path) -> pathlib.Path:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.limits.judges import verdict
-from nncftools.limits.verdict import ALLOCATION, TERMINATED, UNKNOWN, Verdict, is_consequence
+from nncftools.limits.verdict import UNKNOWN, Cause, Verdict, is_consequence
 from nncftools.session.model import Exit, Host, RankRun
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -85,7 +85,7 @@ def test_by_itself_at_the_same_moment() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "name", "expected"),
-    [(TERMINATED, "rank 0", True), (TERMINATED, "rank 1", False), (ALLOCATION, "rank 0", False)],
+    [(Cause.TERMINATED, "rank 0", True), (Cause.TERMINATED, "rank 1", False), (Cause.ALLOCATION, "rank 0", False)],
 )
 def test_consequence(cause: str, name: str, *, expected: bool) -> None:
     """That a later rank was ended is no cause; that it had no memory is one, and so is how the first one ended."""

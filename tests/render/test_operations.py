@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.listing import listed, peak_notes, rows, without_small
+from nncftools.render.listing import numbered, peak_notes, rows, without_small
 from nncftools.session.model import Mark
 from nncftools.session.operation import Operation
 from tests.made_up import figures, mib, session
@@ -32,7 +32,7 @@ def operation(name: str = "step", start_s: float = 0, duration_s: float = 1, **f
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
     """A title has the operation's name, its number of calls, whether it is parallel, and its error, for any name."""
-    assert listed([operation(**fields)], session())[0].title == expected
+    assert numbered([operation(**fields)], session())[0].title == expected
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
 )
 def test_details(fields: dict[str, Any], expected: str) -> None:
     """Details are how it ended, the function with its arguments, and the time in repeated calls."""
-    assert listed([operation(**fields)], session())[0].details == expected
+    assert numbered([operation(**fields)], session())[0].details == expected
 
 
 def test_numbers_are_places_in_the_list() -> None:
     """Operations are numbered from one, and so are their rows."""
-    every = listed([operation("a"), operation("b")], session())
+    every = numbered([operation("a"), operation("b")], session())
 
     assert [row.number for row in rows(every, COUNTERS, 2, session())] == [1, 2]
 
@@ -62,7 +62,9 @@ def test_numbers_are_places_in_the_list() -> None:
 def test_few_rows_of_many() -> None:
     """The longest operations keep their rows and numbers, in the order of the list; the others are summed."""
     lengths_s = (1, 5, 2, 4)
-    every = listed([operation(duration_s=length_s, figures=figures(read_bytes=7)) for length_s in lengths_s], session())
+    every = numbered(
+        [operation(duration_s=length_s, figures=figures(read_bytes=7)) for length_s in lengths_s], session()
+    )
     shown = rows(every, COUNTERS, 3, session())
 
     assert [row.number for row in shown] == [2, 4, 0]
@@ -73,7 +75,7 @@ def test_few_rows_of_many() -> None:
 
 def test_a_short_operation_that_wrote_much_is_listed() -> None:
     """What has a large share of the I/O is listed, however short it was."""
-    every = listed(
+    every = numbered(
         [operation(duration_s=duration_s, figures=figures(write_bytes=1 / duration_s)) for duration_s in (9, 8, 0.1)],
         session(),
     )
@@ -88,7 +90,7 @@ def test_no_operations() -> None:
 
 def test_operations_of_no_length() -> None:
     """Marks that all end at once are listed, too."""
-    assert len(rows(listed([operation(duration_s=0)] * 5, session()), COUNTERS, 3, session())) == 3
+    assert len(rows(numbered([operation(duration_s=0)] * 5, session()), COUNTERS, 3, session())) == 3
 
 
 class TestSmall:
@@ -98,7 +100,7 @@ class TestSmall:
     def left(*operations: Operation, peak_mib: int = 1000) -> list[int]:
         """Return the numbers of the operations that are shown of a run of 100 s."""
         of = session({"rss": mib(1, peak_mib)}, duration_s=100.0)
-        return [one.number for one in without_small(listed(operations, of), of)]
+        return [one.number for one in without_small(numbered(operations, of), of)]
 
     def test_folded(self) -> None:
         """Several small ones are left out."""
@@ -137,7 +139,7 @@ def test_peak_among_many_rows() -> None:
     """The operation that holds the peak has a row, however short it was."""
     of = [operation(duration_s=9), operation(duration_s=8), operation(duration_s=0.1, has_peak=True)]
 
-    assert [row.number for row in rows(listed(of, session()), COUNTERS, 2, session())] == [3, 0]
+    assert [row.number for row in rows(numbered(of, session()), COUNTERS, 2, session())] == [3, 0]
 
 
 class TestNotes:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nncftools.render.colours import REST
-from nncftools.render.page import flame
+from nncftools.render.stacks import flame
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import build_up, markdown, text
-from nncftools.render.build_up import Whole, whole_of
+from nncftools.render.build_up import BuildUpReport, build_up_report
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
@@ -27,12 +27,12 @@ def exported(**fields: object) -> Session:
     return grown((LOAD, 400), (RUN, 100), **{"groups": groups, "marks": marks, **fields})
 
 
-def whole(of: Session, operation: str | None = None, at_s: float | None = None) -> Whole:
+def whole(of: Session, operation: str | None = None, at_s: float | None = None) -> BuildUpReport:
     """Return a build-up in MiB."""
-    return whole_of(of, MemoryUnit.MiB, operation, at_s)
+    return build_up_report(of, MemoryUnit.MiB, operation, at_s)
 
 
-def printed(of: Whole, width: int = 80) -> list[str]:
+def printed(of: BuildUpReport, width: int = 80) -> list[str]:
     """Return the lines of a build-up as a terminal without colour shows them."""
     stream = io.StringIO()
     Console(file=stream, width=width, highlight=False, color_system=None).print(build_up.as_text(of))
