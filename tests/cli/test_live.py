@@ -23,6 +23,11 @@ SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in [(12
 COMMAND_READS = "the command reads the terminal: the live view steps aside"
 
 
+def runs_below(terminal: PseudoTerminal, name: str) -> bool:
+    """Return whether the command runs: the view may be drawn before."""
+    return name in {process.name() for process in psutil.Process(terminal.process.pid).children(recursive=True)}
+
+
 def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (), **more: object) -> PseudoTerminal:
     """Record with a live view in a terminal."""
     given = ("monitor", "--live", "-o", "run.json", *options, "--", *words)
@@ -274,7 +279,7 @@ class TestEndings:
     def test_interrupt(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C ends the command; the terminal is restored, and the summary says how the command ended."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until(RECORDING, CHART)
+        terminal.until(RECORDING, lambda _: runs_below(terminal, "sleep"))
         terminal.process.sendintr()
         text = terminal.until_end()
 
@@ -300,7 +305,7 @@ class TestEndings:
     def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
         """The terminal is restored, however the command is ended through us."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until(RECORDING, CHART)
+        terminal.until(RECORDING, lambda _: runs_below(terminal, "sleep"))
         terminal.process.kill(number)
         terminal.until_end()
 

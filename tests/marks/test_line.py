@@ -268,7 +268,9 @@ if not child:
 found = own(), child, rss(child)
 """)
 
-        assert found["descendants"] == [[pid, held]]
+        ((child, rss),) = found["descendants"]
+        assert child == pid
+        assert abs(rss - held) < 2**20  # the child goes on: its RSS moves by some pages
         assert held * 4 > found["rss"]
 
     def test_vforked(self) -> None:
