@@ -1,6 +1,10 @@
 """The report as one self-contained page with interactive charts; it needs plotly, but no network.
 
 The program of the plotly package is packed: the browser unpacks it.
+
+The data of the page's charts: memory, CPU, I/O, the band of operations, and the kinds of memory.
+
+The kinds of memory are bars at the moments at which mappings were read.
 """
 
 from __future__ import annotations
@@ -9,23 +13,290 @@ import base64
 import hashlib
 import importlib.util
 import json
+import math
 import pathlib
 import re
 import zlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from nncftools import metrics
 from nncftools.analysis.hints import hints
+from nncftools.analysis.series import Floats, rates_of, run_s
+from nncftools.analysis.summary import unit_for
 from nncftools.errors import NncfToolsError
-from nncftools.render import charts, session_tables
-from nncftools.render.listing import NumberedOperation, with_inner_levels
-from nncftools.render.memory_line import limit_text
+from nncftools.metrics import Metric, cpu_counters, is_memory
+from nncftools.render import session_tables
+from nncftools.render.colours import PATTERNS
+from nncftools.render.listing import NumberedOperation, counters_of, in_lanes, with_inner_levels
+from nncftools.render.memory_line import drawn_limit, limit_text, memory_line, peak_label
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
 from nncftools.render.table import Output, Table
-from nncftools.render.view import View, command_text
+from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
-from nncftools.units import printable, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
+
+if TYPE_CHECKING:
+    from nncftools.analysis.memory_kinds import Kinds
+
+    Line = dict[str, Any]
+
+_CHARTS_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
+_MOST_FILES = 5
+_SMALLEST = 0.01
+"""As a share of the most memory: what is always smaller is summed."""
+_NARROWEST_KIND, _WIDEST, _FILLED = 0.002, 0.008, 0.8
+"""Of bars: as a share of the run, and of the time to the next bar."""
+_KIND_NAME = 32
+_FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
+_TEXTS = {
+    "anonymous": ("anonymous", "#0072B2"),
+    "libraries": ("libraries", "#009E73"),
+    "shared": ("shared memory", "#CC79A7"),
+    "other_files": ("other files", "#9A9A9A"),
+    _OTHER: ("other", "#BDBDBD"),
+    _NOT_READ: ("processes that were not read", "#E3E3E3"),
+}
+_COPIED = "/"
+"""The pattern of private copies of the pages of a file, in plotly's notation."""
+
+
+class _Part(NamedTuple):
+    """What is drawn in one colour."""
+
+    kind: str
+    file: str = ""
+    is_copied: bool = False
+
+
+def kinds(session: Session, view: View, length_s: float, factor: float) -> list[dict[str, Any]]:
+    """Return the parts from the bottom up, each as bars with a legend; none where mappings were not read.
+
+    Memory that counts from the first sample is not drawn: each part would have a zero of its own.
+    """
+    if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
+        return []
+    from nncftools.analysis.memory_kinds import at
+
+    read = sorted(map(at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = _without_near(read, length_s * _NARROWEST_KIND)
+    named = _large_files(moments)
+    sizes = [_sizes(moment, named) for moment in moments]
+    least = _SMALLEST * max(moment.total for moment in moments)
+    large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == _NOT_READ}
+    small = {part for of in sizes for part in of} - large
+    for of in sizes:
+        rest = sum(of.pop(part) for part in small & of.keys())
+        if rest:
+            of[_Part(_OTHER)] = of.get(_Part(_OTHER), 0) + rest
+    times = [moment.at_s / factor for moment in moments]
+    widths = [width / factor for width in _widths(moments, length_s)]
+    digits = 3 if view.unit.factor > 1 else 0
+    below = [0.0] * len(moments)
+    drawn = []
+    files = [_Part(_CHARTS_FILE, file, is_copied) for file in named for is_copied in (True, False)]
+    others = map(_Part, ("other_files", "libraries", "shared", _OTHER, _NOT_READ))
+    for part in (_Part("anonymous"), *files, *others):  # from the bottom up
+        if any(part in of for of in sizes):
+            y = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
+            drawn.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
+            below = [round(bottom + size, digits) for bottom, size in zip(below, y, strict=True)]
+    return drawn
+
+
+def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
+    """Return moments that are so far apart; of two that are not, the one with more memory."""
+    kept: list[Kinds] = []
+    for moment in moments:
+        if not kept or moment.at_s - kept[-1].at_s >= least_s:
+            kept.append(moment)
+        elif moment.total >= kept[-1].total:
+            kept[-1] = moment
+    return kept
+
+
+def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
+    largest: dict[str, int] = {}
+    for group in (group for moment in moments for group in moment.groups if group.kind == _CHARTS_FILE):
+        largest[group.file] = max(largest.get(group.file, 0), group.rss)
+    in_order = sorted(largest, key=lambda file: (-largest[file], file))
+    return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
+
+
+def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
+    """Return the bytes of each part; a file has a part for what is its own and one for copies."""
+    sizes: dict[_Part, int] = {}
+    for group in moment.groups:
+        if group.kind == _CHARTS_FILE and group.file in named:
+            sizes[_Part(_CHARTS_FILE, group.file)] = group.rss - group.anonymous
+            sizes[_Part(_CHARTS_FILE, group.file, is_copied=True)] = group.anonymous
+            continue
+        kind = {_CHARTS_FILE: "other_files", "stack": _OTHER}.get(group.kind, group.kind)
+        part = _Part(kind if kind in _TEXTS else _OTHER)
+        sizes[part] = sizes.get(part, 0) + group.rss
+    if moment.not_read:
+        sizes[_Part(_NOT_READ)] = moment.not_read
+    return sizes
+
+
+def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
+    if part.kind != _CHARTS_FILE:
+        text, colour = _TEXTS[part.kind]
+        return {"name": text, "colour": colour, "pattern": ""}
+    name = shortened(printable(part.file.rpartition("/")[2]), _KIND_NAME)
+    name, pattern = (f"copied from {name}", _COPIED) if part.is_copied else (name, "")
+    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": pattern}
+
+
+def _widths(moments: Sequence[Kinds], length_s: float) -> list[float]:
+    """Return how wide each bar is in seconds: bars do not touch."""
+    times = [moment.at_s for moment in moments]
+    gaps = [after - before for before, after in pairwise(times)]
+    nearest = [min(pair) for pair in zip([length_s, *gaps], [*gaps, length_s], strict=True)]
+    return [min(length_s * _WIDEST, gap * _FILLED) for gap in nearest]
+
+
+_POINTS = 24_000
+"""Of all memory metrics together: they are most of the file."""
+_MOST_POINTS = 4000
+_MOST_RANKS = 16
+_WINDOWS = 1200
+_LANES = 4
+_BARS, _SHADES = 1000, 60
+_CHARTS_NAME = 60
+_CHARACTERS, _FEWEST_CHARACTERS = 150, 8
+"""The page's width, and the shortest part of a name that is written into a bar."""
+_PLACES, _SHORTEST = 5, 1e-3
+"""Of the last moment, behind its first figure: more cannot be seen."""
+_NARROWEST = 0.0008
+"""As a share of the run: the mouse cannot point at a narrower bar."""
+
+
+def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> dict[str, Any]:
+    """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
+    length_s = run_s(session)
+    factor, time_name = time_unit(length_s)
+    speeds = _speeds(session)
+    fastest = max((float(np.nanmax(speed)) for *_, speed in speeds if not np.isnan(speed).all()), default=0.0)
+    io_unit = unit_for(max(fastest, MemoryUnit.KiB.factor))
+    cpus = session.host.cpus
+    placed = in_lanes(every, _LANES)
+    lines = {
+        "memory": list(_memory(session, view, factor)),
+        "cpu": list(_cpu(session, factor)),
+        "io": list(_io(speeds, factor, io_unit)),
+    }
+    outermost = (row for _, row, lane in placed if lane == 0)
+    shaded = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)[:_SHADES]
+    return {
+        **lines,
+        "kinds": kinds(session, view, length_s, factor),
+        "nothing": "" if any(lines.values()) or placed else "no samples were recorded",
+        "axes": {
+            "memory": f"Memory{view.above}, {view.unit}",
+            "kinds": f"Memory by kind, {view.unit}",
+            "cpu": f"CPU, cores of {cpus}" if cpus else "CPU, cores",
+            "io": f"I/O, {io_unit}/s",
+        },
+        "factor": factor,
+        "time_unit": time_name,
+        "range": [0, length_s / factor],
+        "from_zero": view.from_zero,
+        "lanes": 1 + max((lane for *_, lane in placed), default=-1),
+        "bars": _bars(placed, length_s, factor),
+        "shades": [(row.operation.start_s / factor, row.operation.end_s / factor, row.fill.colour) for row in shaded],
+        "peak": _peak(session, view, factor),
+    }
+
+
+def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
+    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first, as is 0."""
+    others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
+    names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
+    digits, shown = view.unit.decimals + 1, f",.{view.unit.decimals}f"
+    for name in names:
+        found = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
+        if found is not None:
+            line = _line(label(name), found.time_s / factor, found.sizes, digits, shown)
+            nothing = name != names[0] and view.unit.text(session.samples.figures(name).highest) == view.unit.text(0)
+            yield {**line, "unit": view.unit, "hidden": nothing or name not in view.metrics}
+    for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
+        sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
+        line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits, shown)
+        yield {**line, "unit": view.unit, "hidden": True}
+    limit = drawn_limit(session, view)
+    if limit is not None:
+        moments = np.array([0, run_s(session)]) / factor
+        line = _line(f"{limit.name} {limit.size_text}", moments, np.full(2, limit.size), digits, shown)
+        yield {**line, "unit": view.unit, "limit": True}
+
+
+def _cpu(session: Session, factor: float) -> Iterator[Line]:
+    for name, columns in (("CPU", cpu_counters(session.samples)), ("of it system", ("cpu_system",))):
+        moments, cores = _rates(session, columns)
+        if len(moments):
+            yield {**_line(name, moments / factor, cores, 3, ",.2f"), "unit": "cores", "steps": True}
+
+
+def _speeds(session: Session) -> list[tuple[Metric, Floats, Floats]]:
+    """Return the recorded counters of bytes, each with moments and how fast it rose from each to the next."""
+    every = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
+    return [(of, moments, speed) for of, moments, speed in every if of is not None and of.unit == "B" and len(moments)]
+
+
+def _io(speeds: Sequence[tuple[Metric, Floats, Floats]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
+    """Yield how fast bytes were counted; the counters of system calls are hidden at first."""
+    for metric, moments, speed in speeds:
+        line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 3, ",.3~r")
+        yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": metric.family == metrics.SYSTEM_CALLS}
+
+
+def _rates(session: Session, columns: Sequence[str]) -> tuple[Floats, Floats]:
+    """Return moments, and how fast counters rose together from each to the next; the last rate is repeated."""
+    moments, speed = rates_of(session, columns, _WINDOWS)
+    return moments, np.append(speed, speed[-1:])
+
+
+def _line(name: str, x: Floats, y: Floats, digits: int, shown: str) -> Line:
+    """Return a line for JSON: null where nothing is known; ``shown`` is the format of a value in d3's notation."""
+    values = [None if value != value else round(value, digits) for value in y.tolist()]  # noqa: PLR0124 — NaN
+    places = _PLACES - math.floor(math.log10(max(float(x[-1]), _SHORTEST))) if len(x) else 0
+    return {"name": name, "x": [round(moment, places) for moment in x.tolist()], "y": values, "format": shown}
+
+
+def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
+    line = memory_line(session, view, view.metrics[0]) if view.metrics else None
+    if line is None:
+        return None
+    mark = None if line.mark is None else [moment / factor for moment in line.mark]
+    below = peak_label(session, view.unit) if view.metrics[0] == "rss" else ""
+    return {"x": line.peak[0] / factor, "y": line.peak[1], "text": line.peak_text, "below": below, "mark": mark}
+
+
+def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
+    """Return the longest operations, grouped by fill."""
+    longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
+    bars: dict[tuple[str, str], dict[str, Any]] = {}
+    for place, row, lane in sorted(longest):
+        fill, operation = row.fill, row.operation
+        look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
+        bar = bars.setdefault((fill.colour, fill.hatch), look)
+        title = f"{row.label or row.number} {shortened(row.title, _CHARTS_NAME)}"
+        for key, value in (
+            ("base", operation.start_s / factor),
+            ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
+            ("lane", lane),
+            ("place", place),
+            ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
+            ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
+        ):
+            bar.setdefault(key, []).append(value)
+    return list(bars.values())
+
 
 _FILE = "package_data/plotly.min.js"
 _LEVEL = 6
@@ -108,7 +379,7 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "facts": _table(session_tables.facts(session, view.unit)),
             "processes": _table(processes(session, view.unit)),
         },
-        "chart": charts.charts(session, view, every),
+        "chart": charts(session, view, every),
         "flame": _flame(session, view),
     }
 

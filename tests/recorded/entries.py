@@ -15,7 +15,7 @@ from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
 from nncftools.session.recording import Recording
-from nncftools.testing.tap import LiveReader
+from nncftools.testing.meter import LiveReader
 
 
 def command_line() -> int:

@@ -4,8 +4,19 @@ from typing import Any
 
 import pytest
 
-from nncftools.testing.meter import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Memory, Peak, peak_of, put, taken
-from nncftools.testing.tap import Row
+from nncftools.testing.meter import (
+    KERNEL,
+    SAMPLED,
+    UNKNOWN,
+    UNSAMPLED,
+    Measurement,
+    Memory,
+    Peak,
+    Row,
+    peak_of,
+    put,
+    taken,
+)
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
 BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)

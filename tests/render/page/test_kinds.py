@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.charts import kinds
+from nncftools.render.page import kinds
 from nncftools.render.view import View
 from nncftools.session.model import MappingsMoment
 from tests.render.built_up import MAIN, built_up, group, mapped

@@ -17,7 +17,7 @@ import time
 import types
 from typing import Any
 
-STEPS = {"compress": "language", "evaluate": "language", "quantize": "model", "score": "model", "module": "steps"}
+STEPS = {"compress": "model", "evaluate": "model", "quantize": "model", "score": "model", "module": "steps"}
 """The module of each step, which has a function with the step's name: ``compress(job) -> result``."""
 
 
