@@ -4,18 +4,122 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import threading
 import tracemalloc
 
+import msgspec
 import pytest
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
+from nncftools.intake import Limits, TooManyError, WrongValueError, check
+from nncftools.session.model import Host, Mark, Process, Series, Start
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS
 from tests.made_up import END, journal, session
+
+BEYOND = 10**400
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"rss": BEYOND}, "at `$.rss`: a number from -9.22337203685e+18 to 9.22337203685e+18 expected, found 9999"),
+        ({"at_s": float("inf")}, "at `$.at_s`: a number from -10000000000 to 10000000000 expected, found inf"),
+        ({"at_s": float("nan")}, "at `$.at_s`: a number from -10000000000 to 10000000000 expected, found nan"),
+        ({"each": {7: BEYOND}}, "at `$.each[1]`: a number from"),
+        ({"rss": [1, None, BEYOND]}, "at `$.rss[1]`: a number from"),
+        ({"pid": 10**20}, "at `$.pid`: a number from 0 to 2147483647 expected, found 100000000000000000000"),
+        ({"pid": -1}, "at `$.pid`: a number from 0 to 2147483647 expected, found -1"),
+        ({"duration_s": -1.0}, "at `$.duration_s`: a number from 0 to 10000000000 expected, found -1.0"),
+        ({"utc": "noon"}, "at `$.utc`: Invalid isoformat string: 'noon'"),
+        ({"utc": "2026-11-21T07:00:00"}, "at `$.utc`: a time with its zone expected"),
+        ({"utc": "0001-01-01T00:00:00+00:00"}, "at `$.utc`: a year from 1970 to 2286 expected"),
+        ({"start_s": 2, "end_s": 1}, "at `$.end_s`: not before `start_s` (2) expected, found 1"),
+        ({"from_s": 2, "to_s": 1}, "at `$.to_s`: not before `from_s` (2) expected, found 1"),
+        ({"time_s": [0, 1], "rss": [1]}, "at `$.rss`: as many values as `time_s` expected (2), found 1"),
+        ({"time_s": [1, 0], "rss": [1, 1]}, "at `$.time_s[1]`: time goes back from 1 to 0"),
+        ({"\x1b[31m": {"pid": -1}}, "at `$.\\x1b[31m.pid`: a number"),
+    ],
+)
+def test_what_cannot_be_is_named_with_its_place(value: object, message: str) -> None:
+    """A number, a time, an order or a length that cannot be is refused, with its place and what was expected."""
+    found = message.replace("9999", "1000")
+
+    with pytest.raises(WrongValueError, match=f"^{re.escape(found)}"):
+        check(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (Process(id=0, series=Series(time_s=[0.0, 1.0], rss=[1])), "$.series.rss"),
+        (Process(id=0, series=Series(time_s=[0.0], rss=[BEYOND])), "$.series.rss[0]"),
+        (Process(id=BEYOND), "$.id"),
+        (Mark(name="a", start_s=2.0, end_s=1.0), "$.end_s"),
+        (Host(memory=-1), "$.memory"),
+        (Start(utc="noon"), "$.utc"),
+    ],
+)
+def test_structures_are_checked_by_the_names_of_their_fields(value: msgspec.Struct, place: str) -> None:
+    """A field is checked as a key of JSON is: a new one needs no line of its own."""
+    with pytest.raises(WrongValueError, match=re.escape(f"at `{place}`")):
+        check(value)
+
+
+@pytest.mark.parametrize("value", [Process(id=0), Host(), {"rss": [1, None]}, [True, "a", None, {}], {"code": -1}])
+def test_what_can_be_passes(value: object) -> None:
+    """Unknown values, flags, texts and negative exit statuses are nothing to refuse."""
+    check(value)
+
+
+def test_depth_is_bounded() -> None:
+    """What is nested without end is refused, not followed."""
+    nested: list[object] = []
+    for _ in range(10_000):
+        nested = [nested]
+
+    with pytest.raises(WrongValueError, match="at most 100 levels of lists and objects expected"):
+        check(nested)
+
+
+def test_texts_and_lists_have_a_largest_size() -> None:
+    """A text or list beyond its limit is refused; the error says that the limit can be raised."""
+    with pytest.raises(TooManyError, match=r"at `\$.name`: at most 4,194,304 characters expected, found 4,194,305"):
+        check({"name": "x" * (Limits().text + 1)})
+    with pytest.raises(TooManyError, match=r"at `\$.processes`: at most 200,000 items expected") as raised:
+        check({"processes": [{}] * (Limits().processes + 1)})
+
+    assert raised.value.remedy == "size"
+
+
+def test_a_larger_size_raises_all_limits() -> None:
+    """Ten times the size reads ten times as many texts, processes and operations; the block ends it."""
+    with intake.raised(10 * Limits().size):
+        check({"processes": [{}] * (Limits().processes + 1)})
+        inside = intake.limits()
+
+    assert inside.marks_of_process == 10 * Limits().marks_of_process
+    assert intake.limits() == Limits()
+
+
+def test_a_smaller_size_lowers_no_other_limit() -> None:
+    """Asking for small files does not refuse long lists."""
+    with intake.raised(1000):
+        assert intake.limits().size == 1000
+        assert intake.limits().processes == Limits().processes
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"), [("1", True), ("2147483647", True), ("2147483648", False), ("9" * 20, False), ("-1", False)]
+)
+def test_pids(text: str, is_one: bool) -> None:  # noqa: FBT001 — a parameter of the test
+    """A PID is a whole number that a kernel can give."""
+    assert intake.is_pid(text) == is_one
+
 
 MIB = 1 << 20
 

@@ -22,7 +22,7 @@ MOST_LINES = 32_200
 MOST_FILES = 215
 LONGEST = 350
 LONGER = {
-    "session.model": "all that a session file holds",
+    "session.recording": "the one reader of a recording's lines",
 }
 """Files that are longer, and why they are one."""
 SMALLEST = 40

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.peak_text import span_text, where_reached, where_text
+from nncftools.analysis.peak_text import Performers, span_text, where_reached, where_text, without_shared_start
 from nncftools.session.model import Mark, Rise
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
@@ -82,3 +82,67 @@ def test_parts_of_an_operation() -> None:
 def test_no_peak() -> None:
     """Without RSS there is nothing to say."""
     assert where_text(session({"system": mib(1)})) == ""
+
+
+def performers_run(*spans: tuple[int | None, float, float]) -> Session:
+    """Return a session with an operation for each PID and span."""
+    of = session({"rss": mib(1, 2, 3)}, processes=[process(0, name="python"), process(1, name="worker")])
+    of.marks = [Mark(name="A", start_s=start_s, end_s=end_s, pid=pid) for pid, start_s, end_s in spans]
+    return of
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(100, 0, 0.5), (101, 0.4, 0.9)], ["python, pid 100", "worker, pid 101"]),
+        ([(100, 0, 0.4), (101, 0.4, 0.9)], ["", ""]),
+        ([(100, 0, 0.5), (100, 0.1, 0.9)], ["", ""]),
+        ([(100, 0, 0.5), (None, 0.1, 0.9)], ["", ""]),
+        ([(100, 0, 0.9), (101, 0.1, 0.2), (101, 0.3, 0.4)], ["python, pid 100", *["worker, pid 101"] * 2]),
+        ([(100, 0, 0.9), (555, 0.1, 0.2)], ["python, pid 100", "pid 555"]),
+    ],
+    ids=["parallel", "one after the other", "one process", "from outside", "several", "unknown process"],
+)
+def test_of(spans: list[tuple[int | None, float, float]], expected: list[str]) -> None:
+    """The process is named where operations of several processes ran at the same time."""
+    of = performers_run(*spans)
+    performers = Performers(of)
+
+    assert [performers.of(operation) for operation in of.operations] == expected
+
+
+def test_many_processes_at_once() -> None:
+    """Each of 20,000 operations that overlap is told apart by its process, in time that grows with their number."""
+    number = 20_000
+    marks = [
+        Mark(name="a", start_s=place / number / 2, end_s=place / number / 2 + 0.4, pid=place) for place in range(number)
+    ]
+    of = session(marks=marks)
+    performers = Performers(of)
+
+    assert [performers.of(operation) for operation in of.operations[:2]] == ["pid 0", "pid 1"]
+
+
+class TestToldApart:
+    def test_shared_beginning(self) -> None:
+        """Names lose the beginning that they share, as far as every rest is unlike the end of any other name."""
+        names = ["a.export.layer_0.attention", "a.export.layer_0.mlp_up", "a.export.layer_1.attention", "Export"]
+
+        assert list(without_shared_start(names).values()) == [
+            "…layer_0.attention",
+            "…layer_0.mlp_up",
+            "…layer_1.attention",
+            "Export",
+        ]
+
+    def test_words(self) -> None:
+        """Names without parts lose whole words, as long as enough is left."""
+        assert without_shared_start(["compress_weights_of_block_12", "compress_weights_of_block_13"]) == {
+            "compress_weights_of_block_12": "…block_12",
+            "compress_weights_of_block_13": "…block_13",
+        }
+
+    @pytest.mark.parametrize("names", [[], ["Export"], ["Export", "Export model"], ["step 1", "step 2"]])
+    def test_nothing_to_lose(self, names: list[str]) -> None:
+        """A name that shares nothing, or of which too little would be left, stays whole."""
+        assert without_shared_start(names) == {name: name for name in names}

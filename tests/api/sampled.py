@@ -47,3 +47,10 @@ def _last_ns(recording: _Recording) -> int:
 def _number(recording: _Recording) -> int:
     session = recording.session
     return 0 if session is None else len(session.samples)
+
+
+def touch(size_mib: int) -> bytearray:
+    """Return resident memory."""
+    held = bytearray(size_mib * 2**20)
+    held[::4096] = b"x" * len(held[::4096])
+    return held

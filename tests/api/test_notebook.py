@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import asyncio
+import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
+import nncftools
+from nncftools import Profiler
+from nncftools.errors import NncfToolsError
+from nncftools.session.peak_place import enclosing
+from tests.api.sampled import begin_to_read, touch, wait_for_sample, wait_for_samples
 from tests.conftest import HANGING_S
-
-pytestmark = [pytest.mark.long, pytest.mark.process]
+from tests.made_up import MIB
 
 SCRIPT = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -46,6 +53,8 @@ def shown() -> list[str]:
     return done.stdout.split("next\n")
 
 
+@pytest.mark.long
+@pytest.mark.process
 def test_cell_is_run_and_reported(shown: list[str]) -> None:
     """The cell runs in the user's namespace, and its cost follows its output."""
     assert "its own output 5" in shown[0]
@@ -56,17 +65,23 @@ def test_cell_is_run_and_reported(shown: list[str]) -> None:
     assert shown[0].endswith("kept\n")
 
 
+@pytest.mark.long
+@pytest.mark.process
 def test_result_is_the_session(shown: list[str]) -> None:
     """The next cell has the session as ``_``."""
     assert "Session with report Session with plot\n" in shown[0]
 
 
+@pytest.mark.long
+@pytest.mark.process
 def test_magic_explains_itself(shown: list[str]) -> None:
     """``%%memory?`` shows how it is used and what its result is."""
     assert "a sample every 0.05 s" in shown[-1]
     assert "nncftools.Session" in shown[-1]
 
 
+@pytest.mark.long
+@pytest.mark.process
 def test_await_in_a_notebook(shown: list[str]) -> None:
     """Where an event loop runs, as in a notebook, a top-level await is refused in one line; what it proposes works."""
     refused, without, proposed, in_terminal = shown[-5:-1]
@@ -82,8 +97,193 @@ def test_await_in_a_notebook(shown: list[str]) -> None:
     assert "Recorded this kernel" in in_terminal
 
 
+@pytest.mark.long
+@pytest.mark.process
 def test_wrong_interval_is_one_line(shown: list[str]) -> None:
     """An invalid interval is refused without a traceback, and the cell does not run."""
     assert "seconds from 0.001 to a year expected, found 'soon'" in shown[1]
     assert "its own output" not in shown[1]
     assert shown[1].endswith("missing\n")
+
+
+@pytest.mark.process
+def test_operations_keep_name_depth_and_order() -> None:
+    """Blocks, marks and decorated functions are operations; a repeated name is two, a nested one is deeper."""
+    profiler = Profiler(0.01)
+
+    @profiler.operation("compile")
+    def compiled() -> int:
+        """Return a number."""
+        return 5
+
+    with profiler:
+        with profiler.operation("export"):
+            profiler.mark("read")
+            profiler.mark("write")
+        results = [compiled(), compiled()]
+    phases = profiler.session.operations
+
+    assert results == [5, 5]
+    assert compiled.__name__ == "compiled"
+    assert [(phase.name, phase.depth) for phase in phases] == [
+        ("export", 0),
+        ("read", 1),
+        ("write", 1),
+        ("compile", 0),
+        ("compile", 0),
+    ]
+    assert phases[1].end_s == phases[2].start_s
+    assert phases[2].end_s <= phases[0].end_s
+
+
+@pytest.mark.process
+def test_memory_of_an_operation() -> None:
+    """An operation's delta is what it allocates, also for a repeated name."""
+    begin_to_read()
+    with Profiler(0.01) as profiler:
+        held = []
+        for _ in range(2):
+            wait_for_sample(profiler)
+            with profiler.operation("grow"):
+                wait_for_sample(profiler)
+                held.append(touch(40))
+                wait_for_sample(profiler)
+    grown = [phase.delta for phase in profiler.session.operations]
+
+    assert len(held) == 2
+    assert grown == [pytest.approx(40 * MIB, rel=0.05)] * 2
+
+
+@pytest.mark.process
+def test_exception_ends_an_operation() -> None:
+    """An exception passes through and ends its operation."""
+    with Profiler(0.01) as profiler:
+        with pytest.raises(KeyError, match="mine"), profiler.operation("fails"):
+            raise KeyError("mine")
+        wait_for_sample(profiler)
+    (phase,) = profiler.session.operations
+
+    assert phase.end_s < profiler.session.duration_s
+
+
+@pytest.mark.process
+def test_threads_nest_their_own() -> None:
+    """An operation of another thread is not nested in the main thread's."""
+    with Profiler(0.01) as profiler, profiler.operation("main"):
+        thread = threading.Thread(target=lambda: profiler.mark("other"))
+        thread.start()
+        thread.join()
+
+    assert [(phase.name, phase.depth) for phase in profiler.session.operations] == [("main", 0), ("other", 0)]
+
+
+@pytest.mark.process
+def test_parallel_tasks() -> None:
+    """Tasks are beside each other, each with what is inside of it, and each of them may hold the peak."""
+    held: list[bytearray] = []
+    profiler = Profiler(0.01)
+
+    @profiler.operation("inner")
+    async def inner() -> None:
+        """Take memory."""
+        held.append(touch(8))
+        await asyncio.sleep(0)
+        profiler.mark("moment")
+
+    async def task(name: str, before: asyncio.Event, after: asyncio.Event) -> None:
+        """Take memory after the task before; end when all have."""
+        with profiler.operation(name):
+            await before.wait()
+            await inner()
+            wait_for_sample(profiler)
+            after.set()
+            await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        """Run six tasks."""
+        events = [asyncio.Event() for _ in range(7)]
+        events[0].set()
+        await asyncio.gather(*(task(f"{place}", *events[place : place + 2]) for place in range(6)))
+
+    with profiler:
+        asyncio.run(main())
+    operations = profiler.session.operations
+    above = enclosing(operations)
+    tasks = [f"{place}" for place in range(6)]
+
+    assert [one.name for one in operations if not one.depth] == tasks
+    assert [(one.name, above[id(one)].name) for one in operations if one.depth == 1] == [("inner", of) for of in tasks]
+    assert [one.name for one in operations if one.depth == 2] == ["moment"] * 6
+    assert all(one.is_parallel for one in operations)
+    assert any(one.has_peak is None for one in operations if not one.depth)
+    assert not any(one.has_peak for one in operations)
+
+
+@pytest.mark.process
+def test_nested_profilers() -> None:
+    """A profiler has its own operations and those of none; what another one marks inside of it cuts nothing."""
+    with Profiler(0.01) as outer:
+        outer.mark("load")
+        outer.mark("export")
+        with Profiler(0.01) as inner:
+            inner.mark("prepare")
+            with inner.operation("convert"):
+                inner.mark("step")
+                with nncftools.operation("anybody's"):
+                    pass
+        outer.mark("compile")
+    of_outer, of_inner = ([(one.name, one.depth) for one in profiler.session.operations] for profiler in (outer, inner))
+    ends = {one.name: one.end_s for one in outer.session.operations}
+    starts = {one.name: one.start_s for one in outer.session.operations}
+
+    assert of_outer == [("load", 0), ("export", 0), ("anybody's", 1), ("compile", 0)]
+    assert of_inner == [("prepare", 0), ("convert", 0), ("step", 1), ("anybody's", 2)]
+    assert (ends["load"], ends["export"]) == (starts["export"], starts["compile"])
+
+
+def test_without_a_recording() -> None:
+    """If nothing is recorded, operations do nothing, and asking for the session says what to do."""
+    profiler = Profiler()
+    with profiler.operation("unseen"):
+        profiler.mark("unseen")
+
+    with pytest.raises(NncfToolsError, match="start the profiler first"):
+        _ = profiler.session
+
+
+@pytest.mark.process
+def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
+    """The report names the operations, the picture is drawn, and a notebook gets both."""
+    with Profiler(0.01) as profiler, profiler.operation("<export>"):
+        wait_for_sample(profiler)
+    picture = profiler.plot(tmp_path / "run.svg")
+
+    assert "<export>" in profiler.report()
+    assert picture.read_bytes().startswith(b"<?xml")
+    assert "&lt;export&gt;" in profiler._repr_html_()
+
+
+@pytest.mark.process
+def test_started_twice() -> None:
+    """A running profiler cannot be started; a stopped one records again."""
+    with Profiler(0.01) as profiler:
+        profiler.mark("first")
+        with pytest.raises(RuntimeError, match="already"):
+            profiler.start()
+    with profiler:
+        profiler.mark("second")
+
+    assert [mark.name for mark in profiler.session.marks] == ["second"]
+
+
+@pytest.mark.process
+def test_session_as_a_table() -> None:
+    """A session becomes a pandas table with a column per metric, indexed by seconds."""
+    with Profiler(0.01) as profiler:
+        wait_for_samples(profiler, 3)
+    table = profiler.session.to_pandas()
+
+    assert table.index.name == "time_s"
+    assert list(table.columns) == profiler.session.samples.metrics
+    assert len(table) == len(profiler.session.samples)
+    assert table["rss"].max() == profiler.session.peaks["rss"].sampled

@@ -8,19 +8,21 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import time
+import types
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 import nncftools
 from nncftools import ProfilerConfig, QEffMemoryProfiler, QEffMemoryVisualizer
 from nncftools.api import qeff
+from nncftools.api.qeff import MetricsCollector, ProfileSample
+from nncftools.api.qeff import ProfilerConfig as qeff_ProfilerConfig
 from nncftools.errors import NncfToolsError
-from tests.api.sampled import wait_for_sample, wait_for_samples
-from tests.api.test_profiler import touch
+from tests.api.sampled import touch, wait_for_sample, wait_for_samples
 from tests.conftest import HANGING_S
-
-pytestmark = pytest.mark.process
 
 WRITES = """
 import os, sys
@@ -78,6 +80,7 @@ def profiler(recorded: Recorded) -> QEffMemoryProfiler:
     return recorded.profiler
 
 
+@pytest.mark.process
 def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
     """All lists have a value per sample, which JSON can hold; the first rate is 0."""
     data = profiler.get_synchronized_data()
@@ -100,6 +103,7 @@ def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
+@pytest.mark.process
 def test_lists(profiler: QEffMemoryProfiler) -> None:
     """The lists of the profiler are those of the synchronized data, and the storage's share of I/O."""
     data = profiler.get_synchronized_data()
@@ -112,6 +116,7 @@ def test_lists(profiler: QEffMemoryProfiler) -> None:
     assert len(profiler.storage_read_mb) == len(profiler.samples)
 
 
+@pytest.mark.process
 def test_child_io_counts(recorded: Recorded) -> None:
     """What a child process wrote is counted, to storage and by system calls, and stays after the child has ended."""
     calls, storage = recorded.profiler.disk_write_bytes, recorded.profiler.storage_write_mb
@@ -121,6 +126,7 @@ def test_child_io_counts(recorded: Recorded) -> None:
     assert storage[-1] * 2**20 >= recorded.written_by_child - 1
 
 
+@pytest.mark.process
 def test_peak(profiler: QEffMemoryProfiler) -> None:
     """The peak is in MB and belongs to the operation that reached it; its moment is known to a sample, or better."""
     place = profiler.rss_memory.index(max(profiler.rss_memory))
@@ -133,6 +139,7 @@ def test_peak(profiler: QEffMemoryProfiler) -> None:
     assert profiler.peak_operation == "Model Loading"
 
 
+@pytest.mark.process
 def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None:
     """Marks keep their order; each operation has its own growth."""
     first, second = (phase for phase in profiler.session.operations if phase.name == "Export")
@@ -144,6 +151,7 @@ def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None
     assert profiler.operation_memory_deltas["Export"] == (second.delta or 0) / 2**20
 
 
+@pytest.mark.process
 def test_times(profiler: QEffMemoryProfiler) -> None:
     """Marks and samples are in local time without a time zone, and the completion comes last."""
     (first, _), *_, (last, name) = profiler.operations
@@ -154,6 +162,7 @@ def test_times(profiler: QEffMemoryProfiler) -> None:
     assert {moment.tzinfo for moment in (first, last, *profiler.timestamps)} == {None}
 
 
+@pytest.mark.process
 def test_samples(profiler: QEffMemoryProfiler) -> None:
     """Each sample has its time and figures by name."""
     sample = profiler.samples[1]
@@ -162,6 +171,7 @@ def test_samples(profiler: QEffMemoryProfiler) -> None:
     assert 5 < sample.rss_mb < sample.vms_mb
 
 
+@pytest.mark.process
 def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
     """The report has peak, statistics and timeline; the picture goes to the requested file."""
     report = profiler.stop_and_save()
@@ -173,6 +183,7 @@ def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
     assert pathlib.Path(profiler.output_file).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["profile", "profile.v0.2"])
 def test_picture_without_an_ending(profiler: QEffMemoryProfiler, tmp_path: pathlib.Path, name: str) -> None:
     """A picture whose name does not end in a format is a PNG of exactly this name."""
@@ -181,6 +192,7 @@ def test_picture_without_an_ending(profiler: QEffMemoryProfiler, tmp_path: pathl
     assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.process
 def test_what_is_not_monitored_is_0() -> None:
     """CPU and disk that are not monitored are 0; a second call of start or stop does nothing."""
     of = QEffMemoryProfiler(sampling_interval=0.01, enable_cpu_monitoring=False, enable_disk_monitoring=False)
@@ -195,6 +207,7 @@ def test_what_is_not_monitored_is_0() -> None:
     assert [name for _, name in of.operations] == ["Completion"]
 
 
+@pytest.mark.process
 def test_while_it_runs() -> None:
     """A running profiler has the figures up to now, each time that they are read."""
     of = QEffMemoryProfiler(sampling_interval=0)
@@ -211,6 +224,7 @@ def test_while_it_runs() -> None:
     assert (of.monitoring, interval_s) == (False, 0.01)
 
 
+@pytest.mark.process
 def test_interval_of_0() -> None:
     """An interval below 1 ms is 1 ms."""
     of = QEffMemoryProfiler(sampling_interval=0)
@@ -220,6 +234,7 @@ def test_interval_of_0() -> None:
     assert (of.sampling_interval, of.session.sampler.interval_s) == (0, 0.001)
 
 
+@pytest.mark.process
 def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     """Samples and marks of a second recording follow those of the first, also marks made between both."""
     of = QEffMemoryProfiler(sampling_interval=0.01)
@@ -244,6 +259,7 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     assert [name in (tmp_path / "both.svg").read_text() for name in ("Setup", "Export", "Compilation")] == [True] * 3
 
 
+@pytest.mark.process
 def test_profiler_inside_of_another(tmp_path: pathlib.Path) -> None:
     """As upstream, a library that profiles itself inside of an operation leaves that operation whole.
 
@@ -252,7 +268,7 @@ def test_profiler_inside_of_another(tmp_path: pathlib.Path) -> None:
     script = """
     from nncftools import QEffMemoryProfiler
     from tests.api.sampled import wait_for_sample
-    from tests.api.test_profiler import touch
+    from tests.api.sampled import touch
 
     def export():
         inner = QEffMemoryProfiler(sampling_interval=0.01)
@@ -299,6 +315,7 @@ def test_profiler_inside_of_another(tmp_path: pathlib.Path) -> None:
     assert found[1].end_s == found[4].start_s
 
 
+@pytest.mark.process
 def test_without_data(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     """Before the start there are empty values and texts, marks are kept, and no picture is written."""
     of = QEffMemoryProfiler(output_file=None, child_scan_interval=2.0)
@@ -318,6 +335,7 @@ def test_without_data(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) 
         _ = of.session
 
 
+@pytest.mark.process
 def test_memory_now() -> None:
     """The memory of this moment needs no recording."""
     rss_mb, vms_mb = QEffMemoryProfiler().get_memory_usage()
@@ -325,6 +343,7 @@ def test_memory_now() -> None:
     assert 1 < rss_mb < vms_mb
 
 
+@pytest.mark.process
 def test_colours() -> None:
     """Usual operations have the colours of the pictures, by upstream's names."""
     colours = QEffMemoryProfiler.SEGMENT_COLORS
@@ -336,6 +355,7 @@ def test_colours() -> None:
     }
 
 
+@pytest.mark.process
 def test_settings() -> None:
     """The configuration holds what was given."""
     of = QEffMemoryProfiler(0.1, "run.png", verbose=True, track_child_processes=False)
@@ -346,15 +366,142 @@ def test_settings() -> None:
         QEffMemoryProfiler(unknown=1)  # type: ignore[call-arg]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", qeff.__all__)
 def test_names(name: str) -> None:
     """The module and the package have the same names of upstream."""
     assert getattr(nncftools, name) is getattr(qeff, name)
 
 
+@pytest.mark.process
 def test_verbose(caplog: pytest.LogCaptureFixture) -> None:
     """With verbose, marks are logged."""
     with caplog.at_level(logging.INFO):
         QEffMemoryProfiler(verbose=True).mark_operation("Export")
 
     assert "operation: Export" in caplog.text
+
+
+MIB = 2**20
+
+
+class MadeUpProcess:
+    """A process whose figures a test sets."""
+
+    def __init__(self) -> None:
+        self.cpu = 150.0
+        self.io = types.SimpleNamespace(read_bytes=MIB, write_bytes=2 * MIB, read_chars=3 * MIB, write_chars=4 * MIB)
+
+    def memory_info(self) -> object:
+        """Return RSS and VMS."""
+        return types.SimpleNamespace(rss=5 * MIB, vms=50 * MIB)
+
+    def children(self, *, recursive: bool) -> list[MadeUpProcess]:
+        """Return two descendants."""
+        return [MadeUpProcess(), MadeUpProcess()] if recursive else []
+
+    def cpu_percent(self) -> float:
+        """Return percent of one core."""
+        return self.cpu
+
+    def io_counters(self) -> object:
+        """Return bytes."""
+        return self.io
+
+
+@pytest.fixture
+def process() -> MadeUpProcess:
+    """Return the measured process."""
+    return MadeUpProcess()
+
+
+@pytest.fixture
+def collector(process: MadeUpProcess, monkeypatch: pytest.MonkeyPatch) -> MetricsCollector:
+    """Return a collector on a machine of four cores, one second after each look at the clock."""
+    seconds = iter(range(100))
+    clock = types.SimpleNamespace(monotonic=lambda: next(seconds), time=time.time)
+    monkeypatch.setattr(qeff, "time", clock)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    made = MetricsCollector(qeff_ProfilerConfig())
+    made.process = process  # type: ignore[assignment]
+    return made
+
+
+def test_measures_this_process() -> None:
+    """Without a recording, a collector has the figures of this process."""
+    sample = MetricsCollector(qeff_ProfilerConfig()).collect_sample()
+
+    assert 1 < sample.rss_mb < sample.vms_mb
+    assert (sample.cpu_percent, sample.disk_read_rate) == (0, 0)
+    assert sample.timestamp.tzinfo is None
+
+
+def test_memory(collector: MetricsCollector) -> None:
+    """Memory is in MB of 2^20 bytes, with that of the descendants unless they are left out."""
+    family = collector.get_memory_usage()
+    collector.config.track_child_processes = False
+
+    assert (family, collector.get_memory_usage()) == ((15, 150), (5, 50))
+
+
+def test_cpu(collector: MetricsCollector, process: MadeUpProcess) -> None:
+    """CPU usage is percent of all cores, at most 100."""
+    collector.initialize_cpu_monitoring()
+    usual = collector.get_cpu_usage()
+    process.cpu = 404.0
+
+    assert (usual, collector.get_cpu_usage()) == (37.5, 100)
+
+
+def test_disk(collector: MetricsCollector, process: MadeUpProcess) -> None:
+    """System calls count; the first rate is 0, the next one is since the previous call."""
+    first = collector.get_disk_io_stats()
+    process.io.read_chars += 6 * MIB
+    process.io.write_chars += MIB
+
+    assert first == (3, 4, 0, 0)
+    assert collector.get_disk_io_stats() == (9, 5, 6, 1)
+
+
+def test_disk_without_system_calls(collector: MetricsCollector, process: MadeUpProcess) -> None:
+    """Where the system does not count the bytes of system calls, storage counts."""
+    del process.io.read_chars, process.io.write_chars
+
+    assert collector.get_disk_io_stats() == (1, 2, 0, 0)
+
+
+def test_not_enabled(collector: MetricsCollector) -> None:
+    """What is not enabled is 0."""
+    collector.config = qeff_ProfilerConfig(enable_cpu_monitoring=False, enable_disk_monitoring=False)
+
+    assert (collector.get_cpu_usage(), collector.get_disk_io_stats()) == (0, (0, 0, 0, 0))
+
+
+def test_what_cannot_be_read(collector: MetricsCollector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure that the system refuses is 0."""
+
+    def refuse(*_: object) -> None:
+        raise psutil.AccessDenied
+
+    for method in ("memory_info", "cpu_percent", "io_counters"):
+        monkeypatch.setattr(MadeUpProcess, method, refuse)
+    sample = collector.collect_sample()
+
+    assert list(vars(sample).values())[1:] == [0] * 9
+
+
+def test_sample_of_three_figures() -> None:
+    """A sample is made of its time and its memory; the rest is 0 and may be set."""
+    sample = ProfileSample(MetricsCollector(qeff_ProfilerConfig()).collect_sample().timestamp, 10.0, 20.0)
+    sample.cpu_percent = 5.0
+
+    assert list(vars(sample).values())[1:] == [10, 20, 5, 0, 0, 0, 0, 0, 0]
+
+
+def test_settings_may_be_changed() -> None:
+    """A configuration has upstream's defaults and can be changed."""
+    config = qeff_ProfilerConfig()
+    config.verbose = True
+
+    assert (config.sampling_interval, config.output_file, config.verbose) == (0.2, None, True)
+    assert (config.enable_cpu_monitoring, config.enable_disk_monitoring) == (True, True)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import pytest
 
+from nncftools.cli import closing, destination
 from nncftools.cli.destination import numbered
+from nncftools.cli.options import session_candidates
+from nncftools.errors import NncfToolsError
+from nncftools.render.view import View
+from nncftools.session.session import Session
+from tests.conftest import Run
+from tests.made_up import mib, session
 
 
 @pytest.mark.parametrize(
@@ -16,3 +24,112 @@ from nncftools.cli.destination import numbered
 def test_numbered(name: str, expected: str) -> None:
     """The suffix comes before the extensions of a session."""
     assert numbered(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
+
+
+NAMES = ("oldest", "middle", "newest")
+
+
+@pytest.fixture
+def logs(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a log folder with three recordings, and the link to the newest."""
+    folder = tmp_path / "memory_logs"
+    for number, name in enumerate(NAMES):
+        (folder / name).mkdir(parents=True)
+        file = folder / name / "session.json"
+        session({"rss": mib(10, 50 + 10 * number)}).save(file)
+        os.utime(file, (number, number))
+    (folder / "latest").symlink_to(NAMES[-1])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("latest", "newest"),
+        ("last", "newest"),
+        ("latest~1", "middle"),
+        ("last~2", "oldest"),
+        ("memory_logs/latest", "newest"),
+        ("memory_logs/latest~1", "middle"),
+        ("memory_logs/oldest", "oldest"),
+        ("memory_logs", "newest"),
+    ],
+)
+def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
+    """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""
+    monkeypatch.chdir(logs.parent)
+    found = destination.recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
+
+    assert found.resolve() == logs / meant / "session.json"
+
+
+def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has the name of a word is that file."""
+    monkeypatch.chdir(logs.parent)
+    pathlib.Path("latest").touch()
+
+    assert destination.recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
+
+
+def test_too_far_back(logs: pathlib.Path) -> None:
+    """More recordings back than there are is refused with their number."""
+    with pytest.raises(NncfToolsError, match=r"there is no latest~3: '.*' holds 3 recordings"):
+        destination.newest(logs, 3)
+
+
+@pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
+@pytest.mark.usefixtures("logs")
+def test_every_command_takes_them(in_process: Run, words: tuple[str, ...]) -> None:
+    """Words and folders are understood by all commands that read a recording."""
+    by_word = in_process(*words, "latest")
+    by_folder = in_process(*words, "memory_logs/latest")
+
+    assert (by_word.returncode, by_folder.returncode) == (0, 0)
+    assert by_word.stdout == by_folder.stdout.replace("logs/latest", "logs/newest")
+
+
+@pytest.mark.usefixtures("logs")
+def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tab offers the words with the folders that they mean."""
+    monkeypatch.chdir(logs.parent)
+
+    assert session_candidates("latest~") == [("latest~1", "middle"), ("latest~2", "oldest")]
+    assert session_candidates("run") == []
+
+
+def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a recording: what was written, the difference to the last run of the command, and what to type next."""
+    monkeypatch.chdir(logs.parent)
+    folder = logs / "newest"
+    place = destination.Destination(
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
+    )
+    place = destination.with_views(place, plot=None, opens=False)
+    for name in ("session.html", "session.png"):
+        (folder / name).touch()
+    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=False).splitlines()
+
+    assert lines[1:4] == [
+        "Written to memory_logs/newest",
+        "  page     memory_logs/newest/session.html",
+        "  picture  memory_logs/newest/session.png",
+    ]
+    assert lines[4] == "RSS peak +17 % against the last run (60.0 MiB), duration the same (0.500 s)"
+    assert any("nncf-tools profile work --fast  " in line for line in lines)
+    assert any("nncf-tools compare latest~1 latest  " in line for line in lines)
+    assert any("nncf-tools report --open  " in line for line in lines)
+
+
+def test_last_lines_of_a_profile(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`profile` is not proposed after a profile that saw nothing; an equal peak is "as in" the last run."""
+    monkeypatch.chdir(logs.parent)
+    folder = logs / "newest"
+    session({"rss": mib(10, 60)}).save(folder / "session.json")
+    os.utime(folder / "session.json", (2, 2))
+    place = destination.Destination(
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
+    )
+    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=True)
+
+    assert "RSS peak the same as in the last run (60.0 MiB)" in lines
+    assert "nncf-tools profile" not in lines

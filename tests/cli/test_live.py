@@ -14,7 +14,7 @@ from nncftools import Session
 from tests import waiting
 from tests.cli.hastened import hastened
 from tests.cli.pseudo_terminal import CHART, MACHINE, RECORDING, PseudoTerminal
-from tests.cli.test_monitor import in_background
+from tests.cli.test_record import in_background
 from tests.conftest import HANGING_S, Run, burner
 
 pytestmark = pytest.mark.process

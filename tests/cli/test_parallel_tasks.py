@@ -14,7 +14,7 @@ import pytest
 from nncftools import Session
 from nncftools.session.peak_place import enclosing
 from tests.conftest import BURNERS, command_line
-from tests.render.page.test_page import data_of
+from tests.render.test_page import data_of
 from tests.surroundings import HANGING_S
 
 pytestmark = pytest.mark.process

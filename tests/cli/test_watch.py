@@ -14,14 +14,82 @@ import psutil
 import pytest
 
 from nncftools import Session
+from nncftools.session.model import Mark
 from tests import waiting
 from tests.cli.hastened import hastened
 from tests.cli.pseudo_terminal import CHART, KEYS, PAUSED, RECORDING, PseudoTerminal
-from tests.cli.test_monitor import in_background, start_of
+from tests.cli.test_record import in_background, start_of
 from tests.conftest import HANGING_S, Run, burner
-from tests.made_up import session
+from tests.made_up import mib, session
 
-pytestmark = pytest.mark.process
+ENDED = re.compile(r" ended, exit status 0  0:59 ─╮$", re.MULTILINE)
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a session of a minute, with operations."""
+    sizes = mib(*[100 + (step % 200) for step in range(600)])
+    recorded = session({"time_s": [step / 10 for step in range(600)], "rss": sizes, "system": mib(*[2000] * 600)})
+    recorded.marks = [Mark(name="Export", start_s=0, end_s=50), Mark(name="Saving", start_s=50, end_s=59)]
+    return recorded.save(tmp_path / "run.json")
+
+
+@pytest.mark.process
+def test_told_again_to_its_end(run: pathlib.Path) -> None:
+    """A session is replayed at the requested speed, and stays on the screen at its end."""
+    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 30)
+    terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
+    terminal.send("q")
+    terminal.until_end()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.written.decode())
+
+    assert "replay ×30  0:" in plain
+    assert "Now Export, for " in plain
+    assert terminal.is_restored()
+    assert terminal.status == 0
+
+
+@pytest.mark.process
+def test_pause(tmp_path: pathlib.Path) -> None:
+    """While it is paused, no time passes."""
+    hour = 3600
+    sizes = mib(*[100 + (step % 200) for step in range(hour)])
+    session({"time_s": [float(step) for step in range(hour)], "rss": sizes}).save(tmp_path / "run.json")
+    terminal = PseudoTerminal(tmp_path, "replay", "run.json", "--speed", 5)
+    terminal.until(CHART)
+    terminal.send(" ")
+    before = terminal.until(PAUSED).split("\n")[0]
+    for columns in (90, 80):  # the screen is drawn in its new size when the next figures would come
+        terminal.resize(columns, 24)
+        after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).* paused  \d+:\d\d ─╮$", re.MULTILINE)).split("\n")[
+            0
+        ]
+    terminal.send(" ")
+    terminal.until(re.compile(r"● replay ×5  \d+:\d\d ─╮$", re.MULTILINE))
+    terminal.send("q")
+    terminal.until_end()
+
+    assert MOMENT.findall(before) == MOMENT.findall(after)
+
+
+@pytest.mark.process
+def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
+    """Without a terminal, the last line shows the end."""
+    result = nncf_tools("replay", run.name, "--speed", 1000)
+
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-1].startswith("0:59; RSS ")
+    assert "ended, exit status 0" in result.stdout
+
+
+@pytest.mark.process
+def test_wrong_speed(in_process: Run, run: pathlib.Path) -> None:
+    """An invalid speed is refused."""
+    result = in_process("replay", run.name, "--speed", 0)
+
+    assert result.returncode == 2
+    assert "--speed" in result.stderr
+
 
 JOURNAL = "run.journal.jsonl"
 LINES_OFTEN = {"live.viewer.STATUS_S": 0.1, "live.viewer._STEP_S": 0.1}
@@ -83,6 +151,7 @@ def is_whole(text: str, columns: int, rows: int) -> bool:
     return len(lines[0]) == columns and lines[rows - 1].startswith(f"╰─ {KEYS}")
 
 
+@pytest.mark.process
 class TestRunning:
     @pytest.mark.usefixtures("recording")
     @pytest.mark.parametrize(
@@ -210,6 +279,7 @@ class TestRunning:
         assert "\x1b" not in first + rest
 
 
+@pytest.mark.process
 class TestEnded:
     def test_finished_session(self, nncf_tools: Run) -> None:
         """A recording that has ended is reported as such, and its summary is shown."""
@@ -252,6 +322,7 @@ class TestEnded:
         assert terminal.status == 0
 
 
+@pytest.mark.process
 class TestProcess:
     def test_process_until_it_ends(self, tmp_path: pathlib.Path) -> None:
         """--pid shows a running process until it ends, then the summary, and leaves no files."""
@@ -287,6 +358,7 @@ class TestProcess:
         assert "there is no process 4194303" in result.stderr
 
 
+@pytest.mark.process
 def test_journal_is_never_written_to(tmp_path: pathlib.Path) -> None:
     """Watching does not change the recording."""
     recording = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))

@@ -1,15 +1,74 @@
 from __future__ import annotations
 
+import csv
+import html
+import json
 import pathlib
+import re
+import subprocess
+from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 import nncftools.compression
 from nncftools.compression import visualize
-from nncftools.compression.outputs import Request, make
-from nncftools.compression.picture import draw
+from nncftools.compression.outputs import Request, cells, chart, error_text, escaped, make, markdown, page, percent
+from nncftools.compression.picture import draw, rendered
+from nncftools.compression.reading import FIGURES, LATENCY, PEAK, PEAK_OWNER, STANDARD, Figure, ResultsError
+from nncftools.compression.results import bounds_of
 from nncftools.errors import NncfToolsError
-from tests.compression.made_up import MADE_UP, changed, four, row, without_int8, written
+from tests.browser import browser
+from tests.compression.made_up import (
+    EXPECTED,
+    HEADER,
+    MADE_UP,
+    changed,
+    compared,
+    four,
+    row,
+    with_figures,
+    without_int8,
+    written,
+)
+
+VERDICT = "compress: out of memory, the limit was 8 GiB | at 3 s"
+
+
+def with_failure(folder: pathlib.Path) -> pathlib.Path:
+    """Write the made-up results with a configuration that failed, whose size and quality are unknown."""
+    with MADE_UP.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    failed = {**dict.fromkeys(rows[0], ""), next(iter(rows[0])): next(iter(rows[0].values())), "mode": "int4 + gptq"}
+    failed |= {"plot name": "no room", "failed": VERDICT}
+    path = folder / "a.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0], "failed"], restval="")
+        writer.writeheader()
+        writer.writerows([rows[0], failed, *rows[1:]])
+    return path
+
+
+def test_failed_row_is_listed_under_the_table(tmp_path: pathlib.Path) -> None:
+    """A row with a verdict needs no figures; it is under the table with its verdict, and nowhere else."""
+    outcome = make(Request([with_failure(tmp_path)], tmp_path / "out", ("svg",), STANDARD, extra=True))
+    table, _, listed = (tmp_path / "out" / "a.md").read_text().partition("\n\nFailed:\n\n")
+    (comparison,) = outcome.comparisons
+
+    assert "no room" not in [result.label for result in comparison.results]
+    assert listed == "- int4 + gptq (no room): compress: out of memory, the limit was 8 GiB &#124; at 3 s"
+    assert "failed" not in table
+    assert [failure.verdict for failure in comparison.model.failures] == [VERDICT]
+
+
+def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
+    """It would vanish without a word: the error has the model and its first verdict."""
+    path = with_failure(tmp_path)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text(lines[0] + lines[2], encoding="utf-8")
+
+    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first one says 'compress: out of"):
+        make(Request([path], tmp_path / "out", ("svg",), STANDARD))
 
 
 def names(folder: pathlib.Path) -> list[str]:
@@ -143,3 +202,375 @@ class TestMake:
             "5.0%",
         ]
         assert len(draw(outcome.comparisons).points) == 3
+
+
+HOSTILE = "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>\x1b[31m"
+PROBE = """
+const found = {injected: window.injected ?? null, points: {}, orders: {}, title: document.title};
+for (const point of document.querySelectorAll("#picture .point")) {
+  point.scrollIntoView({block: "center"});
+  const box = point.getBoundingClientRect();
+  const left = box.left + box.width / 2, top = box.top + box.height / 2;
+  const hit = document.elementFromPoint(left, top)?.closest(".point");
+  hit?.dispatchEvent(new MouseEvent("mousemove", {clientX: left, clientY: top, bubbles: true}));
+  const tip = document.getElementById("tip");
+  const box_of_tip = tip.getBoundingClientRect();
+  found.points[point.id] = {
+    hit: hit?.id ?? null, shown: !tip.hidden,
+    inside: box_of_tip.left >= 0 && box_of_tip.right <= innerWidth && box_of_tip.bottom <= innerHeight,
+    names: [...tip.querySelectorAll("dt")].map(e => e.textContent),
+    values: [...tip.querySelectorAll("dd")].map(e => e.textContent),
+    lines: [...document.querySelectorAll("tr.on")].map(e => Number(e.dataset.row)),
+  };
+  point.dispatchEvent(new MouseEvent("mouseleave"));
+  found.points[point.id].gone = tip.hidden && !document.querySelector(".on");
+}
+document.querySelectorAll("th button").forEach((button, column) => {
+  const order = () => [...document.querySelectorAll("tbody tr")].map(line => line.cells[column].textContent);
+  button.click();
+  const first = order();
+  button.click();
+  found.orders[button.textContent] = [first, order(), button.parentElement.getAttribute("aria-sort")];
+});
+found.paper = getComputedStyle(document.body).backgroundColor;
+found.filter = getComputedStyle(document.querySelector("#picture svg")).filter;
+const result = document.createElement("pre");
+result.id = "result";
+result.textContent = JSON.stringify(found);
+document.body.append(result);
+"""
+
+
+def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple[Figure, ...] = ()) -> str:
+    """Return the page of results."""
+    comparisons = compared(*paths)
+    limit = bounds_of(bound) if bound else None
+    return page(comparisons, rendered(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
+
+
+def hostile(folder: pathlib.Path) -> pathlib.Path:
+    """Write results whose texts try to become part of the page."""
+    rows = [{**one, "note": HOSTILE} for one in changed(four(), 4, "plot name", HOSTILE)]
+    rows = [{**one, HEADER[0]: HOSTILE, "mode": f"{one['mode']} {HOSTILE}"} for one in rows]
+    return written(folder / "a.csv", rows, [*HEADER, "note", f"{HOSTILE} column"])
+
+
+class TestPage:
+    def test_loads_nothing(self) -> None:
+        """The page contains no address but the namespaces of SVG, and denies itself network access."""
+        text = made(MADE_UP)
+
+        assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {
+            "http://www.w3.org/2000/svg",
+            "http://www.w3.org/1999/xlink",
+        }
+        assert "default-src 'none'" in text
+        assert not re.search(r"<(link|iframe|img|object)|@import|url\((?!#)", text)
+
+    def test_is_one_document(self) -> None:
+        """There is one document type, no XML declaration inside, and every placeholder is filled."""
+        text = made(MADE_UP)
+
+        assert text.startswith("<!DOCTYPE html>")
+        assert text.count("<!DOCTYPE") == 1
+        assert "<?xml" not in text
+        assert not re.search(r"@[A-Z]+@", text)
+
+    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+        """Texts of the file become neither elements nor control characters."""
+        text = made(hostile(tmp_path), extra=True)
+
+        assert text.count("<script") == 2
+        assert "<img" not in text
+        assert "\x1b" not in text
+
+    def test_recommendation(self) -> None:
+        """The recommended row is named and highlighted."""
+        text = made(MADE_UP, bound="error<=5%")
+
+        assert "Made-up-7b: 80% int4 is the smallest with error ≤ 5%." in text
+        assert re.findall(r'<tr data-row="(\d)" class="recommended">', text) == ["3"]
+
+    def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
+        """The page says how many rows could not be judged."""
+        text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
+
+        assert "Made-up-7b: int8 is the smallest with peak ≤ 4 GiB (1 row left out, peak unknown)." in text
+
+
+def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
+    """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
+    copy = folder / "page.html"
+    copy.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    switches += ["--disable-background-networking", "--disable-component-update", "--window-size=1200,1300"]
+    command = [browser(), *switches, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", copy.as_uri()]
+    dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120, check=True).stdout
+    result = re.search(r'<pre id="result">(.*?)</pre>', dumped, re.DOTALL)
+    assert result is not None, dumped[-500:]
+    found: dict[str, Any] = json.loads(html.unescape(result[1]))
+    return found
+
+
+@pytest.mark.real
+class TestInBrowser:
+    def test_pointing_shows_all_of_a_row(self, tmp_path: pathlib.Path) -> None:
+        """The middle of every point is sensitive to the pointer; its full row is shown, then hidden again."""
+        points = in_browser(made(MADE_UP), tmp_path)["points"]
+        lora = dict(zip(points["row-2"]["names"], points["row-2"]["values"], strict=True))
+
+        assert sorted(points) == [f"row-{number}" for number in range(1, 6)]
+        for number, (name, point) in enumerate(sorted(points.items()), 1):
+            assert (point["hit"], point["lines"]) == (name, [number])
+            assert point["shown"] and point["inside"] and point["gone"]  # noqa: PT018 — one behaviour
+        assert lora == {
+            "compression time, min": "60",
+            "model, made up, gs64": "Made-up-7b",
+            "mode": "int4 + scale estimation + lora correction",
+            "%int4": "1",
+            "%int8": "0",
+            "lora rank": "64",
+            "plot name": "rank 64",
+            "model size, Gb": "1.6",
+            "wikitext, word perplexity": "10.4",
+            "lambada-openai, acc": "0.49",
+            "lambada-openai, perplexity": "4.12",
+            "WWB, similarity": "0.97",
+            "average relative error": "0.03",
+            "compression rate": "5",
+            "kind": "LoRA correction",
+            "on Pareto front": "yes",
+            "file": "made_up_compression.csv",
+            "row": "7",
+        }
+
+    @pytest.mark.parametrize(
+        ("scheme", "paper", "filtered"), [(0, "rgb(27, 27, 27)", True), (1, "rgb(255, 255, 255)", False)]
+    )
+    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str, *, filtered: bool) -> None:
+        """The page is as dark as the reader's system, and so is its picture, whose hues stay."""
+        found = in_browser(made(MADE_UP), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
+
+        assert found["paper"] == paper
+        assert (found["filter"] != "none") == filtered
+
+    def test_heading_sorts(self, tmp_path: pathlib.Path) -> None:
+        """A click on a heading sorts by that column, numbers by value, gaps last; the next click reverses it."""
+        orders = in_browser(made(MADE_UP, extra=True), tmp_path)["orders"]
+
+        assert orders["compression rate"][0] == ["1.0x", "4.0x", "5.0x", "6.4x", "8.0x", "8.0x"]
+        assert orders["compression rate"][1] == ["8.0x", "8.0x", "6.4x", "5.0x", "4.0x", "1.0x"]
+        assert orders["compression time, min"][0] == ["0", "0.5", "2", "12.5", "60", "90"]
+        assert orders["lora rank"][:2] == [["64", "", "", "", "", ""]] * 2
+        assert orders["mode"][0][0] == "fp32"
+        assert {order[2] for order in orders.values()} == {"descending"}
+
+    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+        """Nothing in a cell or heading is executed."""
+        found = in_browser(made(hostile(tmp_path), extra=True), tmp_path)
+        shown = [value for point in found["points"].values() for value in point["values"]]
+
+        assert found["injected"] is None
+        assert HOSTILE.replace("\x1b", "\\x1b") in shown
+        assert len(found["points"]) == 3
+
+    def test_panels(self, tmp_path: pathlib.Path) -> None:
+        """A point in any panel shows its row."""
+        points = in_browser(made(with_figures(tmp_path / "a.csv"), also=(PEAK, LATENCY)), tmp_path)["points"]
+        last = dict(zip(points["panel-2-row-3"]["names"], points["panel-2-row-3"]["values"], strict=True))
+        below = {
+            name: (point["hit"], point["shown"], point["lines"]) for name, point in points.items() if "panel" in name
+        }
+
+        assert below == {
+            f"panel-{panel}-row-{number}": (f"panel-{panel}-row-{number}", True, [number])
+            for panel in (1, 2)
+            for number in (1, 2, 3)
+        }
+        assert (last["mode"], last["peak memory, MiB"], last["per token, s"]) == ("int4 + gptq", "5000", "0.012346")
+
+    def test_several_models(self, tmp_path: pathlib.Path) -> None:
+        """Points of several models lead to their own rows."""
+        found = in_browser(made(MADE_UP, written(tmp_path / "a.csv", four())), tmp_path)
+
+        assert len(found["points"]) == 8
+        assert {point["values"][0] for point in found["points"].values()} >= {"Made-up-7b"}
+
+
+TABLE_HOSTILE = [
+    "a | b",
+    "a \\| b",
+    "ends with \\",
+    "two\nlines\r\n\r\nand more",
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "&lt;b&gt;",
+    "[link](javascript:alert(1))",
+    "![picture](http://example.org/a.png)",
+    "**bold** _it_ `code` ~~gone~~ $x$",
+    "http://example.org and www.example.org",
+    "a@example.org",
+    "\x1b[31mred\x1b[0m\x07",
+    "\u202etxet",
+    "# head",
+    "- item",
+    "|---|",
+    "<!-- comment",
+]
+
+
+def parsed(text: str) -> list[list[str]]:
+    """Return the cells of a Markdown table as a reader sees them; fail on anything outside one table."""
+    tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)
+    kinds = [token.type for token in tokens]
+    assert kinds[0] == "table_open" and kinds[-1] == "table_close" and kinds.count("table_open") == 1  # noqa: PT018 — one
+    rows: list[list[str]] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            assert {child.type for child in token.children or ()} <= {"text", "text_special", "html_inline"}
+            rows[-1].append("".join(child.content for child in token.children or ()))
+    return rows
+
+
+def expected(path: pathlib.Path) -> list[list[str]]:
+    """Return the cells of a published table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return [[name.replace(" ", "<br>") for name in header], *rows]
+
+
+def test_table_of_made_up_results() -> None:
+    """The table has exactly the expected cells."""
+    assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)
+
+
+def test_table_of_published_results(phi3: pathlib.Path) -> None:
+    """The published table of Phi-3 follows from the published figures, cell by cell."""
+    table = markdown(*cells(compared(phi3)))
+
+    assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
+
+
+def test_laid_out_as_upstream(phi3: pathlib.Path) -> None:
+    """The table has the columns, the alignment and the end of the published one."""
+    table = markdown(*cells(compared(phi3)))
+
+    names = "%int4   | %int8   |   lora<br>rank | average<br>relative<br>error   | compression<br>rate   |"
+    rules = ":--------|:--------|---------------:|:-------------------------------|:----------------------|"
+    assert table.splitlines()[:2] == [f"| mode{' ' * 38}| {names}", f"|:{'-' * 42}|{rules}"]
+    assert table.endswith("|")
+
+
+def test_columns_are_aligned() -> None:
+    """Every line of the source has the same length."""
+    lines = markdown(*cells(compared(MADE_UP))).splitlines()
+
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].startswith("|:---")
+
+
+def test_extra_columns() -> None:
+    """Further columns appear unchanged when requested."""
+    table = parsed(markdown(*cells(compared(MADE_UP), extra=True)))
+
+    assert [row[-1] for row in table] == ["compression<br>time,<br>min", "0", "0.5", "60", "12.5", "90", "2"]
+
+
+def test_known_columns_have_few_digits(tmp_path: pathlib.Path) -> None:
+    """Figures of known further columns are rounded; an empty cell stays empty, and a text stays as it is."""
+    (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"inference peak memory, MiB": "much"}))
+    header, table = cells([comparison], extra=True)
+
+    assert header[6:] == [PEAK.column, PEAK.high_column, *(figure.column for figure in FIGURES[1:]), PEAK_OWNER]
+    assert table[0][6:] == ["", "", "much", "", "0.20000", "0.6000", "optimum-cli"]
+    assert table[2][6:] == ["4300", "", "much", "12.35", "0.03000", "0.1500", "optimum-cli"]
+
+
+def test_several_models(tmp_path: pathlib.Path) -> None:
+    """With several models, a column names them."""
+    header, rows = cells(compared(MADE_UP, written(tmp_path / "a.csv", four())))
+
+    assert header[:2] == ["model", "mode"]
+    assert [row[0] for row in rows] == ["Made-up-7b, made up, gs64"] * 6 + ["Made-up-7b, made up"] * 4
+
+
+@pytest.mark.parametrize("text", TABLE_HOSTILE)
+def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
+    """With any cell or column name, the table stays one table, and the cell is plain text."""
+    rows = [{**one, "note": text} for one in changed(four(), 4, "mode", f"int4 {text}")]
+    (comparison,) = compared(written(tmp_path / "a.csv", rows, [*HEADER, "note"]))
+    table = parsed(markdown(*cells([comparison], extra=True)))
+    shown = " ".join(text.split()).encode("unicode_escape").decode() if not text.isascii() or "\x1b" in text else None
+
+    assert len(table) == 5
+    assert {len(row) for row in table} == {7}
+    assert table[1][-1] == (shown or " ".join(text.split()))
+    assert not any(ord(letter) < 32 for row in table for cell in row for letter in cell)
+
+
+def test_header_cannot_break_out() -> None:
+    """A column's name is plain text, too, except for its line breaks."""
+    table = parsed(markdown(["a | <b>", "c"], [["1", "2"]]))
+
+    assert table == [["a<br>|<br><b>", "c"], ["1", "2"]]
+
+
+def test_usual_names_stay_readable() -> None:
+    """Common mode names need no escapes in the source."""
+    assert escaped("int4_asym + scale estimation (gs64), 80% #1") == "int4_asym + scale estimation (gs64), 80% #1"
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0%"), (1, "100%"), (0.4, "40%"), (0.07, "7%"), (0.125, "12.5%")])
+def test_percent(share: float, text: str) -> None:
+    """A share has a decimal only when it needs one."""
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(("error", "text"), [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (192.6412, "19264.1%")])
+def test_error(error: float, text: str) -> None:
+    """An error has one decimal, and zero has no sign."""
+    assert error_text(error) == text
+
+
+def lines_of(*, unicode: bool = True, width: int = 80, max_error: float | None = None) -> list[str]:
+    """Return the chart of made-up results, 24 lines high."""
+    (comparison,) = compared(MADE_UP)
+    return chart(comparison, max_error, width, 24, unicode=unicode).splitlines()
+
+
+def test_points_and_names() -> None:
+    """Every result is a point, filled on the front, with its name beside it; nothing is wider than asked for."""
+    (comparison,) = compared(MADE_UP)
+    lines = lines_of()
+    text = "\n".join(lines)
+    best = sum(result.is_pareto for result in comparison.results)
+
+    assert (text.count("●"), text.count("○")) == (best, len(comparison.results) - best)
+    assert all(result.label in text for result in comparison.results if result.is_pareto)
+    assert len(lines) == 24
+    assert max(map(len, lines)) <= 80
+    assert "compression rate" in text
+
+
+def test_ascii_points() -> None:
+    """Where there is only ASCII, points are letters, and lines are drawn with signs."""
+    lines = lines_of(unicode=False)
+
+    assert any("@ " in line for line in lines)
+    assert all(map(str.isascii, lines))
+
+
+def test_largest_error() -> None:
+    """Results with a larger error are left out."""
+    assert sum(line.count("●") + line.count("○") for line in lines_of(max_error=0.051)) == 4
+
+
+def test_narrow() -> None:
+    """On a narrow screen, names that have no room are left out, and the labels of the axes do not meet."""
+    lines = lines_of(width=40)
+
+    assert max(map(len, lines)) <= 40
+    assert lines[-1].split() == ["error,", "%", "compression", "rate"]
+    assert sum(line.count("●") for line in lines) >= 2

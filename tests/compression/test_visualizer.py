@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-import pandas as pd  # noqa: TID253 — a test module is imported when its tests run
+import pandas as pd
 import pytest
 
 import nncftools.compression

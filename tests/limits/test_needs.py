@@ -1,15 +1,315 @@
 from __future__ import annotations
 
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from nncftools.limits.needs import Needs, needs
+from nncftools.journal.writing import ADDRESS_SPACE, DATA, THROTTLE
+from nncftools.journal.writing import GROUP as CONTROL_GROUP
+from nncftools.limits.needs import MACHINE as WHOLE_MACHINE
+from nncftools.limits.needs import (
+    MAX_MEMORY,
+    Available,
+    Effective,
+    Needs,
+    Requirement,
+    Room,
+    available,
+    effective_limit,
+    file_systems,
+    needs,
+    of_session,
+    rooms,
+    shortage,
+    smallest,
+)
 from nncftools.render.session_tables import facts
-from nncftools.session.model import Exit, FileRead, Floor
+from nncftools.session.model import Exit, FileRead, FileSystem, Floor, Host, LimitReached, MemoryLimit
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import counted, failure
 from tests.made_up import MIB, process, session
+from tests.sampler.grouped import Machine
+
+MEMINFO = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    8192 kB\n"
+IN_GROUP: tuple[Callable[..., None], ...] = (Machine.belongs_to_v1, Machine.belongs_to_v2)
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path) -> Machine:
+    """Return a machine of 16 MiB with 8 MiB available."""
+    made = Machine(tmp_path)
+    (made.proc / "meminfo").write_text(MEMINFO)
+    return made
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+def test_machine(machine: Machine) -> None:
+    """Without a process, and without a group, only the machine counts."""
+    assert available(str(machine.proc), None) == Available(8 * MIB, 16 * MIB)
+    assert available(str(machine.proc), 7) == Available(8 * MIB, 16 * MIB)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize("belongs", IN_GROUP)
+def test_group(machine: Machine, belongs: Callable[..., None]) -> None:
+    """A group has what its limit leaves."""
+    belongs(machine, {"/job": 5 * MIB}, used=2 * MIB)
+    found = available(str(machine.proc), 7)
+
+    assert found == Available(8 * MIB, 16 * MIB, 3 * MIB, 5 * MIB)
+    assert found.least == 3 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize("belongs", IN_GROUP)
+def test_group_above(machine: Machine, belongs: Callable[..., None]) -> None:
+    """A group above counts with all that is charged to it."""
+    belongs(machine, {"/pod": 6 * MIB, "/pod/job": 5 * MIB}, used=2 * MIB)
+    for name in ("memory.usage_in_bytes", "memory.current"):
+        machine.charge("cg/pod", name, 5 * MIB)
+
+    assert available(str(machine.proc), 7)[2:] == (1 * MIB, 5 * MIB)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize("belongs", IN_GROUP)
+def test_cache_can_be_dropped(machine: Machine, belongs: Callable[..., None]) -> None:
+    """Files of a group that are cached, and were not used for long, take nothing of what is available."""
+    belongs(machine, {"/job": 5 * MIB}, used=4 * MIB)
+    stat = machine.folder / "cg/job/memory.stat"
+    stat.write_text(stat.read_text().replace("inactive_file 0", f"inactive_file {MIB}"))
+
+    assert available(str(machine.proc), 7).group == 2 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize("belongs", IN_GROUP)
+def test_group_without_limit(machine: Machine, belongs: Callable[..., None]) -> None:
+    """A group without a limit takes nothing from what the machine has."""
+    belongs(machine, {"/job": 0}, used=2 * MIB)
+    found = available(str(machine.proc), 7)
+
+    assert found == Available(8 * MIB, 16 * MIB)
+    assert found.least == 8 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize("belongs", IN_GROUP)
+def test_above_the_limit(machine: Machine, belongs: Callable[..., None]) -> None:
+    """A group that holds more than its limit, as it may for a moment, has nothing left."""
+    belongs(machine, {"/job": 2 * MIB}, used=3 * MIB)
+
+    assert available(str(machine.proc), 7).group == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+def test_throttling(machine: Machine) -> None:
+    """Memory above memory.high is not available: the kernel would slow the group down."""
+    machine.belongs_to_v2({"/job": 5 * MIB}, used=2 * MIB)
+    machine.charge("cg/job", "memory.high", 4 * MIB)
+
+    assert available(str(machine.proc), 7)[2:] == (2 * MIB, 4 * MIB)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+def test_available_unknown(tmp_path: pathlib.Path) -> None:
+    """Where nothing can be read, nothing is known."""
+    assert available(str(tmp_path), 7) == Available()
+    assert Available().least is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+def test_this_machine() -> None:
+    """On a real machine a part of its memory is available."""
+    found = available("/proc", os.getpid())
+
+    assert found.machine is not None
+    assert found.machine_size is not None
+    assert 0 < found.machine < found.machine_size
+
+
+FILE = "/cg/memory.max"
+
+
+def limit(mib: int, kind: str = CONTROL_GROUP) -> MemoryLimit:
+    """Return a limit."""
+    return MemoryLimit(kind=kind, size=mib * MIB, set_by=FILE)
+
+
+def test_none() -> None:
+    """Where no limit and no machine is known, there is none."""
+    assert effective_limit(session()) is None
+
+
+def test_smallest_of_all() -> None:
+    """The run meets the smallest of the limits of groups, of its own, and of the machine first."""
+    reached = LimitReached(at_s=0.5, rss=310 * MIB, limit=350 * MIB, action="warn")
+    of = session(memory_limits=[limit(500), limit(400)], limit_reached=reached, host=Host(memory=8 << 30))
+    by_group = session(memory_limits=[limit(500), limit(400)], host=Host(memory=8 << 30))
+
+    assert effective_limit(of) == Effective(MAX_MEMORY, 350 * MIB)
+    assert effective_limit(by_group) == Effective(CONTROL_GROUP, 400 * MIB, FILE)
+    assert effective_limit(session(host=Host(memory=8 << 30))) == Effective(WHOLE_MACHINE, 8 << 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"), [(CONTROL_GROUP, True), (THROTTLE, True), (ADDRESS_SPACE, False), (DATA, False)]
+)
+def test_kinds(kind: str, *, counts: bool) -> None:
+    """Limits of address space are not limits of resident memory."""
+    assert (effective_limit(session(memory_limits=[limit(400, kind)])) is not None) == counts
+
+
+@pytest.mark.parametrize(("mib", "counts"), [(290, True), (250, False)])
+def test_exceeded(mib: int, *, counts: bool) -> None:
+    """A limit that the whole run clearly exceeded holds for a part of it only; RSS may exceed it a little."""
+    assert (effective_limit(session(memory_limits=[limit(mib)])) is not None) == counts
+
+
+def test_of_figures() -> None:
+    """The same is known without a session."""
+    assert smallest([limit(400)], 0, None, None) == Effective(CONTROL_GROUP, 400 * MIB, FILE)
+    assert smallest([], 0, None, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 %"), (7.6, "95 %"), (8, "100 %"), (9, "112 %"), (0.01, "less than 1 %")]
+)
+def test_share(size: float, text: str) -> None:
+    """A share is in whole per cent."""
+    assert Effective(CONTROL_GROUP, 8).share_text(size) == text
+
+
+@pytest.fixture
+def devices(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return devices by folder below ``tmp_path``, which is the working folder: add to it to mount one there."""
+    mounted: dict[str, int] = {}
+    real = pathlib.Path.stat
+
+    class Facts:
+        def __init__(self, of: os.stat_result, device: int) -> None:
+            self.st_dev, self.st_mode = device, of.st_mode
+
+    def stat(path: pathlib.Path, **options: bool) -> Facts:
+        inside = [device for folder, device in mounted.items() if path.is_relative_to(tmp_path / folder)]
+        return Facts(real(path, **options), inside[-1] if inside else 1)
+
+    for folder in ("work", "tmp", "out", "data", "more"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(pathlib.Path, "stat", stat)
+    return mounted
+
+
+def file_systems_found(tmp_path: pathlib.Path, *words: str) -> list[tuple[str, str]]:
+    """Return roles and folders for a command, whose recording is in ``out``."""
+    return [
+        (role, str(pathlib.Path(folder).relative_to(tmp_path)))
+        for role, folder in file_systems(["work", *words], tmp_path / "out")
+    ]
+
+
+def test_one_file_system(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
+    """A file system counts once, in the first role that it has."""
+    assert devices == {}
+    assert file_systems_found(tmp_path, f"{tmp_path}/data/model") == [("cwd", "work")]
+
+
+def test_several(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
+    """Each file system has the role of who writes to it."""
+    devices.update({"tmp": 2, "out": 3, "data": 4})
+
+    assert file_systems_found(tmp_path, f"{tmp_path}/data") == [
+        ("cwd", "work"),
+        ("TMPDIR", "tmp"),
+        ("output", "out"),
+        ("argument", "data"),
+    ]
+
+
+def test_several_arguments(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
+    """File systems of further arguments are numbered."""
+    devices.update({"data": 4, "more": 5})
+
+    assert file_systems_found(tmp_path, f"{tmp_path}/data/a", f"--output={tmp_path}/more/b")[1:] == [
+        ("argument", "data"),
+        ("argument-2", "more"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["data", "--flag", "--size=3", "", "https://host/data", "/" + "x" * 5000, "a/\0b"])
+def test_words_that_are_no_paths(tmp_path: pathlib.Path, devices: dict[str, int], word: str) -> None:
+    """Other words, and what cannot be a path, name no file system."""
+    devices["data"] = 4
+
+    assert file_systems_found(tmp_path, word) == [("cwd", "work")]
+
+
+@pytest.mark.parametrize("word", ["head -c 9 /dev/zero > {}/new", "of={}", "-o{}/x", "a={}:b"])
+def test_path_inside_of_a_word(tmp_path: pathlib.Path, devices: dict[str, int], word: str) -> None:
+    """A line for a shell, and an option with its value, have paths inside."""
+    devices.update({"data": 4})
+
+    assert file_systems_found(tmp_path, word.format(tmp_path / "data")) == [("cwd", "work"), ("argument", "data")]
+
+
+def test_relative_path(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
+    """A path that does not exist yet stands for the nearest folder above it."""
+    devices["work/models"] = 4
+    (tmp_path / "work/models").mkdir()
+
+    assert file_systems_found(tmp_path, "./models/new/int4") == [("cwd", "work"), ("argument", "work/models")]
+
+
+class TestRooms:
+    def free(self, monkeypatch: pytest.MonkeyPatch, blocks: int = 5) -> None:
+        """Make each file system have that many blocks of 100 bytes free."""
+        real = os.statvfs("/")
+        free = os.statvfs_result([real.f_bsize, 100, 10, blocks + 2, blocks, *list(real)[5:]])
+        monkeypatch.setattr(os, "statvfs", lambda _: free)
+
+    def test_role_that_is_here(
+        self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What was used of a file system is needed of the one with this role; ordinary users can write what is free."""
+        devices["tmp"] = 2
+        self.free(monkeypatch)
+
+        assert rooms({"cwd": 300, "TMPDIR": 700}, ["work"], tmp_path / "out") == [
+            (str(tmp_path / "work"), 300, 500),
+            (str(tmp_path / "tmp"), 700, 500),
+        ]
+
+    def test_roles_that_share_one(
+        self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Roles that had file systems of their own need the sum of a shared one."""
+        devices["data"] = 4
+        self.free(monkeypatch)
+        used = {"cwd": 300, "TMPDIR": 700, "output": 10, "argument": 1, "argument-2": 2000}
+
+        assert rooms(used, ["work", f"{tmp_path}/data"], tmp_path / "out") == [
+            (str(tmp_path / "work"), 3010, 500),
+            (str(tmp_path / "data"), 1, 500),
+        ]
+
+    def test_unknown(self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file system that does not answer is left out."""
+        assert devices == {}
+
+        def fails(_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, "statvfs", fails)
+
+        assert rooms({"cwd": 300}, ["work"], tmp_path / "out") == []
+
 
 FLOOR = Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB)
 
@@ -92,3 +392,62 @@ def test_in_reports() -> None:
     assert [row.cells[1].text for row in rows if row.cells[0].text == "Needs"] == [
         "at least 251 MiB; 300 MiB to keep its files in memory"
     ]
+
+
+GIB = 2**30
+MACHINE = Available(8 * GIB, 16 * GIB)
+GROUP = Available(8 * GIB, 16 * GIB, 2 * GIB, 4 * GIB)
+REQUIREMENT_FLOOR = Floor(size=GIB, at_s=0.5)
+
+
+class TestOfSession:
+    def test_memory_and_disks(self) -> None:
+        """A command needs its floor, and of each disk what this had less during the run."""
+        disks = [
+            FileSystem(role="cwd", size=9 * GIB, first=7 * GIB, lowest=5 * GIB, last=6 * GIB),
+            FileSystem(role="output", size=9 * GIB, first=GIB, lowest=GIB, last=GIB),
+            FileSystem(role="TMPDIR"),
+        ]
+
+        assert of_session(session(floor=REQUIREMENT_FLOOR, file_systems=disks)) == Requirement(GIB, {"cwd": 2 * GIB})
+
+    def test_cut_short(self) -> None:
+        """What a run needed that was killed is only a lower bound."""
+        assert of_session(session(floor=REQUIREMENT_FLOOR, exit=Exit(signal=9))) == Requirement(GIB, {}, is_bound=True)
+
+    def test_unknown(self) -> None:
+        """A session without a floor does not say what is needed."""
+        assert of_session(session()) is None
+
+
+class TestShortage:
+    @pytest.mark.parametrize("there", [MACHINE, GROUP, Available()])
+    def test_fits(self, there: Available) -> None:
+        """Nothing is missing where all fits, and where nothing is known."""
+        assert shortage(2 * GIB, [Room("/tmp", GIB, GIB)], there) == ""
+
+    def test_machine(self) -> None:
+        """What is needed and what the machine has stand in one line."""
+        expected = "12 GiB of memory is needed, 8 GiB is available (machine: 8 of 16 GiB)"
+
+        assert shortage(12 * GIB, [], MACHINE) == expected
+
+    def test_group(self) -> None:
+        """The control group may have less than the machine."""
+        assert shortage(3 * GIB, [], GROUP) == (
+            "3 GiB of memory is needed, 2 GiB is available (machine: 8 of 16 GiB, control group: 2 of 4 GiB)"
+        )
+
+    def test_disk(self) -> None:
+        """Disks are named by a folder, only those that have too little."""
+        rooms = [Room("/home", GIB, 9 * GIB), Room("/tmp", 3 * GIB, GIB)]
+
+        assert shortage(GIB, rooms, MACHINE) == "3 GiB of disk at '/tmp' is needed, 1 GiB is free"
+
+    def test_both(self) -> None:
+        """All that is missing is told at once."""
+        assert shortage(9 * GIB, [Room("/tmp", 3 * GIB, GIB)], MACHINE).count(" is needed, ") == 2
+
+    def test_nearly_fits(self) -> None:
+        """Sizes that read the same are written with more digits."""
+        assert "8,193.0 MiB of memory is needed, 8,192.0 MiB is available" in shortage(8 * GIB + MIB, [], MACHINE)

@@ -1,4 +1,7 @@
-"""The effects of the hook on a program: marks, and nothing else. Each test runs a Python with made-up packages."""
+"""The effects of the hook on a program: marks, and nothing else. Each test runs a Python with made-up packages.
+
+The permission that the hook gives to the helper, recorded by a made-up ctypes: this kernel may have no yama.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ import pytest
 
 from nncftools.marks import calls
 from tests.conftest import HANGING_S
-
-pytestmark = pytest.mark.process
 
 SOURCE = '''
 import functools, warnings
@@ -133,6 +134,7 @@ def begun(lines: Lines) -> list[str]:
     return [line["name"] for line in lines if line.get("event") == "begin"]
 
 
+@pytest.mark.process
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     """The log holds the Python's version and, per call, its name, call, context, process, thread and times."""
     python, begin, end = program.marks("import made.up; made.up.work()")
@@ -166,6 +168,7 @@ def _own_memory(line: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
+@pytest.mark.process
 def test_methods_and_other_names_are_marked(program: Program) -> None:
     """Methods, class methods, static methods and aliases of a function are marked, and return what they should."""
     lines = program.marks("""
@@ -177,6 +180,7 @@ def test_methods_and_other_names_are_marked(program: Program) -> None:
     assert begun(lines) == ["Run", "Load", "Save", "Work"]
 
 
+@pytest.mark.process
 def test_catalogue_names_kind_and_call(program: Program) -> None:
     """A catalogued function is named by its kind and shown under its public name; a step is flagged."""
     program.write("torch/__init__.py", "")
@@ -187,6 +191,7 @@ def test_catalogue_names_kind_and_call(program: Program) -> None:
     assert line["step"] is True
 
 
+@pytest.mark.process
 def test_users_name_wins_over_the_catalogue(program: Program) -> None:
     """A catalogued function that the user names, too, is marked once, under the user's name."""
     program.write("torch/__init__.py", "")
@@ -196,6 +201,7 @@ def test_users_name_wins_over_the_catalogue(program: Program) -> None:
     assert begun(program.marks("import torch.serialization as s; s.save()")) == ["Checkpoint"]
 
 
+@pytest.mark.process
 def test_signature_source_and_pickling_stay(program: Program) -> None:
     """A marked function keeps the signature, source, names and docstring of the original, and is pickled by name."""
     program.marks("""
@@ -211,6 +217,7 @@ def test_signature_source_and_pickling_stay(program: Program) -> None:
     """)
 
 
+@pytest.mark.process
 def test_exception_is_the_same_object_and_is_recorded(program: Program) -> None:
     """An exception passes unchanged, and the end line names its type."""
     lines = program.marks("""
@@ -224,6 +231,7 @@ def test_exception_is_the_same_object_and_is_recorded(program: Program) -> None:
     assert lines[-1]["error"] == "ValueError"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("raised", ["SystemExit(0)", "KeyboardInterrupt"])
 def test_base_exceptions_propagate(program: Program, raised: str) -> None:
     """SystemExit and KeyboardInterrupt propagate and are recorded."""
@@ -240,6 +248,7 @@ def test_base_exceptions_propagate(program: Program, raised: str) -> None:
     assert lines[-1]["error"] == raised.partition("(")[0]
 
 
+@pytest.mark.process
 def test_warning_blames_the_caller(program: Program) -> None:
     """A warning with ``stacklevel=2`` names the file and line that called the marked function, as without the hook."""
     text = "import made.up\n\nmade.up.warn()\n"
@@ -247,6 +256,7 @@ def test_warning_blames_the_caller(program: Program) -> None:
     assert program.run(text).stderr == program.run(text, hook=False).stderr != ""
 
 
+@pytest.mark.process
 def test_warning_on_import_blames_the_importer(program: Program) -> None:
     """A module that warns on import names its importer, as without the hook."""
     program.write("made/up.py", 'import warnings\nwarnings.warn("old", stacklevel=2)\ndef work(): pass')
@@ -256,6 +266,7 @@ def test_warning_on_import_blames_the_importer(program: Program) -> None:
     assert "script.py:2" in program.run(text).stderr
 
 
+@pytest.mark.process
 def test_traceback_of_a_failing_import_is_the_same(program: Program) -> None:
     """A module that fails on import leaves the same traceback as without the hook."""
     program.write("made/up.py", "1 / 0")
@@ -270,6 +281,7 @@ def test_traceback_of_a_failing_import_is_the_same(program: Program) -> None:
     assert program.run(text).stderr == program.run(text, hook=False).stderr != ""
 
 
+@pytest.mark.process
 def test_module_sees_its_own_loader(program: Program) -> None:
     """While a marked module runs and afterwards, its spec and loader are those of Python's own finder."""
     program.write("made/up.py", "first = type(__spec__.loader), type(__loader__)\ndef work(): pass")
@@ -282,6 +294,7 @@ def test_module_sees_its_own_loader(program: Program) -> None:
     """)
 
 
+@pytest.mark.process
 def test_lazily_loaded_module_is_marked(program: Program) -> None:
     """A module behind importlib's LazyLoader is marked when it is finally loaded."""
     lines = program.marks("""
@@ -297,6 +310,7 @@ def test_lazily_loaded_module_is_marked(program: Program) -> None:
     assert begun(lines) == ["Work"]
 
 
+@pytest.mark.process
 def test_already_imported_module_is_marked(program: Program) -> None:
     """A module that Python imported before the hook is marked, too, and so are builtin functions."""
     program.calls = [calls.Call("posixpath", "join", "Join"), calls.Call("time", "sleep", "Sleep")]
@@ -305,6 +319,7 @@ def test_already_imported_module_is_marked(program: Program) -> None:
     assert {"Join", "Sleep"} <= set(names)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -331,6 +346,7 @@ def test_unmarkable_functions_are_reported(program: Program, function: str, reas
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_coroutines_and_generators_are_marked_to_their_end(program: Program) -> None:
     """What they call is inside of them; what their program does between their steps is beside them."""
     program.write(
@@ -384,6 +400,7 @@ def test_coroutines_and_generators_are_marked_to_their_end(program: Program) -> 
     assert open_at_end == set()
 
 
+@pytest.mark.process
 def test_calls_know_the_operation_around_them(program: Program) -> None:
     """A call says which operation of nncftools is around it in its own task, also in a thread that the task started."""
     lines = program.marks(
@@ -406,6 +423,7 @@ def test_calls_know_the_operation_around_them(program: Program) -> None:
     assert sorted(around) == ["a", "a", "b", "b", "c", "c"]
 
 
+@pytest.mark.process
 def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None:
     """A sitecustomize further down the path runs once, and is the one in sys.modules."""
     path = program.write("site/sitecustomize.py", "import builtins\nbuiltins.ran = getattr(builtins, 'ran', 0) + 1")
@@ -421,6 +439,7 @@ def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None
     assert begun(lines) == ["Work"]
 
 
+@pytest.mark.process
 def test_failing_sitecustomize_fails_as_it_would(program: Program) -> None:
     """Python reports what a sitecustomize raises as without the hook."""
     path = program.write("site/sitecustomize.py", "raise RuntimeError('mine')")
@@ -431,6 +450,7 @@ def test_failing_sitecustomize_fails_as_it_would(program: Program) -> None:
     assert "RuntimeError: mine" in with_hook.stderr
 
 
+@pytest.mark.process
 def test_nothing_else_is_changed(program: Program) -> None:
     """The search path, the loaded modules and the output of a program are the same with and without the hook."""
     text = """
@@ -443,6 +463,7 @@ def test_nothing_else_is_changed(program: Program) -> None:
     assert program.run(text).stdout == program.run(text, hook=False).stdout
 
 
+@pytest.mark.process
 def test_hook_loads_little(program: Program) -> None:
     """In a program that marks nothing, the hook loads its own modules and four small ones of the standard library."""
     text = "import sys; print(*sorted(sys.modules))"
@@ -457,12 +478,14 @@ def test_hook_loads_little(program: Program) -> None:
     }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
 def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
     """A Python that ignores its environment or site marks nothing, and runs."""
     assert program.marks("print()", option) == []
 
 
+@pytest.mark.process
 def test_log_that_does_not_exist_is_not_made(program: Program) -> None:
     """Without a log, nothing is recorded, nothing is created, and the function is not even wrapped."""
     program.log.unlink()
@@ -471,6 +494,7 @@ def test_log_that_does_not_exist_is_not_made(program: Program) -> None:
     assert not program.log.exists()
 
 
+@pytest.mark.process
 def test_log_may_be_removed(program: Program) -> None:
     """When the log is removed while the program runs, the program continues and creates no new one."""
     program.run("""
@@ -482,6 +506,7 @@ def test_log_may_be_removed(program: Program) -> None:
     assert not program.log.exists()
 
 
+@pytest.mark.process
 def test_no_descriptor_is_kept(program: Program) -> None:
     """Marking keeps no file open: a program that closes or counts its descriptors sees only its own."""
     lines = program.marks("""
@@ -496,6 +521,7 @@ def test_no_descriptor_is_kept(program: Program) -> None:
     assert begun(lines) == ["Work", "Work"]
 
 
+@pytest.mark.process
 def test_fork_starts_with_an_empty_stack(program: Program) -> None:
     """A forked child starts with an empty stack; it neither ends its parent's calls nor flushes their aggregates."""
     lines = program.marks("""
@@ -518,6 +544,7 @@ def test_fork_starts_with_an_empty_stack(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [2]
 
 
+@pytest.mark.process
 def test_functions_of_the_script_itself(program: Program) -> None:
     """They are marked as they are called, nested and with their errors; an older Python says why they are not."""
     names = {name: name for name in ("prepare", "Job.run", "fails", "later", "soon")}
@@ -561,6 +588,7 @@ def test_functions_of_the_script_itself(program: Program) -> None:
         assert warnings[0].startswith("--mark-call __main__:later: nothing is marked, it is a generator function: its")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_workers_of_multiprocessing_are_marked(program: Program, method: str) -> None:
     """Functions called in a pool's workers are marked, with every start method."""
@@ -576,6 +604,7 @@ def test_workers_of_multiprocessing_are_marked(program: Program, method: str) ->
     assert lines[0]["pid"] not in {line["pid"] for line in began}
 
 
+@pytest.mark.process
 def test_child_process_is_marked(program: Program) -> None:
     """A Python that the program starts is marked, too."""
     lines = program.marks("""
@@ -587,6 +616,7 @@ def test_child_process_is_marked(program: Program) -> None:
     assert len([line for line in lines if "python" in line]) == 2
 
 
+@pytest.mark.process
 def test_each_thread_has_its_own_calls(program: Program) -> None:
     """Concurrent calls of two threads carry their thread IDs, and each ends on its thread."""
     lines = program.marks("""
@@ -603,6 +633,7 @@ def test_each_thread_has_its_own_calls(program: Program) -> None:
     assert threads == {line["op"]: line["tid"] for line in lines if line["event"] == "end"}
 
 
+@pytest.mark.process
 def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
     """Of 1,500 calls inside one operation, 1,000 are logged; the others are one line before the operation's end."""
     lines = program.marks("import made.up; made.up.outer(1500, made.up.work)")
@@ -615,6 +646,7 @@ def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
     assert 0 < aggregated["longest_ns"] < aggregated["total_ns"]
 
 
+@pytest.mark.process
 def test_aggregate_is_written_before_the_next_call(program: Program) -> None:
     """Aggregated calls are flushed before the next logged call on their level, and at the end."""
     lines = program.marks("""
@@ -630,6 +662,7 @@ def test_aggregate_is_written_before_the_next_call(program: Program) -> None:
     assert after == [(None, "Work", 3), ("begin", "Nap", None), ("end", None, None), (None, "Work", 2)]
 
 
+@pytest.mark.process
 def test_each_operation_has_its_own_limit(program: Program) -> None:
     """The limit is per operation: each of two logs 1,000 calls; nothing inside an aggregated call is logged."""
     lines = program.marks("""
@@ -643,6 +676,7 @@ def test_each_operation_has_its_own_limit(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
 
 
+@pytest.mark.process
 def test_aggregate_names_the_last_failure(program: Program) -> None:
     """When the last aggregated call failed, the line names its exception."""
     lines = program.marks("""
@@ -657,6 +691,7 @@ def test_aggregate_names_the_last_failure(program: Program) -> None:
     assert (lines[-1]["count"], lines[-1]["error"]) == (2, "ValueError")
 
 
+@pytest.mark.process
 def test_aggregates_are_flushed_regularly(program: Program) -> None:
     """Aggregated calls are flushed every ten seconds; a kill loses at most that much."""
     lines = program.marks("""
@@ -672,6 +707,7 @@ def test_aggregates_are_flushed_regularly(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
 
 
+@pytest.mark.process
 def test_tracing_sees_the_programs_own_lines(program: Program) -> None:
     """A trace function, as coverage installs it, sees the program's files and lines, and none of our files."""
     text = """
@@ -696,6 +732,7 @@ def test_tracing_sees_the_programs_own_lines(program: Program) -> None:
     assert program.run(text).stdout == program.run(text, hook=False).stdout
 
 
+@pytest.mark.process
 def test_names_of_any_characters_are_json(program: Program) -> None:
     """Quotes, backslashes and characters outside ASCII and the BMP arrive unchanged."""
     name = 'a "b" \\ ü 世 😀'
@@ -731,6 +768,7 @@ def saving(program: Program) -> Program:
     return program
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("call", ["m, pathlib.Path('m.xml')", "m, output_model='m.xml'", "m, b'm.xml'"])
 def test_saved_model_holds_its_compression(saving: Program, call: str) -> None:
     """The end line of a call that saved an OpenVINO model holds its path and its rt_info."""
@@ -746,6 +784,7 @@ def test_saved_model_holds_its_compression(saving: Program, call: str) -> None:
     assert end["rt_info"].endswith('</nncf><optimum><v value="1" /></optimum>')
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["<net><edges></edges><rt_info></rt_info></net>", "", "<nncf>"])
 def test_model_without_rt_info(saving: Program, text: str) -> None:
     """A saved model without these elements adds only its path to its line."""
@@ -754,6 +793,7 @@ def test_model_without_rt_info(saving: Program, text: str) -> None:
     assert set(end) == {"event", "op", "t_ns", "pid", "tid", "saved", *_own_memory(end)}
 
 
+@pytest.mark.process
 def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:
     """Only the last 64 KiB of the file are read."""
     end = saving.marks(f"import openvino; openvino.save_model({MODEL!r} + ' ' * 65536, 'm.xml')")[-1]
@@ -761,6 +801,7 @@ def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:
     assert "rt_info" not in end
 
 
+@pytest.mark.process
 def test_arguments_that_matter(saving: Program) -> None:
     """The begin line of a catalogued call holds the arguments that the catalogue names."""
     begin = saving.marks("import openvino; openvino.save_model('', 'out.xml')")[1]
@@ -768,6 +809,7 @@ def test_arguments_that_matter(saving: Program) -> None:
     assert begin["arguments"] == ["out.xml"]
 
 
+@pytest.mark.process
 def test_file_that_was_not_saved(saving: Program) -> None:
     """A call that failed, or that wrote no file, names none."""
     saving.write("openvino/_pyopenvino.py", "def save_model(model, output_model):\n    return 1 / model\n")
@@ -797,6 +839,7 @@ class Core:
 """
 
 
+@pytest.mark.process
 def test_inference_is_counted_together(program: Program) -> None:
     """The first ten inferences have lines of their own, the others are one line; nothing inside of them is marked."""
     program.write("openvino/__init__.py", "")
@@ -814,6 +857,7 @@ def test_inference_is_counted_together(program: Program) -> None:
     assert not any("warning" in line for line in lines)  # of what this version does not have
 
 
+@pytest.mark.process
 def test_nncftools_is_not_imported(program: Program) -> None:
     """The marking code comes from the hook's folder alone: nncftools need not be installed where the program runs."""
     lines = program.marks("import sys, made.up; made.up.work(); sys.exit('nncftools' in sys.modules)")
@@ -840,19 +884,83 @@ def deepest(program: Program, function: str, *, hook: bool) -> int:
     return int(program.run(script, hook=hook).stdout)
 
 
+@pytest.mark.process
 def test_a_marked_call_adds_one_frame(program: Program) -> None:
     """A recursive function that is marked takes two frames of the stack for each call, and no more."""
     assert deepest(program, "made.deep.dive", hook=True) >= deepest(program, "made.deep.dive", hook=False) // 2 - 2
 
 
+@pytest.mark.process
 def test_marking_needs_no_room_where_none_is_left(program: Program) -> None:
     """At the end of the stack, a marked function can be called with one frame less than an unmarked one."""
     assert deepest(program, "plain", hook=True) == deepest(program, "plain", hook=False) - 1
 
 
+@pytest.mark.process
 def test_recursion_is_marked_to_a_depth(program: Program) -> None:
     """Calls of a recursive function are logged to a depth of 100: those further inside are part of the last one."""
     program.write("made/deep.py", "def dive(n):\n    return n and dive(n - 1)\n")
     program.calls = [calls.Call("made.deep", "dive", "Dive")]
 
     assert begun(program.marks("import made.deep; made.deep.dive(300)")) == ["Dive"] * 100
+
+
+CTYPES = """
+import os
+c_ulong = int
+class CDLL:
+    def __init__(self, name):
+        pass
+    def prctl(self, *arguments):
+        with open({log!r}, "a") as log:
+            print(os.getpid() == {parent}, *arguments, file=log)
+        return 0
+"""
+HELPER = os.getpid()
+"""Any process that runs."""
+ALLOWED = f"{0x59616D61} {HELPER} 0 0 0"
+
+
+def allowed(folder: pathlib.Path, script: str, helper: int | None) -> list[str]:
+    """Run a script with the hook; return each call of prctl(2): whether it was in the first process, and arguments."""
+    log = folder / "prctl"
+    log.touch()
+    text = CTYPES.format(log=str(log), parent='int(os.environ.setdefault("FIRST", str(os.getpid())))')
+    (folder / "ctypes.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    marks = folder / "marks.jsonl"
+    marks.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        patch.delenv("FIRST", raising=False)
+        environment = {**calls.os.environ, **calls.environment(marks, [], helper)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=HANGING_S)
+    return log.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.process
+def test_only_the_helper(tmp_path: pathlib.Path) -> None:
+    """A Python that loads the hook allows the helper, and nobody else, to read its memory."""
+    assert allowed(tmp_path, "pass", HELPER) == [f"True {ALLOWED}"]
+
+
+@pytest.mark.process
+def test_again_in_forked_children(tmp_path: pathlib.Path) -> None:
+    """A permission is of one process only, so a forked child gives it again."""
+    script = "import os; pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0)"
+
+    assert allowed(tmp_path, script, HELPER) == [f"True {ALLOWED}", f"False {ALLOWED}"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("helper", [None, -1, 0, 1])
+def test_nobody(tmp_path: pathlib.Path, helper: int | None) -> None:
+    """Without a helper nothing is allowed; -1 would allow it to every process."""
+    assert allowed(tmp_path, "pass", helper) == []
+
+
+@pytest.mark.process
+def test_another_process_with_its_pid(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the helper's end, another process with its PID is not allowed."""
+    monkeypatch.setattr(calls, "began_at", lambda _: "77")
+
+    assert allowed(tmp_path, "pass", HELPER) == []

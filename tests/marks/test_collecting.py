@@ -8,11 +8,21 @@ import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.journal.reading import find_sidecar
-from nncftools.marks.collecting import add_enclosing, read_sidecar, take_log, take_own, write_sidecar
+from nncftools.marks.collecting import (
+    add_enclosing,
+    narrow,
+    no_marks_reason,
+    read_sidecar,
+    size_of,
+    take_log,
+    take_own,
+    take_sizes,
+    write_sidecar,
+)
 from nncftools.redaction import Redaction
-from nncftools.session.model import Mark
+from nncftools.session.model import Mark, OwnMemory, Process, Rise
 from nncftools.session.session import Session
-from tests.made_up import session
+from tests.made_up import MIB, mib, process, session
 
 RT_INFO = (
     '<nncf><version value="3.4.0" /><weight_compression><mode value="int4_sym" /><group_size value="64" />'
@@ -256,3 +266,154 @@ def test_add_enclosing() -> None:
     add_enclosing(of, [Mark(name="first", start_s=0), Mark(name="second", start_s=5, end_s=8)])
 
     assert names(of) == [("first", 0), ("x", 1), ("y", 2), ("second", 0), ("z", 0)]
+
+
+Reading = tuple[float, int]
+"""Seconds and MiB."""
+
+
+def own_readings_run(rise: tuple[float, float, int], *readings: Reading, pid: int = 100) -> Session:
+    """Return a session whose process had a rise, and read its own mark when it marked operations."""
+    risen = Rise(from_s=rise[0], to_s=rise[1], high_water_mark=rise[2] * MIB)
+    of = session({"rss": mib(100, 100, 100)}, processes=[process(rises=[risen], high_water_mark=rise[2] * MIB)])
+    of.marks = [
+        Mark(name="A", start_s=at_s, end_s=at_s, pid=pid, own_start=OwnMemory(high_water_mark=size * MIB))
+        for at_s, size in readings
+    ]
+    return of
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([], (0.2, 0.6)),
+        ([(0.3, 100)], (0.3, 0.6)),
+        ([(0.5, 400)], (0.2, 0.5)),
+        ([(0.3, 100), (0.4, 400), (0.5, 400)], (0.3, 0.4)),
+        ([(0.1, 100), (0.9, 400)], (0.2, 0.6)),
+        ([(0.3, 700), (0.5, 700)], (0.2, 0.6)),
+    ],
+    ids=["none", "before the rise", "after the rise", "on both sides", "outside", "of a program before exec"],
+)
+def test_narrowed(readings: list[Reading], expected: tuple[float, float]) -> None:
+    """A rise lies after the last reading below the mark, and before the first one that reached it; so does the peak."""
+    of = own_readings_run((0.2, 0.6, 400), *readings)
+    narrow(of)
+    (rise,) = of.processes[0].rises
+    peak = of.peaks["rss"]
+
+    assert (rise.from_s, rise.to_s) == expected
+    assert (peak.low, peak.rose_from_s, peak.rose_to_s) == (400 * MIB, *expected)
+
+
+def test_of_another_process() -> None:
+    """What another process read says nothing."""
+    of = own_readings_run((0.2, 0.6, 400), (0.3, 400), pid=101)
+    narrow(of)
+
+    assert of.processes[0].rises[0].to_s == 0.6
+
+
+def test_without_a_rise() -> None:
+    """Where the sampler reads no marks, a higher mark that the process read is a rise between two readings."""
+    of = own_readings_run((0.0, 0.0, 1), (0.3, 100), (0.6, 400), (0.9, 400))
+    of.processes = [process()]
+    narrow(of)
+
+    assert of.processes[0].rises == [Rise(from_s=0.3, to_s=0.6, high_water_mark=400 * MIB)]
+    assert of.peaks["rss"].low == 400 * MIB
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"), [("m.xml", 107), ("n.xml", 3), ("m.onnx", 55), ("other.bin", 9), ("folder", 12)]
+)
+def test_weights_beside_a_model_count(tmp_path: pathlib.Path, saved: str, expected: int) -> None:
+    """A model's file counts with the weights beside it, a folder with all that is in it."""
+    sizes = {"m.xml": 7, "m.bin": 100, "n.xml": 3, "m.onnx": 5, "m.onnx_data": 50, "other.bin": 9}
+    for name, size in {**sizes, "folder/a": 5, "folder/inner/b": 7}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+
+    assert size_of(tmp_path / saved) == expected
+
+
+def test_what_is_gone_is_unknown(tmp_path: pathlib.Path) -> None:
+    """A file that was removed has no size; marks that saved nothing have none either."""
+    marks = [
+        Mark(name="a", start_s=0, saved=str(tmp_path / "gone")),
+        Mark(name="b", start_s=0),
+        Mark(name="c", start_s=0),
+    ]
+    (tmp_path / "there").write_bytes(b"12345")
+    marks[2].saved = str(tmp_path / "there")
+    take_sizes(marks)
+
+    assert [mark.saved_size for mark in marks] == [None, None, 5]
+
+
+def of(*command: str, apart: tuple[str, ...] = (), pid: int = 7) -> Process:
+    """Return a process."""
+    return Process(id=pid, pid=pid, name="python", command=list(command), apart=list(apart))
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["python", "-I", "a.py"], "-I"),
+        (["/usr/bin/python3.11", "-sE", "a.py"], "-E"),
+        (["python3", "-W", "error", "-S", "-c", "1"], "-S"),
+        (["pypy3", "-X", "dev", "-BI", "a.py"], "-I"),
+    ],
+)
+def test_isolated(command: list[str], option: str) -> None:
+    """A Python with an option that keeps it from the hook is the reason that is named."""
+    expected = (
+        f"no Python program loaded the hook: process 7 (python) ran an isolated Python ({option}), which loads no hook"
+    )
+
+    assert no_marks_reason([of(*command)], 0, 0) == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "a.py", "-I"],
+        ["python", "-c", "-I"],
+        ["python", "-m", "x", "-S"],
+        ["bash", "-I"],
+        ["python", "-"],
+        [],
+    ],
+)
+def test_not_isolated(command: list[str]) -> None:
+    """Words of the program, and options of other programs, say nothing about the interpreter: no reason is known."""
+    assert "why is not known" in no_marks_reason([of(*command)], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("user", "ran as another user, who may not write"),
+        ("root", "had another root"),
+        ("clock", "had another clock (a time namespace)"),
+    ],
+)
+def test_apart(way: str, words: str) -> None:
+    """Another user, another root folder and another clock are named with the process."""
+    found = no_marks_reason([of("python", "a.py", apart=(way,)), of("python", apart=(way,), pid=8)], 1, 0)
+
+    assert found.startswith(f"1 Python program loaded the hook, and process 7 (python) and 1 more {words}")
+
+
+def test_marks_at_other_times() -> None:
+    """Marks that were made outside of the recording are counted."""
+    assert no_marks_reason([], 2, 5) == (
+        "2 Python programs loaded the hook, and the times of 5 marks are outside of the recording"
+    )
+
+
+def test_nothing_known() -> None:
+    """A program that loaded the hook and marked nothing called no function that is marked; that is all we know."""
+    assert no_marks_reason([of("python", "a.py")], 1, 0) == (
+        "1 Python program loaded the hook and called no catalogued function that could be marked"
+    )

@@ -1,14 +1,393 @@
 from __future__ import annotations
 
+import pathlib
+import select
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from nncftools.sampler import loop
+from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, Unseen
+from nncftools.sampler.loop import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, Exit
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Exit, MemoryKinds, Process
 from tests.sampler.fake_proc import FakeProc, Told
+
+
+class FakeProcess:
+    """A process whose kinds of memory a test sets, in MiB."""
+
+    def __init__(self, anon: int = 0, *, name: str = "work", parents: int = 0, **kinds: int) -> None:
+        self.kinds = MemoryKinds()
+        self.name = name
+        self.counted = True
+        self.faults = 0
+        self.reads = 0
+        self.is_readable = True
+        self._parents = parents * MIB
+        self.hold(anon, **kinds)
+
+    def hold(self, anon: int, *, shmem: int = 0, file: int = 0) -> None:
+        """Set what it holds."""
+        self._status = "".join(
+            f"\n{key}:\t{size * 1024} kB" for key, size in (("RssAnon", anon), ("RssFile", file), ("RssShmem", shmem))
+        ).encode()
+        self.rss = (anon + shmem + file) * PAGES
+
+    def read_memory(self) -> None:
+        """Read it. Raises OSError when it has ended."""
+        self.reads += 1
+        if not self.is_readable:
+            raise ProcessLookupError
+        self.kinds.take(self._status, self.rss, self._parents)
+
+
+class FloorWatched:
+    """A floor of some processes, in MiB."""
+
+    def __init__(self, *processes: FakeProcess) -> None:
+        self.processes = list(processes)
+        self.told: list[tuple[str, Any]] = []
+        self.floor: Any = Floor(lambda *line: self.told.append(line))
+
+    def sample(self, now_s: float, *restless: FakeProcess) -> None:
+        """Take a sample in which these processes had page faults; by default all."""
+        self.floor.read(self.processes, restless or self.processes, now_s)
+
+    @property
+    def lines(self) -> list[tuple[float, float, float]]:
+        """The written floors: size, moment, and what was mapped."""
+        return [(line["size"] / MIB, line["at_s"], line["mapped"] / MIB) for _, line in self.told]
+
+
+def test_highest_sum() -> None:
+    """The floor is the largest sum at one moment, not the sum of the largest."""
+    one, other = FakeProcess(100), FakeProcess(50)
+    watched = FloorWatched(one, other)
+    watched.sample(1.0)
+    one.hold(20)
+    other.hold(90)
+    watched.sample(2.0)
+    one.hold(80)
+    watched.sample(3.0)
+
+    assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
+
+
+def test_small_rise() -> None:
+    """A rise of less than half a per cent is not written."""
+    one = FakeProcess(1000)
+    watched = FloorWatched(one)
+    for now_s, size in ((1.0, 1000), (2.0, 1004), (3.0, 1010)):
+        one.hold(size)
+        watched.sample(now_s)
+
+    assert watched.lines == [(1000, 1.0, 0), (1010, 3.0, 0)]
+
+
+def test_shared_memory_counts_once() -> None:
+    """Shared memory is what the process with the most of it has."""
+    watched = FloorWatched(FakeProcess(10, shmem=50), FakeProcess(10, shmem=40))
+    watched.sample(1.0)
+
+    assert watched.lines == [(70, 1.0, 0)]
+
+
+def test_forked_copy() -> None:
+    """A forked copy counts what it took itself."""
+    watched = FloorWatched(FakeProcess(100), FakeProcess(100, parents=100))
+    watched.sample(1.0)
+
+    assert watched.lines == [(100, 1.0, 0)]
+
+
+def test_files_are_no_part_of_it() -> None:
+    """Mapped files can be dropped: of each program, the process with the most of them counts beside the floor."""
+    same = [FakeProcess(10, file=size) for size in (30, 20)]
+    watched = FloorWatched(*same, FakeProcess(10, name="other", file=5))
+    watched.sample(1.0)
+    watched.floor.close(watched.processes, 2.0)
+
+    assert watched.lines[-1] == (30, 1.0, 35)
+
+
+def test_memory_that_was_freed() -> None:
+    """Before a new maximum is written, all processes are read: freeing takes no page fault."""
+    one, other = FakeProcess(100), FakeProcess(50)
+    watched = FloorWatched(one, other)
+    watched.sample(1.0)
+    one.hold(10)
+    other.hold(120)
+    watched.sample(2.0, other)
+
+    assert watched.lines == [(150, 1.0, 0)]
+
+
+def test_ended_process() -> None:
+    """What an ended process held counts no longer."""
+    one, other = FakeProcess(100), FakeProcess(50)
+    watched = FloorWatched(one, other)
+    watched.sample(1.0)
+    watched.processes.remove(one)
+    watched.floor.ended(one)
+    watched.floor.ended(one)
+    other.hold(140)
+    watched.sample(2.0)
+    other.hold(170)
+    watched.sample(3.0)
+
+    assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
+
+
+def test_few_readings() -> None:
+    """At one sample, the two processes that changed most are read; unchanged ones are not."""
+    processes = [FakeProcess(size) for size in (10, 90, 80, 20)]
+    watched = FloorWatched(*processes)
+    watched.floor._highest = 1000 * MIB
+    watched.sample(1.0)
+    first = [process.reads for process in processes]
+    watched.sample(2.0)
+    watched.sample(3.0)
+
+    assert first == [0, 1, 1, 0]
+    assert [process.reads for process in processes] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("mib", "reads"), [(100, 1), (101, 1), (103, 2)])
+def test_change(mib: int, reads: int) -> None:
+    """RSS has changed if it did by more than 1 MiB."""
+    one = FakeProcess(100)
+    watched = FloorWatched(one)
+    watched.sample(1.0)
+    one.hold(mib)
+    watched.sample(2.0)
+
+    assert one.reads == reads
+
+
+def test_reading_for_marks() -> None:
+    """What was read for its high-water mark at the same sample is not read again."""
+    one = FakeProcess(100)
+    one.read_memory()
+    watched = FloorWatched(one)
+    watched.sample(1.0)
+
+    assert (one.reads, watched.lines) == (1, [(100, 1.0, 0)])
+
+
+def test_readings_for_marks_of_many() -> None:
+    """What was read for the marks costs nothing more, so it counts of all processes, also of those that rest since."""
+    read = [FakeProcess(50), FakeProcess(60), FakeProcess(70)]
+    work = FakeProcess(10)
+    watched = FloorWatched(work, *read)
+    for process in read:
+        process.read_memory()
+    watched.sample(0.1, work)
+
+    assert watched.lines[-1][0] == 190
+    assert [process.reads for process in read] == [1, 1, 1]
+
+
+def test_counted_later() -> None:
+    """A process that was read before it counts is part of the sum as soon as it does."""
+    work, copy = FakeProcess(10), FakeProcess(50)
+    watched = FloorWatched(work, copy)
+    copy.counted = False
+    copy.read_memory()
+    watched.sample(0.1, work)
+    copy.counted = True
+    watched.sample(0.2, work)
+
+    assert [size for size, *_ in watched.lines] == [10, 60]
+
+
+def test_process_that_cannot_be_read() -> None:
+    """A process that ended just now counts as before; one that is not counted yet is left out."""
+    gone, unknown = FakeProcess(100), FakeProcess(50)
+    unknown.counted = False
+    watched = FloorWatched(gone, unknown)
+    watched.sample(1.0)
+    gone.is_readable = False
+    gone.hold(900)
+    watched.sample(2.0)
+
+    assert watched.lines == [(100, 1.0, 0)]
+
+
+def test_close() -> None:
+    """At the end, all processes are read once more."""
+    one = FakeProcess(100)
+    watched = FloorWatched(one)
+    watched.sample(1.0)
+    one.hold(130)
+    watched.floor.close(watched.processes, 2.5)
+
+    assert watched.lines == [(100, 1.0, 0), (130, 2.5, 0)]
+
+
+SPAN_S = (1.0, 1.5)
+_HUGE = 2 << 20
+
+
+class Tree:
+    """Processes that a test moves from sample to sample, and what is written of them; sizes are pages."""
+
+    def __init__(self, proc: FakeProc, number: int = 2) -> None:
+        self.told: Told = []
+        self.held = HeldAtMarks(lambda *line: self.told.append(line))
+        self.processes = [self.new(proc, place) for place in range(number)]
+
+    def new(self, proc: FakeProc, number: int) -> Process:
+        """Return a process of 100 pages that several samples contain."""
+        process = Process(str(proc.root), 1, None, number, (), allowance=Allowance())
+        process.rss, process.faults, process.samples, process.mark.size = 100, 100, 9, 150 * PAGE
+        return process
+
+    def mark(self, *, restless: Any = (), vforked: Any = (), huge: int | None = 0, **now: tuple[int, int]) -> Any:  # noqa: ANN401 — anything that JSON has
+        """Return the entries of a mark at which processes have another RSS and more faults; in pages."""
+        self.held.begin(self.processes, restless, huge)
+        for name, (rss, faults) in now.items():
+            process = self.processes[int(name[1:])]
+            process.rss_before, process.faults_before = process.rss, process.faults
+            process.rss, process.faults = rss, process.faults + faults
+        return self.write(vforked, huge)
+
+    def write(self, vforked: Any = (), huge: int | None = 0) -> Any:  # noqa: ANN401 — anything that JSON has
+        """Write, and return the entries in pages."""
+        self.told.clear()
+        self.held.write(self.processes, vforked, SPAN_S, huge)
+        rss = self.told[0][1]["rss"]
+        return None if rss is None else [[one[0], *(size // PAGE for size in one[1:])] for one in rss]
+
+
+def test_one_process(proc: FakeProc) -> None:
+    """A single process is written, too: a shell may have made the mark."""
+    assert Tree(proc, 1).mark() == [[0, 100]]
+
+
+def test_only_what_changed(proc: FakeProc) -> None:
+    """Each process is written once, then when it changed."""
+    tree = Tree(proc)
+
+    assert tree.mark() == [[0, 100], [1, 100]]
+    assert tree.told == [("held", {"from_s": 1.0, "to_s": 1.5, "rss": [[0, 100 * PAGE], [1, 100 * PAGE]]})]
+    assert tree.mark() == []
+    assert tree.mark(p1=(120, 20)) == [[1, 120, 100, 120]]
+    assert tree.mark() == []
+
+
+def test_grown(proc: FakeProc) -> None:
+    """Between two samples a process held at least the smaller and at most the larger, if each fault explains a page."""
+    tree = Tree(proc)
+    tree.mark()
+
+    assert tree.mark(p0=(110, 10)) == [[0, 110, 100, 110]]
+
+
+def test_came_and_went(proc: FakeProc) -> None:
+    """What faults added and is not there any more was there for a while, up to the high-water mark."""
+    tree = Tree(proc)
+    tree.mark()
+
+    assert tree.mark(p0=(100, 30)) == [[0, 100, 70, 130]]
+    assert tree.mark(p0=(100, 90)) == [[0, 100, 10, 150]]
+
+
+def test_freed(proc: FakeProc) -> None:
+    """What is not there any more was there until then."""
+    tree = Tree(proc)
+    tree.mark()
+
+    assert tree.mark(p0=(60, 0)) == [[0, 60, 60, 100]]
+
+
+def test_huge_pages(proc: FakeProc) -> None:
+    """A fault may have added a huge page where the machine mapped one, or where nobody knows."""
+    tree = Tree(proc)
+    for process in tree.processes:
+        process.mark.size = 9000 * PAGE
+    tree.mark(huge=0)
+
+    assert tree.mark(p0=(100, 10), huge=_HUGE) == [[0, 100, 0, 622]]
+    assert tree.mark(p0=(100, 1), huge=None) == [[0, 100, 0, 613]]
+
+
+def test_during_the_sample_before(proc: FakeProc) -> None:
+    """A mark may have been made while the sample before was read: what restless processes held then counts."""
+    tree = Tree(proc)
+    tree.mark()
+    tree.mark(p0=(140, 40))
+
+    assert tree.mark(restless=[tree.processes[0]]) == [[0, 140, 100, 140]]
+
+
+def test_found_in_this_sample(proc: FakeProc) -> None:
+    """A process that the sample has just found may have held anything up to its mark before."""
+    tree = Tree(proc)
+    tree.mark()
+    tree.held.begin(tree.processes, (), 0)
+    new = tree.new(proc, 2)
+    new.samples, new.rss, new.faults = 1, 40, 40
+    tree.processes.append(new)
+
+    assert tree.write() == [[2, 40, 0, 150]]
+
+
+def test_ended(proc: FakeProc) -> None:
+    """A process that ended in the sample holds nothing, and another one with its number begins anew."""
+    tree = Tree(proc)
+    tree.mark()
+    tree.held.begin(tree.processes, (), 0)
+    gone = tree.processes.pop()
+
+    assert tree.write() == [[1, 0]]
+    assert gone not in tree.held._written
+
+
+def test_ended_between_marks(proc: FakeProc) -> None:
+    """What ended between two marks is forgotten."""
+    tree = Tree(proc, 3)
+    tree.mark()
+    gone = tree.processes.pop()
+
+    assert tree.mark() == []
+    assert gone not in tree.held._written
+
+
+def test_vforked(proc: FakeProc) -> None:
+    """A child of vfork(2) holds nothing before its exec, although it shows its parent's memory."""
+    tree = Tree(proc)
+    tree.mark()
+    tree.held.begin(tree.processes, (), 0)
+    child = tree.new(proc, 2)
+    child.samples, child.faults, child.mark.size = 0, 0, 0
+    tree.processes.append(child)
+
+    assert tree.write(vforked=[child]) == [[2, 0]]
+
+
+def test_too_many(proc: FakeProc) -> None:
+    """More than 64 processes that changed are not written; those that changed later are."""
+    tree = Tree(proc, 65)
+
+    assert tree.mark() is None
+    assert tree.mark(p7=(90, 0)) == [[7, 90, 90, 100]]
+
+
+def test_of_a_source(proc: FakeProc) -> None:
+    """The sample for a mark writes the line; without a metric of ``/proc/PID/stat`` there is none."""
+    proc.add(9, pages=30)
+    proc.set_children(1, 9)
+    for columns, expected in ((("rss",), 1), (("pss",), 0)):
+        source, told = proc.source(*columns)
+        source.sample(0.0)
+        source.sample(1.0, for_mark=True)
+
+        assert len([key for key, _ in told if key == "held"]) == expected
+
 
 MIB = 2**20
 PAGES = MIB // PAGE
@@ -245,3 +624,300 @@ def report(pid: int, mark: int) -> Exit:
 def boot_ticks() -> int:
     """Return the present in the kernel's ticks."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+
+
+class Clock:
+    """A monotonic clock that moves only when a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**9
+
+    def monotonic_ns(self) -> int:
+        """Return the time."""
+        return self.now_ns
+
+
+def wakes(watch: MarkWatch) -> bool:
+    """Return whether the sampler would wake up now: the kernel notes a write before the write returns."""
+    return bool(select.select([watch.descriptor], [], [], 0)[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_an_appended_line_is_answered_by_a_sample(tmp_path: pathlib.Path) -> None:
+    """A write to the log wakes the sampler, which takes one sample and sleeps again."""
+    log = tmp_path / "ä log"
+    log.touch()
+    samples: list[int] = []
+    watch = MarkWatch(str(log), lambda: samples.append(1))
+    before = wakes(watch)
+    with log.open("a") as file:
+        file.write("mark\n")
+    after = wakes(watch)
+    watch.take()
+
+    assert (before, after, wakes(watch)) == (False, True, False)
+    assert samples == [1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a sample has just cost time, marks wait for the next one until ten times that time has gone by."""
+    log = tmp_path / "log"
+    log.touch()
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    samples: list[int] = []
+
+    def slow() -> None:
+        clock.now_ns += 1_000
+        samples.append(clock.now_ns)
+
+    watch = MarkWatch(str(log), slow)
+    due = []
+    for pause_ns in (0, 0, 9_999, 1):
+        clock.now_ns += pause_ns
+        with log.open("a") as file:
+            file.write("mark\n")
+        watch.take()
+        due.append(watch.is_due)
+
+    assert len(samples) == 2
+    assert due == [False, True, True, False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_a_log_that_is_not_there(tmp_path: pathlib.Path) -> None:
+    """Without the file there is nothing to watch."""
+    with pytest.raises(OSError, match="inotify"):
+        MarkWatch(str(tmp_path / "none"), lambda: None)
+
+
+BIG = 10_000
+"""Pages: a change of as many is not noise."""
+
+UNKNOWN = "unknown"
+
+
+class UnseenTree:
+    """Processes that a test moves from sample to sample, and what is written; sizes are pages."""
+
+    def __init__(self, proc: FakeProc) -> None:
+        self.proc = proc
+        self.told: Told = []
+        self.unseen = Unseen(lambda *line: self.told.append(line))
+        self.processes: list[Process] = []
+        self.unseen.begin(0)
+
+    def add(self, rss: int = BIG, mark: int = 9 * BIG, **fields: Any) -> Process:  # noqa: ANN401 — any attribute
+        """Add a process that this many pages and the next sample find."""
+        process = Process(str(self.proc.root), 1, None, len(self.processes), (), allowance=Allowance())
+        process.mark.size = mark * PAGE
+        process.rss = process.faults = rss
+        for name, value in fields.items():
+            setattr(process, name, value)
+        self.processes.append(process)
+        return process
+
+    def grow(self, process: Process, rss: int, faults: int) -> Process:
+        """Give a process another RSS by so many faults."""
+        process.rss_before, process.faults_before = process.rss, process.faults
+        process.rss, process.faults = rss, process.faults + faults
+        return process
+
+    def sample(self, *restless: Process, fresh: Any = (), unread: Any = (), huge: int | None = 0) -> Any:  # noqa: ANN401 — anything that JSON has
+        """Take a sample and return the most that is written of the time before, in pages; None for nothing."""
+        counted = [process for process in self.processes if process.counted and process.rss]
+        for process in counted:
+            process.samples += 1
+        rss = sum(process.rss for process in counted) * PAGE
+        self.told.clear()
+        self.unseen.begin(huge)
+        self.unseen.read(rss if counted else None, restless, fresh, unread, SPAN_S)
+        self.unseen.settle(huge)
+        if not self.told:
+            return None
+        ((_, line),) = self.told
+        assert (line["from_s"], line["to_s"]) == SPAN_S
+        return UNKNOWN if line["rss"] is None else line["rss"] // PAGE
+
+    def settled(self, *sizes: int, **fields: Any) -> list[Process]:  # noqa: ANN401 — any attribute
+        """Return processes that several samples contain."""
+        found = [self.add(size, **fields) for size in sizes]
+        self.sample(*found, fresh=found)
+        for _ in range(3):
+            self.sample()
+        return found
+
+
+@pytest.fixture
+def tree(proc: FakeProc) -> UnseenTree:
+    """Return a tree without processes."""
+    return UnseenTree(proc)
+
+
+def exit_of(*, mark: int, faults: int) -> Exit:
+    """Return the kernel's report of an end; in pages."""
+    of = Exit(1)
+    of.high_water_mark, of.faults = mark * PAGE, faults
+    return of
+
+
+def test_at_rest(tree: UnseenTree) -> None:
+    """Where nothing changes, and where growth is seen, nothing is written."""
+    (process,) = tree.settled(BIG)
+
+    assert tree.sample() is None
+    assert tree.sample(tree.grow(process, 2 * BIG, BIG)) is None
+
+
+def test_unseen_came_and_went(tree: UnseenTree) -> None:
+    """What faults can have added and the sample does not show is written, up to the mark."""
+    first, second = tree.settled(BIG, BIG)
+
+    assert tree.sample(tree.grow(first, BIG, BIG)) == 3 * BIG
+    assert tree.sample(tree.grow(first, BIG, 50 * BIG)) == 10 * BIG
+    assert tree.sample(tree.grow(second, BIG, 100)) is None
+
+
+def test_unread_mark(tree: UnseenTree) -> None:
+    """A mark that was not read since bounds nothing."""
+    (process,) = tree.settled(BIG, mark=2 * BIG)
+
+    assert tree.sample(tree.grow(process, BIG, 50 * BIG), unread=[process]) == 51 * BIG
+
+
+def test_two_that_follow_each_other(tree: UnseenTree) -> None:
+    """What one freed and another took may have been held at once."""
+    first, second = tree.settled(5 * BIG, BIG)
+
+    assert tree.sample(tree.grow(first, BIG, 1), tree.grow(second, 5 * BIG, 4 * BIG)) == 10 * BIG + 1
+
+
+@pytest.mark.parametrize(("huge", "expected"), [(0, None), (20_000, 30_000), (10**9, 90_000), (None, 90_000)])
+def test_unseen_huge_pages(tree: UnseenTree, huge: int | None, expected: int | None) -> None:
+    """A fault can have added a huge page as far as the machine mapped some, or where nobody knows."""
+    (process,) = tree.settled(BIG)
+
+    assert tree.sample(tree.grow(process, BIG, 200), huge=None if huge is None else huge * PAGE) == (
+        None if expected is None else expected + (200 if huge == 20_000 else 0)
+    )
+
+
+def test_huge_pages_that_were_mapped_during_the_sample_before(tree: UnseenTree) -> None:
+    """What was mapped after a process had been read and before huge pages were counted belongs to the next time."""
+    (process,) = tree.settled(BIG)
+    tree.unseen.begin(0)
+    tree.unseen.read(BIG * PAGE, (), (), (), SPAN_S)
+    tree.unseen.settle(20_000 * PAGE)
+
+    assert tree.sample(tree.grow(process, BIG, 200), huge=20_000 * PAGE) == BIG + 20_000 + 200
+
+
+class TestFresh:
+    """Processes that the sample before does not contain."""
+
+    def test_found(self, tree: UnseenTree) -> None:
+        """A new process is counted once."""
+        tree.settled(BIG)
+        new = tree.add(BIG, mark=BIG)
+
+        assert tree.sample(new, fresh=[new]) is None
+        assert tree.sample(fresh=[new]) is None
+
+    def test_had_more(self, tree: UnseenTree) -> None:
+        """A new process can have held its mark."""
+        tree.settled(BIG)
+        new = tree.add(BIG, mark=3 * BIG)
+
+        assert tree.sample(new, fresh=[new]) == 4 * BIG
+
+    def test_not_counted(self, tree: UnseenTree) -> None:
+        """A process that is not counted yet may have held what it shows; once it is counted, the sample shows it."""
+        tree.settled(BIG)
+        young = tree.add(BIG, mark=BIG, counted=False, forked_copy=True)
+
+        assert tree.sample(young, fresh=[young]) == 2 * BIG
+        assert tree.sample(fresh=[young]) == 2 * BIG
+        young.counted = True
+        assert tree.sample(fresh=[young]) is None
+
+    def test_two_samples_at_once(self, tree: UnseenTree) -> None:
+        """A process that the sample before contains is not counted again, though it is young."""
+        (process,) = tree.settled(BIG)
+
+        assert tree.sample(fresh=[process, process]) is None
+
+
+class TestEnded:
+    """Processes that left the tree since the sample before."""
+
+    def test_with_what_it_had(self, tree: UnseenTree) -> None:
+        """Without faults, it held what the sample before shows."""
+        first, second = tree.settled(BIG, BIG)
+        second.exit = exit_of(mark=9 * BIG, faults=second.faults)
+        tree.processes.remove(second)
+        tree.unseen.ended(second)
+
+        assert tree.sample(tree.grow(first, BIG, 1)) is None
+
+    def test_grew(self, tree: UnseenTree) -> None:
+        """What its last faults can have added is added, up to its mark."""
+        _, second, third = tree.settled(BIG, BIG, BIG)
+        for process, mark in ((second, 4 * BIG), (third, 99 * BIG)):
+            process.exit = exit_of(mark=mark, faults=process.faults + 5 * BIG)
+            tree.processes.remove(process)
+            tree.unseen.ended(process)
+
+        assert tree.sample() == 3 * BIG + 3 * BIG + 5 * BIG
+        assert tree.sample() is None
+
+    def test_without_accounting(self, tree: UnseenTree) -> None:
+        """Without the kernel's report, as for an ordinary user, it is unknown."""
+        _, second = tree.settled(BIG, BIG)
+        tree.processes.remove(second)
+        tree.unseen.ended(second)
+
+        assert tree.sample() == UNKNOWN
+        assert tree.sample() is None
+
+    @pytest.mark.parametrize("is_accounted", [True, False])
+    def test_never_sampled(self, tree: UnseenTree, *, is_accounted: bool) -> None:
+        """What no sample shows is not added here: a session does so from its record."""
+        tree.settled(BIG)
+        new = tree.add(0, counted=False)
+        new.exit = exit_of(mark=9 * BIG, faults=9 * BIG) if is_accounted else None
+        tree.processes.remove(new)
+        tree.unseen.ended(new)
+
+        assert tree.sample() is None
+
+    def test_zombie(self, tree: UnseenTree) -> None:
+        """A zombie in a sample counts there, by its last faults, and not again when it is reaped."""
+        _, second = tree.settled(BIG, BIG)
+        second.exit = exit_of(mark=4 * BIG, faults=second.faults + 5 * BIG)
+
+        assert tree.sample(tree.grow(second, 0, 5 * BIG)) == 5 * BIG
+        tree.processes.remove(second)
+        tree.unseen.ended(second)
+        assert tree.sample() is None
+
+
+def test_only_zombies(tree: UnseenTree) -> None:
+    """A sample without RSS holds nothing."""
+    (process,) = tree.settled(BIG)
+    process.exit = exit_of(mark=BIG, faults=process.faults)
+
+    assert tree.sample(tree.grow(process, 0, 1)) is None
+
+
+@pytest.mark.parametrize("columns", [("threads",), ("rss",), ("huge_pages",)])
+def test_plan_without_rss_or_huge_pages(proc: FakeProc, columns: tuple[str, ...]) -> None:
+    """Without both columns, nothing is recorded, and nothing waits."""
+    source, told = proc.source(*columns)
+    for place in range(10):
+        proc.add(1, faults=(10**place, 0, 0, 0))
+        source.sample(place / 10)
+    source.close(1.0)
+
+    assert not [key for key, _ in told if key == "unseen"]
+    assert source._unseen._waiting == []

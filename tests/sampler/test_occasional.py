@@ -1,16 +1,160 @@
 from __future__ import annotations
 
+import os
 import pathlib
+import time
 from typing import Any
 
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.occasional import Occasional
+from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL
 from nncftools.sampler.probes.machine import FreeSpace
 from tests import waiting
 from tests.sampler.fake_proc import Told
+
+MIB = 2**20
+
+
+class Reader:
+    """A process with open files."""
+
+    def __init__(self, folder: pathlib.Path, rss: int = 1) -> None:
+        self.path = str(folder)
+        self.rss = rss
+        (folder / "fd").mkdir(parents=True)
+        (folder / "fdinfo").mkdir()
+
+    def open(self, number: int, target: pathlib.Path | str, flags: int = os.O_RDONLY) -> None:
+        """Open a file, which may be gone by now."""
+        folder = pathlib.Path(self.path)
+        (folder / f"fd/{number}").symlink_to(target)
+        (folder / f"fdinfo/{number}").write_text(f"pos:\t0\nflags:\t0{flags | os.O_CLOEXEC:o}\nmnt_id:\t1\n")
+
+
+class Watched:
+    """A watch, and what it told."""
+
+    def __init__(self) -> None:
+        self.told: Told = []
+        self.files: Any = FilesRead(lambda *line: self.told.append(line))
+
+    def watch(self, read: float, *processes: Reader) -> list[tuple[str, int]]:
+        """Look, and return the files that were new."""
+        before = len(self.told)
+        self.files.watch(read, processes)
+        waiting.until(lambda: not self.files._running)
+        self.files.write()
+        return [file for _, line in self.told[before:] for file in line["files"]]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """Return a watch; looking costs nothing."""
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    return Watched()
+
+
+@pytest.fixture
+def reader(tmp_path: pathlib.Path) -> Reader:
+    """Return a process without open files."""
+    return Reader(tmp_path / "7")
+
+
+def weights(folder: pathlib.Path, size: int = 100) -> pathlib.Path:
+    """Write a file."""
+    file = folder / f"weights-{size}.bin"
+    file.write_bytes(bytes(size))
+    return file
+
+
+def test_files_that_are_read(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """Regular files that are open for reading count with path and size."""
+    reader.open(3, weights(tmp_path, 100))
+    reader.open(4, weights(tmp_path, 200), os.O_RDWR)
+    reader.open(5, weights(tmp_path, 300), os.O_WRONLY)
+    reader.open(6, tmp_path)
+    reader.open(7, "/dev/null")
+    reader.open(8, "/proc/self/status")
+    reader.open(9, "socket:[1234]")
+    reader.open(10, tmp_path / "gone")
+
+    assert sorted(watched.watch(0, reader)) == [
+        (str(tmp_path / "weights-100.bin"), 100),
+        (str(tmp_path / "weights-200.bin"), 200),
+    ]
+
+
+def test_each_file_once(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A file is written again only when it has grown."""
+    file = weights(tmp_path)
+    reader.open(3, file)
+    reader.open(4, file)
+    first, second = watched.watch(0, reader), watched.watch(0, reader)
+    file.write_bytes(bytes(150))
+
+    assert (first, second) == ([(str(file), 100)], [])
+    assert watched.watch(0, reader) == [(str(file), 150)]
+
+
+def test_due_after_much_was_read(watched: Watched, reader: Reader) -> None:
+    """The first look is due after 16 MiB, the next one after as much again."""
+    first = watched.files.due_at
+    watched.watch(100 * MIB, reader)
+
+    assert (first, watched.files.due_at) == (16 * MIB, 116 * MIB)
+
+
+def test_cost(tmp_path: pathlib.Path, watched: Watched, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a look, the next one must wait for a hundred times its cost."""
+    reader.open(3, weights(tmp_path))
+    times = iter((0.0, 60.0))
+    monkeypatch.setattr(time, "thread_time", lambda: next(times))
+    watched.watch(0, reader)
+    reader.open(4, weights(tmp_path, 200))
+
+    assert watched.watch(0, reader) == []
+
+
+def test_largest_processes(tmp_path: pathlib.Path, watched: Watched) -> None:
+    """Of many processes, the eight largest are looked at."""
+    readers = [Reader(tmp_path / f"p{number}", rss=number) for number in range(1, 11)]
+    for size, reader in enumerate(readers, start=1):
+        reader.open(3, weights(tmp_path, size))
+
+    assert sorted(size for _, size in watched.watch(0, *readers)) == list(range(3, 11))
+
+
+def test_files_read_process_that_ended(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A process that has ended is left out, the others are not."""
+    gone = Reader(tmp_path / "8")
+    (tmp_path / "8/fd").rmdir()
+    reader.open(3, weights(tmp_path))
+
+    assert len(watched.watch(0, gone, reader)) == 1
+
+
+def test_name_that_is_no_text(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A path in no encoding is written with escapes."""
+    file = os.fsencode(tmp_path) + b"/\xff.bin"
+    with open(file, "wb") as opened:  # noqa: PTH123 — of bytes
+        opened.write(b"12")
+    reader.open(3, os.fsdecode(file))
+
+    assert watched.watch(0, reader) == [(f"{tmp_path}/\\xff.bin", 2)]
+
+
+def test_limit_of_threads(watched: Watched, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, nothing is known, and it is tried again."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", fails)
+
+    assert watched.watch(0, reader) == []
+    assert watched.watch(0, reader) == []
 
 
 class Counts:

@@ -1,13 +1,141 @@
+"""Tests of the question whether two processes share one address space."""
+
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
+import sys
 
 import pytest
 
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.tree import TICKS_PER_S, Tree
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
+from nncftools.session.session import Session
+from tests.conftest import Run, burner
 from tests.sampler.fake_proc import FILES, FakeProc, locking, look, none_kept, none_left, pids, vanish
+
+MIB = 2**20
+
+
+def test_itself() -> None:
+    """A process shares its address space with itself."""
+    assert shared(os.getpid(), os.getpid())
+
+
+@pytest.mark.process
+def test_fork() -> None:
+    """A forked copy has an address space of its own, though the same program."""
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(told, b"x")
+        os.read(ready, 2)
+        os._exit(0)
+    try:
+        assert not shared(child, os.getpid())
+    finally:
+        os.write(told, b"xx")
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(told)
+
+
+@pytest.mark.process
+def test_address_space_exec() -> None:
+    """After exec a child has an address space of its own."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert not shared(child.pid, os.getpid())
+
+
+def test_nobody() -> None:
+    """With a process that is not there, nothing is shared."""
+    assert not shared(os.getpid(), 2**22 + 1)
+
+
+def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """However long a child of vfork(2) is kept from exec, its parent's memory does not count twice."""
+    options = ("--quiet", "--type", "rss", "--interval", 0.01, "-o", "run.json")
+    run = nncf_tools("monitor", *options, *burner("spawns", tmp_path / "truth", tmp_path / "pipe"))
+    peak = Session.load(tmp_path / "run.json").peaks["rss"]
+    rss = int((tmp_path / "truth").read_text())
+
+    assert run.returncode == 0, run.stderr
+    assert peak.low is not None
+    assert rss > 100 * MIB
+    assert rss * 0.98 < peak.low < 1.5 * rss
+
+
+KIB = 1024
+STATUS = b"Name:\twork\nVmPTE:\t  40 kB\nRssAnon:\t  %d kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nThreads:\t1\n"
+
+
+def status(anon: int) -> bytes:
+    """Return a status file with so many bytes of anonymous memory."""
+    return STATUS % (anon // KIB)
+
+
+def taken(anon: int, rss: int = 100, parents: int = 0) -> MemoryKinds:
+    """Return the kinds of a process after its first reading."""
+    kinds = MemoryKinds()
+    kinds.take(status(anon), rss, parents)
+    return kinds
+
+
+def test_kinds() -> None:
+    """Anonymous memory, files, shared memory and page tables are in bytes."""
+    kinds = taken(500 * KIB)
+
+    assert (kinds.anon, kinds.file, kinds.shmem, kinds.tables) == (500 * KIB, 6 * KIB, 7 * KIB, 40 * KIB)
+    assert (kinds.rss, kinds.is_new) == (100, True)
+
+
+@pytest.mark.parametrize("data", [b"Name:\twork\nState:\tZ (zombie)\n", b"Name:\tRssAnon:\nVmRSS:\t 9 kB\n", b""])
+def test_file_without_kinds(data: bytes) -> None:
+    """A zombie, and a kernel before 4.5, say nothing: what was read before stays."""
+    kinds = taken(500 * KIB)
+    kinds.own(100, 0)
+    kinds.take(data, 200, 0)
+
+    assert (kinds.anon, kinds.rss, kinds.is_new) == (500 * KIB, 100, False)
+
+
+class TestOwn:
+    def test_program(self) -> None:
+        """A program owns all its anonymous memory, and its page tables; asking once makes the reading an old one."""
+        kinds = taken(500 * KIB)
+
+        assert kinds.own(rss=100, faults=7) == 540 * KIB
+        assert not kinds.is_new
+
+    def test_fresh_copy(self) -> None:
+        """A forked copy that did nothing has only page tables of its own."""
+        assert taken(100 * PAGE, 100, parents=100 * PAGE).own(rss=100, faults=0) == 40 * KIB
+
+    def test_copy_that_grew(self) -> None:
+        """What a forked copy took since is its own."""
+        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
+        kinds.take(status(160 * PAGE), 160, 0)
+
+        assert kinds.own(rss=160, faults=60) == 60 * PAGE + 40 * KIB
+
+    def test_copy_that_wrote(self) -> None:
+        """Page faults without growth are pages that were copied, as the copy wrote to them."""
+        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
+
+        assert kinds.own(rss=100, faults=30) == 30 * PAGE + 40 * KIB
+        assert kinds.own(rss=100, faults=3000) == 100 * PAGE + 40 * KIB
+
+    def test_copy_of_a_copy_has_no_more_than_its_own(self) -> None:
+        """A copy inherits no more than it holds, though its parent may have grown by the time of the reading."""
+        assert taken(100 * PAGE, 100, parents=900 * PAGE).inherited == 100 * PAGE
+
+    def test_inherited_at_the_first_reading(self) -> None:
+        """What was inherited is settled at the first reading."""
+        kinds = taken(100 * PAGE)
+        kinds.take(status(200 * PAGE), 200, parents=150 * PAGE)
+
+        assert kinds.inherited == 0
 
 
 class TestTree:

@@ -20,7 +20,7 @@ from nncftools.render import view
 from nncftools.render.view import View
 from tests.conftest import HANGING_S, Run, command_line
 from tests.importers import logs
-from tests.render.test_formats import OF_STACKS
+from tests.render.test_view import OF_STACKS
 from tests.waiting import until
 
 SECRET = "correcthorse"  # noqa: S105 — that is the point

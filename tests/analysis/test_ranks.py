@@ -1,0 +1,407 @@
+"""Tests of the one clock on which recordings of a job are lined up.
+
+Tests of a job merged from the recordings of its ranks.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+import pytest
+
+from nncftools.analysis.hints import hints
+from nncftools.analysis.ranks import merged, start_times
+from nncftools.errors import NncfToolsError
+from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+SECOND = 1_000_000_000
+
+
+def recorded(
+    utc: str | None, monotonic_s: float | None = 0, boot: str = "boot", name: str = "box", error_s: float | None = 0.001
+) -> Session:
+    """Return a run of a second that began at this second of the minute by both clocks."""
+    return session(
+        start=Start(
+            utc=None if utc is None else f"2026-11-21T07:00:{utc}Z",
+            monotonic_ns=None if monotonic_s is None else int(monotonic_s * SECOND),
+            utc_error_s=error_s,
+        ),
+        host=Host(name=name, boot_id=boot),
+        sampler=SamplerFacts(interval_s=0.5),
+    )
+
+
+def test_one_machine() -> None:
+    """On one machine, CLOCK_MONOTONIC gives the time between the starts."""
+    at_s, warnings = start_times({"a": recorded("10.00", 100.25), "b": recorded("09.80", 100)})
+
+    assert at_s == pytest.approx({"a": 0.25, "b": 0})
+    assert warnings == []
+
+
+def test_several_machines() -> None:
+    """Between machines, the wall clock gives the time between the starts."""
+    at_s, warnings = start_times({"a": recorded("10.5", 7), "b": recorded("10", 5000, "other", "node")})
+
+    assert at_s == pytest.approx({"a": 0.5, "b": 0})
+    assert warnings == []
+
+
+def test_machines_of_one_name() -> None:
+    """Machines, or containers on several machines, may share a name: the boot ID distinguishes them."""
+    at_s, _ = start_times({"a": recorded("10", 1), "b": recorded("10.5", 9000, "other")})
+
+    assert at_s == pytest.approx({"a": 0, "b": 0.5})
+
+
+def test_a_clock_that_was_set() -> None:
+    """A wall clock that was set between two starts does not shift them, and causes a warning."""
+    at_s, warnings = start_times({"a": recorded("10", 100), "b": recorded("50", 100.25)})
+
+    assert at_s == pytest.approx({"a": 0, "b": 0.25})
+    assert len(warnings) == 1
+    assert "the wall clock of box was set by 39.75 s between the starts of a and b" in warnings[0]
+
+
+def test_a_clock_that_nothing_keeps() -> None:
+    """Clocks of several machines are not comparable when nothing keeps one of them."""
+    _, warnings = start_times({"a": recorded("10", 1), "b": recorded("10", 1, "other", "node", error_s=None)})
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the clocks may not be comparable: nothing, such as NTP, synchronizes that of")
+    assert "node" in warnings[0]
+    assert "box" not in warnings[0]
+
+
+def test_clocks_that_may_differ_much() -> None:
+    """Clock errors whose sum is longer than the interval cause a warning."""
+    _, warnings = start_times(
+        {"a": recorded("10", 1, error_s=0.4), "b": recorded("10", 1, "other", "node", error_s=0.2)}
+    )
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the clocks of the machines may differ by 0.600 s, more than the interval:")
+
+
+def test_recordings_that_do_not_overlap() -> None:
+    """A recording during which no other one ran is named."""
+    _, warnings = start_times({"a": recorded("10", 10), "b": recorded("10.5", 10.5), "c": recorded("30", 30)})
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("by the wall clock nothing else ran at the time of c:")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (recorded(None, None), "b: has no start time: it cannot be lined up with the others"),
+        (recorded("soon", None), "b: began at '2026-11-21T07:00:soonZ', which is not a time"),
+    ],
+)
+def test_an_unknown_start(given: Session, message: str) -> None:
+    """A recording without a start time is refused."""
+    with pytest.raises(NncfToolsError, match=message):
+        start_times({"a": recorded("10"), "b": given})
+
+
+LEFT_OUT = "not recorded for every rank, so there is no sum: vms"
+
+
+def rank(number: int, *sizes: float | None, at_s: float = 0, machine: str = "box", **fields: object) -> Session:
+    """Return the recording of a rank of three: one sample each half second, of so many MiB."""
+    columns = {"rss": mib(*sizes), **fields.pop("columns", {})}  # type: ignore[dict-item]
+    given = {
+        "rank": Rank(number=number, size=3, job="tune", launcher="torchrun"),
+        "start": Start(utc=f"2026-11-21T07:00:{10 + at_s:09.6f}Z", monotonic_ns=int(at_s * SECOND), utc_error_s=0.0),
+        "host": Host(name=machine, boot_id=machine, cpus=2, memory=8 * MIB),
+    }
+    return session(columns, **{**given, **fields})
+
+
+def held(job: Session, name: str = "rss") -> dict[float, float | None]:
+    """Return a metric by time, in MiB, None for unknown."""
+    pairs = zip(job.samples.time_s, job.samples[name], strict=True)
+    return {time_s: None if isnan(value) else value / MIB for time_s, value in pairs}
+
+
+class TestSum:
+    """What the ranks held together."""
+
+    def test_same_moments(self) -> None:
+        """Samples of one moment are added up."""
+        job = merged({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30), "c": rank(2, 1, 2, 3)})
+
+        assert held(job) == {0: 111, 0.5: 322, 1: 233}
+
+    def test_shifted_moments(self) -> None:
+        """A rank counts with its last sample, and with nothing before its start and after its end."""
+        job = merged({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30, at_s=0.25)})
+
+        assert held(job) == {0: 100, 0.25: 110, 0.5: 310, 0.75: 320, 1: 220, 1.25: 30}
+
+    def test_gap(self) -> None:
+        """While samples of a rank are missing, the sum is unknown."""
+        gapped = rank(1, 10, 20, columns={"time_s": [0, 3]})
+        job = merged({"a": rank(0, *[100] * 7), "b": gapped})
+
+        assert held(job) == {0: 110, 0.5: 110, 1: 110, 1.5: None, 2: None, 2.5: None, 3: 120}
+
+    def test_a_figure_that_is_taken_seldom(self) -> None:
+        """A figure with a longer interval of its own, as PSS, counts with the last one that is known."""
+        seldom = rank(0, *[100] * 5, columns={"pss": mib(50, None, None, None, 60)})
+        other = rank(1, *[10] * 5, columns={"pss": mib(5, None, None, None, 6)})
+
+        assert held(merged({"a": seldom, "b": other}), "pss") == {0: 55, 0.5: 55, 1: 55, 1.5: 55, 2: 66}
+
+    def test_counters(self) -> None:
+        """A counter is nothing before a rank's start, and stays as it was after its end."""
+        first = rank(0, 1, 1, columns={"cpu_user": [0, 2]})
+        second = rank(1, 1, 1, at_s=0.25, columns={"cpu_user": [1, 4]})
+        job = merged({"a": first, "b": second})
+
+        assert job.samples["cpu_user"].tolist() == [0, 1, 3, 6]
+
+    def test_memory_of_the_machine(self) -> None:
+        """The memory of a machine counts once, whichever of its ranks recorded it."""
+        job = merged(
+            {
+                "a": rank(0, 1, 1, columns={"system": mib(1000, 1000)}),
+                "b": rank(1, 1, 1, columns={"system": mib(1000, 1000)}),
+                "c": rank(2, 1, 1, machine="node", columns={"system": mib(500, 700)}),
+            }
+        )
+
+        assert held(job, "system") == {0: 1500, 0.5: 1700}
+
+    def test_machine_recorded_by_some(self) -> None:
+        """One rank of a machine is enough to know of it, also while another one does not run."""
+        job = merged(
+            {
+                "a": rank(0, 1, 1, at_s=0.5, columns={"system": mib(1000, 1100)}),
+                "b": rank(1, 1, 1, columns={"system": mib(900, 950)}),
+                "c": rank(2, 1, 1, 1),
+            }
+        )
+
+        assert held(job, "system") == {0: 900, 0.5: 1000, 1: 1100}
+
+    def test_broken_off(self) -> None:
+        """After a rank's recording breaks off, its memory and the sum are unknown."""
+        job = merged({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})
+
+        assert held(job) == {0: 11, 0.5: 22, 1: None}
+        assert job.finished is False
+        assert job.peaks["rss"].high is None
+
+    def test_a_rank_without_a_sample(self) -> None:
+        """A rank that ended before its first sample makes the sum unknown while it ran."""
+        job = merged({"a": rank(0, 1, 2), "b": rank(1, duration_s=0.2)})
+
+        assert held(job) == {0: None, 0.5: 2}
+
+    def test_shared_control_group(self) -> None:
+        """Ranks on one machine may share a control group, which is unknown: there is no sum."""
+        recordings = {name: rank(number, 1, 1, columns={"cgroup": mib(5, 5)}) for number, name in enumerate(["a", "b"])}
+
+        assert "cgroup" not in merged(recordings).samples
+
+    def test_a_metric_of_some(self) -> None:
+        """What one rank did not record is unknown of all."""
+        job = merged({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
+
+        assert job.samples.metrics == ["rss"]
+        assert job.warnings == [
+            "1 of 3 ranks are missing: no recording of rank 2, and sums do not count them",
+            LEFT_OUT,
+        ]
+
+
+class TestPeak:
+    """The peak as a bracket."""
+
+    def test_sampled(self) -> None:
+        """It is at least the largest sum, and at most the sum of what each rank can have held."""
+        job = merged({"a": rank(0, 100, 300, 200), "b": rank(1, 30, 20, 10)})
+
+        assert job.peaks["rss"] == Peak(
+            sampled=320 * MIB,
+            at_s=0.5,
+            low=320 * MIB,
+            high=None,
+            low_from="sampled",
+            rose_from_s=0.5,
+            rose_to_s=0.5,
+        )
+
+    def test_high_water_marks(self) -> None:
+        """One rank's high-water mark can exceed the sampled sum; the sum of the ranks' marks is the upper bound."""
+        marked = process(high_water_mark=900 * MIB, accounted=True)
+        small = process(high_water_mark=50 * MIB, accounted=True)
+        job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
+
+        assert job.peaks["rss"] == Peak(
+            sampled=302 * MIB,
+            at_s=0.5,
+            low=900 * MIB,
+            high=950 * MIB,
+            low_from="high_water_mark",
+            rose_from_s=0.0,
+            rose_to_s=1.0,
+        )
+
+
+class TestRanks:
+    """The figures and warnings of each rank."""
+
+    def test_in_their_order(self) -> None:
+        """Ranks are sorted by number, not by file name; their times are on the job's clock."""
+        job = merged({"a": rank(2, 100, 300, at_s=0.25), "b": rank(0, 1, 1)})
+
+        assert [(run.name, run.start_s, run.peaks["rss"].at_s) for run in job.ranks] == [
+            ("rank 0", 0, 0),
+            ("rank 2", 0.25, 0.75),
+        ]
+
+    def test_without_numbers(self) -> None:
+        """Recordings that no launcher numbered go by the names of their files."""
+        job = merged({"b.json": rank(0, 1, 1, rank=None), "a.json": rank(0, 1, 1, rank=None)})
+
+        assert [run.name for run in job.ranks] == ["a.json", "b.json"]
+
+    def test_twice_the_same(self) -> None:
+        """Two recordings of one rank are refused."""
+        with pytest.raises(NncfToolsError, match=r"a and b are both of rank 1: name the recordings of one job"):
+            merged({"a": rank(1, 1), "b": rank(1, 1)})
+
+    def test_put_together_before(self) -> None:
+        """A job among its recordings would count twice: it is refused."""
+        job = merged({"a": rank(0, 1), "b": rank(1, 1)})
+
+        with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name those instead"):
+            merged({"job": job, "a": rank(0, 1)})
+
+    def test_hints_of_each(self) -> None:
+        """A hint about one recording names its rank, such as a process that outlived the command."""
+        left = [process(1, end_s=None, name="daemon", pid=7)]
+        job = merged({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
+        told = "rank 0: still running when the command ended, and not recorded further: daemon (pid 7)"
+
+        assert hints(job, MemoryUnit.MiB) == [told]
+
+    def test_missing_ones(self) -> None:
+        """Ranks of which there is no recording are named."""
+        job = merged({"a": rank(0, 1, 1), "b": rank(2, 1, 1)})
+
+        assert job.warnings == ["1 of 3 ranks are missing: no recording of rank 1, and sums do not count them"]
+
+    def test_different_jobs(self) -> None:
+        """Recordings of different jobs cause a warning."""
+        other = Rank(number=1, size=2, job="other", launcher="slurm")
+        job = merged({"a": rank(0, 1, 1, rank=Rank(number=0, size=2, job="tune")), "b": rank(1, 1, 1, rank=other)})
+
+        assert job.warnings == ["the recordings are of different jobs: other, tune"]
+
+    def test_their_warnings(self) -> None:
+        """A warning of all recordings appears once; a warning of one recording names its rank."""
+        every = {
+            name: rank(number, 1, 1, warnings=["all", *own])
+            for number, (name, own) in enumerate({"a": [], "b": ["own"], "c": []}.items())
+        }
+
+        assert merged(every).warnings == ["all", "rank 1: own"]
+
+
+class TestJob:
+    """The operations, processes and other facts of the job."""
+
+    def test_operations(self) -> None:
+        """Operations are those of the rank that held most, on the job's clock; a warning says so."""
+        small = rank(0, 1, 1, marks=[Mark(name="Loading", start_s=0)])
+        large = rank(1, 5, 5, at_s=0.25, marks=[Mark(name="Export", start_s=0.25)])
+        job = merged({"a": small, "b": large, "c": rank(2, 1, 1)})
+
+        assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]
+        assert job.warnings == [
+            "operations come from rank 1, which has the highest peak; their memory, CPU and I/O are those of all ranks"
+        ]
+
+    def test_processes(self) -> None:
+        """Processes keep their parents under new numbers, and have the job's times."""
+        family = [process(0), process(1, parent=0)]
+        job = merged({"a": rank(0, 1, 1, processes=family), "b": rank(1, 1, 1, at_s=0.25, processes=family)})
+
+        assert [(of.id, of.parent, of.start_s) for of in job.processes] == [
+            (0, None, 0),
+            (1, 0, 0),
+            (2, None, 0.25),
+            (3, 2, 0.25),
+        ]
+
+    @pytest.mark.parametrize(
+        ("ends", "expected"),
+        [
+            ([Exit(code=0), Exit(code=0)], Exit(code=0)),
+            ([Exit(code=0), Exit(code=7)], Exit(code=7)),
+            ([Exit(signal=9), None], Exit(signal=9)),
+            ([Exit(code=0), None], None),
+        ],
+    )
+    def test_exit(self, ends: list[Exit | None], expected: Exit | None) -> None:
+        """A job ends as the first rank that failed; where one is unknown and none failed, it is unknown."""
+        job = merged({str(number): rank(number, 1, 1, exit=end) for number, end in enumerate(ends)})
+
+        assert job.exit == expected
+
+    def test_the_first_that_failed(self) -> None:
+        """A rank that a launcher ended later is a consequence, also one with a lower number."""
+        ended = rank(0, 1, 1, 1, 1, exit=Exit(signal=15))
+        failed = rank(1, 1, 1, 1, at_s=0.25, exit=Exit(code=3))
+
+        assert merged({"a": ended, "b": failed}).exit == Exit(code=3)
+
+    def test_totals(self) -> None:
+        """Counters add up; what one rank does not know is unknown."""
+        job = merged(
+            {
+                "a": rank(0, 1, 1, totals={"cpu_user": 1.5, "read_bytes": 10}),
+                "b": rank(1, 1, 1, totals={"cpu_user": 2.0, "read_bytes": None}),
+            }
+        )
+
+        assert job.totals == {"cpu_user": 3.5, "read_bytes": None}
+
+    def test_machines(self) -> None:
+        """Several machines are one of all their cores and memory; one machine stays itself."""
+        one = merged({"a": rank(0, 1, 1), "b": rank(1, 1, 1)})
+        two = merged({"a": rank(0, 1, 1), "b": rank(1, 1, 1, machine="node")})
+
+        assert one.host.name == "box"
+        assert two.host == Host(name="2 machines", cpus=4, memory=16 * MIB)
+
+    def test_saved_and_loaded(self, tmp_path: object) -> None:
+        """A job is a session like any other."""
+        job = merged({"a": rank(0, 1, 1), "b": rank(1, 1, 1)})
+        again = Session.load(job.save(f"{tmp_path}/job.json"))
+
+        assert again.ranks == job.ranks
+        assert held(again) == held(job)
+
+
+def test_nothing_known() -> None:
+    """Ranks without any known figure make a job without any."""
+    job = merged({"a": rank(0, None, None), "b": rank(1, None, None)})
+
+    assert list(held(job).values()) == [None, None]
+    assert job.peaks["rss"] == Peak(sampled=None, at_s=None, low=None)
+
+
+def test_a_job_of_very_many_ranks() -> None:
+    """A file may say that its job has any number of ranks: they are not listed one by one."""
+    one = rank(0, 100, rank=Rank(number=0, size=10**15, job="tune"))
+    job = merged({"a": one, "b": rank(1, 100)})
+
+    assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2")

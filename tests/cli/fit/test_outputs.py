@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import html
+import io
+import pathlib
+import re
+
+import msgspec
+import pytest
+from matplotlib import rc_context
+from rich.console import Console
+
+from nncftools.cli import screen
+from nncftools.cli.fit import outputs, picture
+from nncftools.cli.fit.search import Fit
+from nncftools.units import MemoryUnit
+from tests.render.fit.searches import FOUND, FREE, search, trial
+
+GIB = MemoryUnit.GiB
+NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
+WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
+
+
+def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
+    """Return the texts in the picture."""
+    with rc_context({"svg.fonttype": "none"}):
+        picture.draw(fit, GIB, folder / "fit.svg")
+    found = (folder / "fit.svg").read_text(encoding="utf-8")
+    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
+
+
+def test_text() -> None:
+    """The text has a line for each run, and the sentence."""
+    lines = screen.plain(outputs.text(FOUND, GIB)).splitlines()
+
+    assert [line.split() for line in lines[:6]] == [
+        ["Limit,", "GiB", "Ended", "Time", "×", "free", "time", "Refaults", "Stall"],
+        ["none", "worked", "20.00", "s", "1.0", "–", "–"],
+        ["7.070", "worked", "20.00", "s", "1.0", "3.0", "GiB", "1.50", "s"],
+        ["5.900", "worked", "20.40", "s", "1.0", "3.0", "GiB", "1.50", "s"],
+        ["5.300", "worked", "42.00", "s", "2.1", "3.0", "GiB", "1.50", "s"],
+        ["5.200", "out", "of", "memory", "8.00", "s", "0.4", "–", "1.50", "s"],
+    ]
+    assert lines[7].startswith("Works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; ")
+
+
+def test_narrow() -> None:
+    """On a narrow terminal, columns continue below; nothing is cut."""
+    fit = search(trial(5.3, ended="out of memory, given up after 100 s", is_warm=True))
+    console = Console(width=60, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(outputs.text(fit, GIB))
+    shown = captured.get()
+
+    assert "out of memory, given up after 100 s, warm cache" in shown
+    assert "Stall" in shown
+    assert "…" not in shown
+
+
+def test_commands() -> None:
+    """Commands to copy are not cut, however long."""
+    fit = search(trial(5.3), fast=5.3)
+    fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
+    lines = outputs.commands(fit).splitlines()
+
+    assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
+    assert all(line.endswith("m OUT") for line in lines)
+
+
+def test_markdown() -> None:
+    """Markdown has the sentence first, the limits that were found in bold, and the commands as code."""
+    lines = outputs.markdown(FOUND, GIB).splitlines()
+
+    assert lines[0].startswith("**Works from 5.30 GiB")
+    assert sum(line.startswith("| **") for line in lines) == 2
+    assert lines[-1] == "```"
+
+
+def test_warnings_are_shown() -> None:
+    """Text and Markdown say what makes the result less sure."""
+    fit = search(trial(5.3, is_warm=True), fast=5.3, is_finished=False)
+
+    assert "! warm cache: 1 of 1" in screen.plain(outputs.text(fit, GIB))
+    assert "- ⚠ the search is not finished" in outputs.markdown(fit, GIB)
+
+
+def test_picture(tmp_path: pathlib.Path) -> None:
+    """The picture names both limits, the free run, its floor and its peak."""
+    texts = drawn(FOUND, tmp_path)
+
+    assert {"python 'export $x.py'", "works from 5.30 GiB", "full speed from 5.90 GiB"} <= {*texts}
+    assert {"time without a limit, 20.00 s", "floor, 5.20 GiB", "free peak, 7.20 GiB"} <= {*texts}
+
+
+@pytest.mark.parametrize("fit", [NEVER, WIDE])
+def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
+    """Runs that all failed, and limits that differ by much, are drawn, too."""
+    assert "failed or given up" in drawn(fit, tmp_path)
+
+
+def test_files(tmp_path: pathlib.Path) -> None:
+    """Markdown and picture are written; without a run under a limit there is no picture."""
+    outputs.write(FOUND, GIB, tmp_path)
+    (tmp_path / "free").mkdir()
+    outputs.write(search(works=None, fast=None), GIB, tmp_path / "free")
+
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
+    assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
+
+
+def said(fit: Fit) -> str:
+    """Return the result in words."""
+    return outputs.result_sentence(fit, GIB)
+
+
+def test_sentence() -> None:
+    """Both limits and the free peak are one sentence."""
+    assert said(FOUND) == "works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; its free peak is 7.20 GiB"
+
+
+def test_one_limit() -> None:
+    """A smallest limit that is at full speed is named once."""
+    assert said(search(trial(5.3), fast=5.3)) == "works from 5.30 GiB, at full speed; its free peak is 7.20 GiB"
+
+
+def test_never_worked() -> None:
+    """That no limit was enough is said, with the largest that was tried."""
+    fit = search(trial(9, ended="exit status 1"), works=None, fast=None)
+
+    assert said(fit).startswith("worked with no limit that was tried, up to 9.00 GiB; ")
+    assert outputs.limit_commands(fit) == []
+
+
+def test_never_fast() -> None:
+    """That full speed was not reached is said."""
+    fit = search(trial(5.3, 3.0), trial(9, 2.0), fast=None)
+
+    assert "full speed was not reached with any limit that was tried, up to 9.00 GiB" in said(fit)
+
+
+def test_only_free() -> None:
+    """A free run alone says what is needed, and that nothing was tried."""
+    assert said(search(works=None, fast=None)) == (
+        "needs at least 5.20 GiB; 7.00 GiB to keep its files in memory; its free peak is 7.20 GiB (no limit was tried)"
+    )
+
+
+def test_free_run() -> None:
+    """The free run is one line."""
+    assert outputs.of_free(FREE, GIB) == (
+        "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
+    )
+
+
+def test_runs() -> None:
+    """Each run is one line, with how much slower it was if it worked, and a warm cache."""
+    assert outputs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s, 2.1 × slower"
+    assert outputs.of_trial(trial(5.3, is_warm=True), GIB) == (
+        "5.30 GiB, worked, 20.00 s, as fast as without a limit, warm cache"
+    )
+    assert outputs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
+
+
+def test_words_commands() -> None:
+    """Limits of the commands are whole MiB, rounded up, and swap is as it was in the runs."""
+    assert outputs.limit_commands(FOUND) == [
+        "docker run --memory 5428m --memory-swap 5428m IMAGE python 'export $x.py'",
+        "systemd-run --scope -p MemoryMax=5428M -p MemorySwapMax=0M python 'export $x.py'",
+    ]
+    with_swap = outputs.limit_commands(search(trial(5.3), swap=1 << 30))
+
+    assert "--memory 5428m --memory-swap 6452m" in with_swap[0]
+    assert "MemorySwapMax=1024M" in with_swap[1]
+
+
+def test_line_breaks_to_copy() -> None:
+    """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
+    script = "printf 'a\\t'\necho \x1b"
+    line = outputs.limit_commands(msgspec.structs.replace(FOUND, command=["sh", "-c", script]))[0]
+
+    assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
+
+
+def test_least_of_docker() -> None:
+    """Docker refuses limits below 6 MiB; systemd does not."""
+    docker, systemd = outputs.limit_commands(search(trial(0.002), works=0.002, swap=2**20))
+
+    assert docker.startswith("docker run --memory 6m --memory-swap 7m ")
+    assert "MemoryMax=3M -p MemorySwapMax=1M" in systemd
+
+
+def test_not_finished_and_never_worked() -> None:
+    """Where nothing worked yet, more runs try larger limits."""
+    fit = search(trial(5.3, ended="out of memory"), works=None, fast=None, is_finished=False)
+
+    assert "with more runs, a larger limit may be enough" in next(outputs.notes(fit))
+
+
+def test_notes() -> None:
+    """A search that was not finished and a warm cache are noted."""
+    assert list(outputs.notes(FOUND)) == []
+    assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
+        "the search is not finished: with more runs, the limits may be smaller",
+        "warm cache: 1 of 2 runs found files in memory; without, they may need more",
+    ]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from nncftools.cli.sweep import grid
+from nncftools.cli.sweep.grid import Layers, layers_of
+from nncftools.errors import NncfToolsError
+
+SMOLLM2 = Layers(frozenset({576, 1536}), 192)
+UNKNOWN = Layers(frozenset(), None)
+
+
+def written(folder: pathlib.Path, text: str) -> str:
+    """Write a grid and return its path."""
+    path = folder / "grid.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_quick_grid_is_the_four_usual_ones() -> None:
+    """The default has the baseline, int8, int4 data-free and int4 with scale estimation."""
+    found, notes = grid.weight_grid("quick", SMOLLM2)
+
+    assert [one.title for one in found] == [
+        *("fp32", "int8 asymmetric", "int4 symmetric", "int4 symmetric + scale estimation"),
+    ]
+    assert [one.needs_data for one in found] == [False, False, False, True]
+    assert notes == []
+
+
+def test_full_grid_leaves_out_ranks_that_the_layers_do_not_have() -> None:
+    """Rank 256 is more than the smallest layer of SmolLM2 has; a note says so."""
+    found, notes = grid.weight_grid("full", SMOLLM2)
+
+    assert [one.rank for one in found if one.rank] == [8, 128]
+    assert {0.4, 0.6, 0.8} == {one.ratio for one in found if one.ratio is not None}
+    assert any(one.gptq for one in found)
+    assert notes == ["lora 256 is left out: rank 256 is more than the smallest layer has (192)"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "size"), [({576, 1536}, 64), ({128, 256}, 128), ({48}, 16), ({50}, -1), (set(), 128)]
+)
+def test_group_size_is_the_largest_usual_one_that_divides_the_layers(inputs: set[int], size: int) -> None:
+    """128 comes first; where no size divides the layers, each channel is a group."""
+    found, _ = grid.weight_grid("quick", Layers(frozenset(inputs), None))
+
+    assert [one.group_size for one in found] == [None, None, size, size]
+
+
+def test_shares_are_those_asked_for() -> None:
+    """%int4 is the ratio, the rest is int8."""
+    found, _ = grid.weight_grid("full", UNKNOWN)
+
+    assert {one.name: one.shares for one in found[:4]} == {
+        "fp32": (0, 0),
+        "int8": (0, 1),
+        "int4": (1, 0),
+        "80% int4": (0.8, 0.2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "shares"), [("nf4", (1, 0)), ("mxfp4", (1, 0)), ("fp8_e4m3", (0, 1)), ("int2_sym", (0, 0))]
+)
+def test_shares_of_other_modes(mode: str, shares: tuple[float, float]) -> None:
+    """All kinds of 4 bits count as 4 bits, and of 8 bits as 8."""
+    assert grid.Weights("a", mode).shares == shares
+
+
+def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
+    """A grid without a baseline gets one, because the others are compared with it."""
+    path = written(tmp_path, '[[configuration]]\nname = "nf4"\nmode = "nf4"\n')
+    found, _ = grid.weight_grid(path, UNKNOWN)
+
+    assert [one.name for one in found] == ["fp32", "nf4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "no configuration"),
+        ("nothing = 1", "unknown key 'nothing'"),
+        ("configuration = 1", "no list of tables"),
+        ("[[configuration]]\nname = 'a'", "missing required field `mode`"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int5'", "found 'int5'"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nrank = 1", "unknown field `rank`"),
+        ("[[configuration]]\nname = ''\nmode = 'nf4'", "a name of 1 to 60 characters expected"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\n" * 2, "two configurations are named 'a'"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nratio = 80", "ratio from 0 to 1 expected, found 80"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\ngroup_size = 128", "group size 128 does not divide layers"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is more than the smallest"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq does not go with int8_sym"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8", "gptq and lora_rank together"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nlora_rank = 0", "lora_rank of at least 1 expected, found 0"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nsubset_size = -1", "subset_size of at least 1 expected"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngroup_size = 0", "group_size of at least 1, or -1 for channels"),
+        ("[[configuration]]\nname = 'fp32'\nmode = 'nf4'", "'fp32' is the name of the baseline"),
+        ("not toml", "grid.toml"),
+    ],
+)
+def test_wrong_grid_is_refused(tmp_path: pathlib.Path, text: str, expected: str) -> None:
+    """The error names the file, the configuration and what was expected, before anything runs."""
+    with pytest.raises(NncfToolsError) as error:
+        grid.weight_grid(written(tmp_path, text), SMOLLM2)
+
+    assert expected in str(error.value)
+    assert "grid.toml" in str(error.value)
+
+
+def test_missing_grid_is_refused() -> None:
+    """A name that is neither built in nor a file is named."""
+    with pytest.raises(NncfToolsError, match=r"all.*quick or full, or a TOML file expected"):
+        grid.weight_grid("all", UNKNOWN)
+
+
+def test_chosen_keeps_the_baseline() -> None:
+    """A chosen configuration comes with the baseline; an unknown name is refused with those that there are."""
+    found, _ = grid.weight_grid("quick", UNKNOWN)
+
+    assert [one.name for one in grid.chosen(found, ["int4"])] == ["fp32", "int4"]
+    with pytest.raises(NncfToolsError, match="no configuration 'nf4' in the grid: it has fp32, int8"):
+        grid.chosen(found, ["nf4"])
+
+
+def test_quantization_grid_has_the_presets_and_bias_corrections() -> None:
+    """The full grid of other kinds of models varies presets, bias correction, smoothing and samples."""
+    titles = [one.title for one in grid.quantization_grid("full")]
+
+    assert titles[:3] == ["fp32", "int8 performance", "int8 mixed"]
+    assert "int8 mixed + accurate bias correction" in titles
+    assert "int8 performance + smooth quant" in titles
+    assert "int8 mixed + 30 samples" in titles
+
+
+HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'
+
+
+def write_weights(file: pathlib.Path, shapes: dict[str, list[int]]) -> None:
+    """Write the header of a file of weights."""
+    entries = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()}
+    header = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+def test_layers_are_read_from_the_headers_of_weights(tmp_path: pathlib.Path) -> None:
+    """Matrices count, embeddings and vectors do not."""
+    shapes = {
+        "model.embed_tokens.weight": [49152, 100],
+        "model.layers.0.mlp.down_proj.weight": [576, 1536],
+        "model.layers.0.self_attn.k_proj.weight": [192, 576],
+        "model.norm.weight": [576],
+    }
+    write_weights(tmp_path / "model.safetensors", shapes)
+    found = layers_of(tmp_path)
+
+    assert found.inputs == {576, 1536}
+    assert found.smallest == 192
+    assert (found.indivisible(64), found.indivisible(128)) == (None, 576)
+
+
+def test_layers_are_read_from_the_configuration_without_weights(tmp_path: pathlib.Path) -> None:
+    """A folder that was exported has no file of weights that is known here."""
+    (tmp_path / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+
+    assert layers_of(tmp_path) == ({576, 1536}, 576)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0[]", HUGE])
+def test_damaged_weights_are_refused(tmp_path: pathlib.Path, content: bytes) -> None:
+    """The error names the file."""
+    (tmp_path / "model.safetensors").write_bytes(content)
+
+    with pytest.raises(NncfToolsError, match=r"model\.safetensors.*is not a file of weights"):
+        layers_of(tmp_path)

@@ -1,0 +1,965 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pexpect
+import pytest
+
+from nncftools import Session
+from tests.conftest import BURNERS, HANGING_S, Run, burner, command_line
+from tests.made_up import MIB as BYTES_OF_MIB
+from tests.made_up import header, mib, session
+from tests.waiting import until
+
+MIB = 2**20
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+UNTIL_NAMED = 'name=; until [ "$name" = sleep ]; do read -r name < /proc/$!/comm; done;'
+"""In a shell, wait until the process in the background runs sleep, and is no copy of the shell any more."""
+UNTIL_SAMPLED = (
+    "count() { grep -c '^\\[' run.journal.jsonl; }; "
+    "before=$(count); until [ $(count) -gt $((before + 1)) ]; do sleep 0.01; done;"
+)
+"""In a shell, wait for two samples."""
+INTERNAL = 0b11 << 31
+"""Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
+
+
+Recorded = Callable[..., Session]
+
+
+@pytest.fixture
+def recorded(nncf_tools: Run, tmp_path: pathlib.Path) -> Recorded:
+    """Record quietly to a file and load it."""
+
+    def record(*words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
+        result = nncf_tools("monitor", "-q", "-o", "run.json", *words, **options)
+        assert result.returncode == 0, result.stderr
+        return Session.load(tmp_path / "run.json")
+
+    return record
+
+
+def in_background(folder: pathlib.Path, *words: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 — passed on to subprocess
+    """Start nncf-tools in a process group of its own."""
+    return subprocess.Popen(command_line(*words), cwd=folder, start_new_session=True, **options)
+
+
+def start_of(journal: pathlib.Path) -> dict[str, Any]:
+    """Wait for the journal's first sample and return its start line."""
+    text = until(lambda: journal.exists() and "\n[" in (text := journal.read_text()) and text, "a sample")
+    assert text
+    found: dict[str, Any] = next(json.loads(line)["start"] for line in text.splitlines() if line.startswith('{"start"'))
+    return found
+
+
+def samples_in(journal: pathlib.Path) -> int:
+    """Return how many samples a journal holds."""
+    return journal.read_text().count("\n[")
+
+
+def is_written(path: pathlib.Path, text: str) -> bool:
+    """Return whether a file exists and contains a text."""
+    return path.exists() and text in path.read_text()
+
+
+def resident(pid: int) -> int:
+    """Return the RSS of a process from the kernel."""
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until_gone(pid: int) -> None:
+    """Wait until a process has been reaped."""
+    until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), "the end of a process")
+
+
+@pytest.fixture
+def truth(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return the file into which burners write their own figures."""
+    return tmp_path / "truth"
+
+
+def sums(truth: pathlib.Path) -> list[float]:
+    """Return the figures that burners wrote, each summed over all lines."""
+    lines = [map(float, line.split()) for line in truth.read_text().splitlines()]
+    return [sum(column) for column in zip(*lines, strict=True)]
+
+
+class TestFigures:
+    def test_peak_of_touched_memory(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """200 MiB of touched memory are recorded within 2 % of the RSS that the process reports."""
+        session = recorded("-i", 0.02, "--", *burner("levels", truth, 1, 200, 2))
+        (rss,) = sums(truth)
+
+        assert rss > 200 * MIB
+        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
+
+    def test_only_the_process_itself_without_children(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """With --no-children, descendants are left out."""
+        session = recorded("-i", 0.02, "--no-children", "--", *burner("levels", truth, 3, 30, 2))
+        own, *_ = map(int, truth.read_text().split())
+
+        assert len(session.processes) == 1
+        assert session.peaks["rss"].sampled == pytest.approx(own, rel=0.02)
+
+    def test_orphan_stays_in_the_tree(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """A daemon that forked twice into a new process session is counted."""
+        session = recorded("-i", 0.02, "--", *burner("daemon", truth, 100))
+        (rss,) = sums(truth)
+
+        assert rss > 100 * MIB
+        assert (session.peaks["rss"].sampled or 0) > rss * 0.98
+
+    def test_cpu_of_a_burning_child(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """CPU time agrees with the kernel's figures of a shell and its child, within two ticks."""
+        burn = f"{sys.executable} -S -E -c 'import time\nwhile time.process_time() < 0.3: pass'"
+        session = recorded("--", "sh", "-c", f"{burn}; read -r line < /proc/$$/stat; echo $line > {truth}")
+        ticks = sum(map(int, truth.read_text().rpartition(")")[2].split()[11:15]))
+        cpu_s = (session.totals["cpu_user"] or 0) + (session.totals["cpu_system"] or 0)
+
+        assert ticks >= 0.28 / TICK_S
+        assert cpu_s == pytest.approx(ticks * TICK_S, abs=2.01 * TICK_S)
+
+    def test_bytes_read_by_a_child(self, recorded: Recorded, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
+        """Reads of a child through system calls are in the total, and counters never fall."""
+        session = recorded("-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
+        column = session.samples["read_chars"]
+        (read,) = sums(truth)
+
+        assert read > 100 * MIB
+        assert session.totals["read_chars"] == pytest.approx(read, rel=0.001)
+        assert list(column) == sorted(column)
+
+    def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A daemon that outlives the command is named and left running."""
+        script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
+        result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+        assert result.returncode == 4
+        assert "still running when the command ended, and not recorded further: sleep" in result.stderr
+
+    def test_wait_all_waits_for_daemons(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """With --wait-all, a daemon that outlives the command is recorded to its end."""
+        daemon = "while test -e /proc/$0; do sleep 0.02; done; : > after"
+        script = f"setsid sh -c '{daemon}' $$ & exit 4"
+        result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "--wait-all", "sh", "-c", script)
+        session = Session.load(tmp_path / "run.json")
+
+        assert result.returncode == 4
+        assert (tmp_path / "after").exists()
+        assert "still running" not in result.stderr
+        assert session.duration_s > (session.processes[0].end_s or session.duration_s)
+
+    def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+        """Forked copies make the sum several times too large; the report says so next to the sum."""
+        result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
+        words = " ".join(result.stderr.split())
+        found = re.search(r"the largest single process held (\d+\.\d) MiB", words)
+        rss, pss = sums(truth)
+
+        assert "forked copies share pages: 4 of the processes at the RSS peak are forked copies" in words
+        assert found is not None
+        assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
+
+    def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
+        """Memory shared by five processes counts five times in RSS and once in PSS; the report says which to use."""
+        words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
+        result = nncf_tools("monitor", *words)
+        peaks = Session.load(tmp_path / "run.json").peaks
+        rss, pss = sums(truth)
+
+        assert rss > 4 * pss
+        assert peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
+        assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
+        assert "to size a machine, take PSS" in " ".join(result.stderr.split())
+
+    def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """RSS is the sum of anonymous, file-backed and shared memory, and touched memory is anonymous."""
+        session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
+        peaks = {name: peak.sampled or 0 for name, peak in session.peaks.items()}
+
+        assert peaks["anon"] + peaks["file"] + peaks["shmem"] == pytest.approx(peaks["rss"], rel=0.03)
+        assert peaks["anon"] > 100 * MIB
+        assert peaks["uss"] > 100 * MIB
+
+    @pytest.mark.parametrize(("interval", "samples"), [(0.05, 2), (0.5, 1), (10, 0)])
+    def test_bracket_holds_a_spike(
+        self, recorded: Recorded, truth: pathlib.Path, interval: float, samples: int
+    ) -> None:
+        """With any interval, the process's own high-water mark is within the bounds, which are narrow.
+
+        A peak between samples is known from the kernel's high-water mark.
+        """
+        session = recorded("-i", interval, "--", *burner("spike", truth, 60, 0.04, samples))
+        (mark,) = sums(truth)
+        peak = session.peaks["rss"]
+
+        assert mark > 60 * MIB
+        assert peak.low == pytest.approx(mark, rel=0.02)
+        assert mark * 0.98 <= (peak.high or 0) <= mark * 1.1
+        assert peak.low_from == "high_water_mark" or interval < 10
+
+    def test_every_exit_is_accounted_for(self, recorded: Recorded) -> None:
+        """With the privilege, the session has all 300 short-lived children; without, it says that some are missing."""
+        script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; exit 3"
+        session = recorded("--wait-all", "--", "sh", "-c", f"sh -c '{script}'; true")
+        accounting = session.sampler.exit_accounting
+
+        assert accounting == ("complete" if os.getuid() == 0 else None)
+        assert accounting is None or len(session.processes) == 302
+        assert accounting is None or [p.exit.code for p in session.processes if p.exit and p.exit.code] == [3]
+
+    def test_totals_are_those_of_wait4(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """Final CPU time and faults match the kernel's figures of the command and all children that it waited for.
+
+        The kernel reports CPU time of process and children, in user and kernel mode, in whole ticks each.
+        """
+        session = recorded("-i", 0.01, "--", *burner("rusage", truth, 4))
+        cpu_s, minor = sums(truth)
+        totals = {name: value or 0 for name, value in session.totals.items()}
+
+        assert totals["cpu_user"] + totals["cpu_system"] == pytest.approx(cpu_s, abs=4.01 * TICK_S)
+        assert totals["minor_faults"] == pytest.approx(minor, rel=0.1)
+        for name in ("cpu_user", "cpu_system", "minor_faults", "read_chars"):
+            assert list(session.samples[name]) == sorted(session.samples[name])
+
+    def test_tree_of_two_levels(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """Parent and child count together; with --per-process, every process has its RSS over time."""
+        session = recorded("--per-process", "-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
+        largest = [max(process.series.rss) for process in session.processes if process.series]
+        (rss,) = sums(truth)
+
+        assert rss > 120 * MIB
+        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
+        assert len(largest) == 2
+        assert largest == [process.peak_rss for process in session.processes]
+
+    def test_long_recording_stays_small(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """Beyond --max-samples neighbouring samples are merged, the peak stays exact, and the session says so."""
+        words = ("-i", 0.002, "--max-samples", 100, "--", *burner("levels", truth, 1, 100, 110))
+        session = recorded(*words)
+        (rss,) = sums(truth)
+
+        assert len(session.samples) <= 100
+        assert (session.sampler.taken or 0) > len(session.samples)
+        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
+        assert any("neighbours merged" in warning for warning in session.warnings)
+
+    def test_psutil_gives_the_same(self, recorded: Recorded, truth: pathlib.Path) -> None:
+        """The source for macOS and Windows finds the same memory, processes and exit status."""
+        session = recorded("-i", 0.02, "--source", "psutil", "--", *burner("levels", truth, 2, 60, 2))
+        (rss,) = sums(truth)
+
+        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
+        assert len(session.processes) == 2
+        assert session.exit is not None
+        assert session.exit.code == 0
+
+
+class TestCommand:
+    def test_arguments_arrive_unchanged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Spaces, dollars, stars, quotes, empty words, options and non-text bytes arrive unchanged."""
+        words = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
+        result = nncf_tools("monitor", "-q", "--no-plot", *burner("tell", "told.json", *words))
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert result.returncode == 0
+        assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
+
+    @pytest.mark.process
+    def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
+        """The command gets nncf-tools' folder, input and environment (plus the marks log), in any locale."""
+        environment = {"PATH": os.environ["PATH"], "A": "b"}
+        words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json"))
+        subprocess.run(
+            words,
+            cwd=tmp_path,
+            env={**environment, "PYTHONPATH": str(pathlib.Path.cwd())},
+            input=b"hello",
+            check=True,
+            timeout=99,
+        )
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert told["folder"] == str(tmp_path)
+        assert told["input"] == "hello"
+        assert told["environment"] == sorted(
+            [
+                "",
+                "A=b",
+                f"NNCF_TOOLS_MARKS={tmp_path / 'r.marks.jsonl'}",
+                f"PATH={os.environ['PATH']}",
+                f"PYTHONPATH={pathlib.Path.cwd()}",
+            ]
+        )
+
+    def test_output_passes_through(self, nncf_tools: Run) -> None:
+        """Standard output has only the command's output."""
+        result = nncf_tools("monitor", "--no-plot", "echo", "its own words")
+
+        assert result.stdout == "its own words\n"
+
+    def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A single word with spaces is split, without expansion."""
+        line = " ".join(burner("tell", "told.json", "'$HOME'", "'a b'"))
+        nncf_tools("monitor", "-q", "--no-plot", line)
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert told["arguments"] == ["$HOME", "a b"]
+
+    def test_shell_only_when_asked_for(self, nncf_tools: Run) -> None:
+        """With --shell, one quoted string is a shell script."""
+        result = nncf_tools("monitor", "-q", "--no-plot", "--shell", "echo one | tr a-z A-Z; exit 5")
+
+        assert result.stdout == "ONE\n"
+        assert result.returncode == 5
+
+    def test_script_without_interpreter_line(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A script without a #! line is run by sh, as env and time would run it."""
+        (tmp_path / "script").write_text('echo "$0 $1"\n')
+        (tmp_path / "script").chmod(0o755)
+
+        assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
+
+    @pytest.mark.process
+    def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
+        """A recording works even if the working folder was removed."""
+        words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
+        script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
+        result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        assert (result.returncode, result.stderr) == (0, "")
+        assert Session.load(tmp_path / "run.json").cwd == ""
+
+
+class TestExitStatus:
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            (["sh", "-c", "exit 7"], 7),
+            (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
+            (["sh", "-c", "kill -KILL $$"], 128 + signal.SIGKILL),
+            (["no-such-program"], 127),
+            (["./no-such-file"], 127),
+            (["./plain.txt"], 126),
+            (["/"], 126),
+        ],
+    )
+    def test_is_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int) -> None:
+        """The status is the command's, or a shell's status for a command that was not started or was killed."""
+        (tmp_path / "plain.txt").write_text("not a program")
+        result = nncf_tools("monitor", "-q", "--no-plot", *words)
+
+        assert result.returncode == expected
+
+    def test_nothing_is_left_when_nothing_ran(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that cannot be started gives one line and leaves no file, also if only exec fails."""
+        program = tmp_path / "broken"
+        program.write_text("#!/no/such/interpreter\n")
+        program.chmod(0o755)
+        result = nncf_tools("monitor", "./broken")
+
+        assert result.returncode == 127
+        assert len(result.stderr.splitlines()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+    def test_is_kept_in_the_session(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The session of a failing command is written and has its exit status."""
+        nncf_tools("monitor", "-q", "-o", "run.json", "sh", "-c", "exit 3")
+        session = Session.load(tmp_path / "run.json")
+
+        assert session.exit is not None
+        assert (session.exit.code, session.exit.signal) == (3, None)
+
+    @pytest.mark.process
+    @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
+    def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
+        """If our output cannot be printed, the recording and the command's status are kept."""
+        words = " ".join(command_line("monitor", "--no-plot", "-o", "run.json", "sh", "-c", "'exit 7'"))
+        status = subprocess.run(["sh", "-c", f"{words} {stream}"], cwd=tmp_path, check=False).returncode
+
+        assert (status, (tmp_path / "run.json").exists()) == (7, True)
+
+    def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """If pictures cannot be drawn, one line says why; session and status are kept."""
+        result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
+
+        assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
+        assert result.stderr.startswith(
+            "nncf-tools: error: the session is written to run.json, but files beside it are missing: "
+        )
+        assert len(result.stderr.splitlines()) == 1
+
+
+class TestSignals:
+    @pytest.mark.process
+    def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
+        """SIGTERM to the command line is passed on once, and the session is still written."""
+        signals = tmp_path / "signals"
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        until(lambda: is_written(signals, "ready"), "the command's handlers")
+        process.terminate()
+        status = process.wait(HANGING_S)
+
+        assert status == 9
+        assert signals.read_text() == "ready\nSIGTERM\n"
+        assert (tmp_path / "run.json").exists()
+
+    @pytest.mark.process
+    def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
+        signals = tmp_path / "signals"
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        until(lambda: is_written(signals, "ready"), "the command's handlers")
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(HANGING_S)
+
+        assert status == 9
+        assert signals.read_text() == "ready\nSIGINT\n"
+        assert (tmp_path / "run.json").exists()
+
+    @pytest.mark.process
+    def test_interrupt_from_a_terminal(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C in a terminal ends the command; the summary is shown and the session written."""
+        terminal = pexpect.spawn(
+            sys.executable,
+            command_line("monitor", "-o", "run.json", "sleep", "60")[1:],
+            cwd=str(tmp_path),
+            env={**os.environ, "NO_COLOR": "1"},
+            timeout=HANGING_S,
+            encoding="utf-8",
+        )
+        start_of(tmp_path / "run.journal.jsonl")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+
+        assert terminal.exitstatus == 128 + signal.SIGINT
+        assert "killed by SIGINT" in terminal.before
+        assert "Written to run.json" in terminal.before
+
+    @pytest.mark.process
+    def test_hang_up_of_a_session_leader_reaches_the_command(self, tmp_path: pathlib.Path) -> None:
+        """If the terminal closes, the kernel signals the session leader, and we signal the command."""
+        signals = tmp_path / "signals"
+        words = command_line("monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        terminal = pexpect.spawn(sys.executable, words[1:], cwd=str(tmp_path), timeout=HANGING_S)
+        until(lambda: is_written(signals, "ready"), "the command's handlers")
+        os.close(terminal.child_fd)
+        until((tmp_path / "run.json").exists, "the session")
+        terminal.closed = True
+
+        assert signals.read_text() == "ready\nSIGHUP\n"
+
+    @pytest.mark.process
+    def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
+        """Under nohup, the command ignores hang-ups as it would on its own."""
+        words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
+        result = subprocess.run(
+            ["nohup", *words], cwd=tmp_path, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        )
+        ignored = int(result.stdout.split()[1], 16) & ~INTERNAL
+
+        assert ignored == 1 << (signal.SIGHUP - 1)
+
+    def test_no_signal_is_ignored_or_blocked_otherwise(self, nncf_tools: Run) -> None:
+        """The command starts with the same signal dispositions as on its own."""
+        result = nncf_tools("monitor", "-q", "--no-plot", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
+
+        assert [int(line.split()[1], 16) & ~INTERNAL for line in result.stdout.splitlines()] == [0, 0]
+
+
+class TestKills:
+    @pytest.mark.process
+    def test_killed_sampler(self, tmp_path: pathlib.Path) -> None:
+        """Without the sampler, the command continues, its status is returned and the journal becomes the session."""
+        process = in_background(
+            tmp_path, "monitor", "-o", "run.json", *burner("touch", 20, "go", 6), stderr=subprocess.PIPE
+        )
+        start = start_of(tmp_path / "run.journal.jsonl")
+        os.kill(start["sampler_pid"], signal.SIGKILL)
+        until_gone(start["sampler_pid"])
+        (tmp_path / "go").touch()
+        _, errors = process.communicate(timeout=HANGING_S)
+        session = Session.load(tmp_path / "run.json")
+
+        assert process.returncode == 6
+        assert "the sampler was killed" in errors.decode()
+        assert not session.finished
+        assert session.exit is not None
+        assert session.exit.code == 6
+
+    @pytest.mark.process
+    def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
+        """A command that continues without the sampler can still be ended."""
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start = start_of(tmp_path / "run.journal.jsonl")
+        os.kill(start["sampler_pid"], signal.SIGKILL)
+        until_gone(start["sampler_pid"])
+        process.terminate()
+
+        assert process.wait(HANGING_S) == 128 + signal.SIGTERM
+
+    @pytest.mark.process
+    def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
+        """Without the command line, sampler and command run to the end, and the journal is complete."""
+        journal = tmp_path / "run.journal.jsonl"
+        process = in_background(tmp_path, "monitor", "-i", 0.02, "-o", "run.json", *burner("touch", 20, "go", 6))
+        start_of(journal)
+        process.kill()
+        process.wait(HANGING_S)
+        before = samples_in(journal)
+        until(lambda: samples_in(journal) > before + 1, "samples after the kill")
+        (tmp_path / "go").touch()
+        until(lambda: '\n{"end":' in journal.read_text(), "the end")
+        session = Session.load(journal)
+
+        assert session.finished
+        assert session.exit is not None
+        assert session.exit.code == 6
+        assert len(session.samples) > before + 1
+
+    def test_journal_of_a_running_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The journal of a running recording is reported as unfinished."""
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start_of(tmp_path / "run.journal.jsonl")
+        result = nncf_tools("report", "run.journal.jsonl")
+        process.terminate()
+        process.wait(HANGING_S)
+
+        assert "unfinished: the recording still runs" in result.stdout
+
+    def test_no_process_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """When the command has ended, so has the sampler."""
+        nncf_tools("monitor", "-q", "--no-plot", "true")
+        listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+        assert str(tmp_path) not in listing
+
+
+class TestAttach:
+    @pytest.mark.process
+    def test_process_is_recorded_until_it_ends(self, tmp_path: pathlib.Path) -> None:
+        """--pid records a running process, names its command and ends with it."""
+        command = burner("touch", 50, tmp_path / "go")
+        journal = tmp_path / "run.journal.jsonl"
+        with subprocess.Popen(command) as process:
+            until(lambda: resident(process.pid) > 50 * MIB, "memory")
+            tool = in_background(tmp_path, "monitor", "-q", "-i", 0.02, "-o", "run.json", "--pid", process.pid)
+            start_of(journal)
+            (tmp_path / "go").touch()
+            statuses = process.wait(HANGING_S), tool.wait(HANGING_S)
+        session = Session.load(tmp_path / "run.json")
+
+        assert statuses == (0, 0)
+        assert session.attached_to == process.pid
+        assert session.command == command
+        assert (session.peaks["rss"].sampled or 0) > 50 * MIB
+
+    def test_what_was_before_is_not_counted(self, recorded: Recorded) -> None:
+        """CPU and I/O before the recording are not in its totals; earlier memory is only in the upper bound."""
+        script = (
+            "import time\nwhile time.process_time() < 0.3: pass\n"
+            "x = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print(flush=True); input()"
+        )
+        words = [sys.executable, "-S", "-E", "-c", script]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            rss = resident(process.pid)
+            session = recorded("-i", 0.02, "--pid", process.pid, "--duration", 0.1)
+            process.kill()
+        peak = session.peaks["rss"]
+
+        assert session.totals["cpu_user"] == pytest.approx(0, abs=0.05)
+        assert session.totals["read_chars"] == 0
+        assert peak.low == peak.sampled == pytest.approx(rss, rel=0.05)
+        assert rss < 100 * MIB < (peak.high or 0)
+
+    @pytest.mark.process
+    def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
+        """Attached to the shell that started it, the recording includes neither command line nor sampler."""
+        words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
+        for source in ("proc", "psutil"):
+            script = f"{words} --force --source {source} --pid $$; true"
+            subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=HANGING_S)
+
+            assert [process.name for process in Session.load(tmp_path / "run.json").processes] == ["sh"]
+
+    @pytest.mark.process
+    def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
+        """SIGTERM ends the recording of an attached process, but not the process."""
+        sleeper = subprocess.Popen(["sleep", "60"])
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "--pid", sleeper.pid)
+        start_of(tmp_path / "run.journal.jsonl")
+        process.terminate()
+        status = process.wait(HANGING_S)
+        still_runs = sleeper.poll() is None
+        sleeper.kill()
+        sleeper.wait()
+
+        assert (status, still_runs) == (0, True)
+
+    def test_duration_ends_the_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """--duration ends the recording after that time; the command continues and its status is returned."""
+        script = (
+            "import sys, time\nbegin = time.monotonic()\ntime.sleep(1)\n"
+            "open('lived', 'w').write(str(time.monotonic() - begin))\nsys.exit(5)"
+        )
+        words = ("--duration", 0.2, "-o", "run.json", "--", sys.executable, "-S", "-E", "-c", script)
+        result = nncf_tools("monitor", "-q", *words)
+        session = Session.load(tmp_path / "run.json")
+
+        assert result.returncode == 5
+        assert 0.2 <= session.duration_s < float((tmp_path / "lived").read_text())
+        assert len(session.samples) <= 3
+        assert session.exit is not None
+
+
+class TestFiles:
+    @pytest.mark.parametrize("command", ["monitor", "profile"])
+    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
+        """A new folder has session, logs, picture and page, ``latest`` points to it; --no-plot omits the last two."""
+        nncf_tools(command, "-q", "--no-plot", "true")
+        first = {path.name for path in (tmp_path / "memory_logs/latest").iterdir()}
+        nncf_tools(command, "-q", "true")
+        metrics = ["rss", "system"] if command == "monitor" else ["rss"]
+        logs = {f"{metric}_memory_usage{ending}.txt" for metric in metrics for ending in ("", "_from-zero")}
+        folders = sorted((tmp_path / "memory_logs").iterdir())
+
+        assert (len(folders), first) == (3, {"session.json", *logs})
+        assert {path.name for path in (tmp_path / "memory_logs/latest").iterdir()} == {
+            "session.html",
+            "session.json",
+            "session.png",
+            *logs,
+        }
+
+    def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """With --output, only the session is written, gzipped if its name says so."""
+        nncf_tools("monitor", "-q", "-o", "new folder/run.json.gz", "true")
+
+        assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
+        assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
+
+    def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Existing files are not overwritten without --force, and the command is not started."""
+        (tmp_path / "run.json").write_text("precious")
+        result = nncf_tools("monitor", "-o", "run.json", "touch", "started")
+
+        assert result.returncode == 2
+        assert result.stderr.splitlines() == [
+            "nncf-tools: error: option --output: 'run.json' exists; choose another name or give --force"
+        ]
+        assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A pipe or device is not overwritten, even with --force."""
+        os.mkfifo(tmp_path / "pipe")
+        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
+
+        assert result.returncode == 2
+        assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
+    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """A symbolic link in the place of an output file is refused by name, before the command starts."""
+        (tmp_path / "there").mkdir()
+        (tmp_path / name).symlink_to("there/real.json")
+        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
+
+        assert result.returncode == 2
+        assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
+
+    def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A running recording is not overwritten, even with --force."""
+        first = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start_of(tmp_path / "run.journal.jsonl")
+        second = nncf_tools("monitor", "--force", "-o", "run.json", "true")
+        first.terminate()
+        first.wait(HANGING_S)
+
+        assert second.returncode == 2
+        assert "option --output: another recording that still runs writes to 'run.journal.jsonl'" in second.stderr
+
+    @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
+    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+        """If nothing can be written, not even by root, the command is not started."""
+        result = nncf_tools("monitor", option, "touch", "started")
+
+        assert result.returncode == 2
+        assert f"option {option.partition('=')[0]}: cannot write" in result.stderr
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (
+                ["--interval", "0", "true"],
+                "option --interval: a number of seconds from 0.001 to a year expected, found 0",
+            ),
+            (["--interval", "-1", "true"], "option --interval: a time"),
+            (["--interval", "nan", "true"], "option --interval: a time"),
+            (["--interval", "soon", "true"], "option --interval: a time"),
+            (["--duration", "-1", "true"], "option --duration: a time"),
+            (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, anon"),
+            (["--unit", "stone", "true"], "option --unit: 'stone' is not one of"),
+            (["--source", "tea", "true"], "option --source: 'tea' is not one of proc, psutil"),
+            (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
+            (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
+            (["echo 'open"], "argument COMMAND:"),
+            ([], "argument COMMAND: missing"),
+            (["--max-samples", "1", "true"], "option --max-samples: at least 100"),
+            (["--source", "psutil", "--type", "pss", "true"], "option --type: 'pss' is not available here: not from"),
+            (["--tpye", "rss"], "has no option --tpye; did you mean --type?"),
+            (["-o", ".", "true"], "option --output: '.' is a folder"),
+            (["-o", "n" * 300, "true"], "File name too long"),
+        ],
+    )
+    def test_is_one_line_that_names_the_option(
+        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str
+    ) -> None:
+        """A wrong option gives one line that names it and status 2, and leaves no files."""
+        result = in_process("monitor", *words)
+
+        assert result.returncode == 2
+        assert len(result.stderr.splitlines()) == 1
+        assert message in result.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_no_such_process(self, in_process: Run) -> None:
+        """Attaching to a missing process gives status 1."""
+        result = in_process("monitor", "--pid", 2**22 - 1)
+
+        assert (result.returncode, result.stderr) == (
+            1,
+            f"nncf-tools: error: option --pid: there is no process {2**22 - 1}\n",
+        )
+
+
+PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
+
+
+class TestMarks:
+    def test_operations_of_a_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Each operation has its memory and its children's I/O; report, session, marks and picture are written."""
+        result = nncf_tools("profile", "-o", "run.json", "--plot", *PHASES)
+        of = Session.load(tmp_path / "run.json")
+        loading, export, compilation, cleanup = of.operations
+        grown, shrunk = map(int, (tmp_path / "phases.txt").read_text().split())
+
+        assert (result.returncode, result.stdout) == (0, "done\n")
+        assert [phase.name for phase in of.operations] == ["Model Loading", "Export", "Compilation", "Cleanup"]
+        assert loading.delta == pytest.approx(grown, abs=BYTES_OF_MIB)
+        assert export.read_chars == pytest.approx(300 * BYTES_OF_MIB, rel=0.01)
+        assert compilation.has_peak
+        assert cleanup.delta == pytest.approx(shrunk, abs=BYTES_OF_MIB)
+        assert grown >= 60 * BYTES_OF_MIB > 0 > -150 * BYTES_OF_MIB >= shrunk
+        assert "during Compilation" in result.stderr
+        assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+        assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
+        assert sorted(path.name for path in tmp_path.glob("run*")) == [
+            "run.html",
+            "run.json",
+            "run.marks.json",
+            "run.png",
+        ]
+
+    def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A session of monitor has the marks of the program; no other files are left."""
+        script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
+        nncf_tools("monitor", "-q", "-o", "run.json", sys.executable, "-c", script)
+
+        assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["a", "b"]
+        assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
+
+    def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A script marks with the command or by appending a line; marks of a Python program in it are nested."""
+        script = tmp_path / "run.sh"
+        tools = f"{sys.executable} -m nncftools"
+        script.write_text(
+            f"{tools} mark Export\n"
+            f"{sys.executable} -c 'import nncftools; nncftools.mark_operation(\"inner\")'\n"
+            'printf \'{"name":"by hand","start":"%s"}\\n\' "$(date -Ins)" >> "$NNCF_TOOLS_MARKS"\n'
+            f"{tools} mark 'Weight Compression'\n"
+        )
+        nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "sh", script)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert [(mark.name, mark.depth) for mark in marks] == [
+            ("Export", 0),
+            ("inner", 1),
+            ("by hand", 0),
+            ("Weight Compression", 0),
+        ]
+        assert marks[0].end_s == marks[2].start_s
+
+    def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Matching lines start operations, named by the match or its group, and pass through unchanged."""
+        out, error = "Epoch 1: go\nEpoch 2\rEpoch 3\r", "\x1b[1mloading model A\x1b[0m\n"
+        script = f"import sys; sys.stdout.write({out!r}); sys.stderr.write({error!r})"
+        patterns = ("--mark-on", r"Epoch \d+", "--mark-on", "loading (?P<name>.*)")
+        words = ("profile", "-q", "--no-plot", "-o", "run.json", *patterns, sys.executable, "-c", script)
+        result = nncf_tools(*words, text=False)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert (result.stdout, result.stderr) == (out.encode(), error.encode())
+        assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
+        assert {mark.source for mark in marks} == {"output"}
+
+    def test_nothing_marked(self, nncf_tools: Run) -> None:
+        """If nothing was marked, the report says what is known of the reason."""
+        blind = nncf_tools("profile", "--no-plot", sys.executable, "-I", "-c", "1")
+        seeing = nncf_tools("profile", "--no-plot", sys.executable, "-c", "1")
+
+        assert "no Python program loaded the hook: process" in " ".join(blind.stderr.split())
+        assert "ran an isolated Python (-I), which loads no hook" in " ".join(blind.stderr.split())
+        assert "1 Python program loaded the hook and called no catalogued function" in " ".join(seeing.stderr.split())
+
+    def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Calls of the catalogue and of --mark-call are marked in an unchanged script; --no-auto marks none."""
+        package = tmp_path / "nncf" / "quantization"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").write_text("from nncf.quantization.quantize_model import quantize\n")
+        (package / "__init__.py").touch()
+        (package / "quantize_model.py").write_text("def quantize(model):\n    return model + 1\n")
+        (tmp_path / "mine.py").write_text("def fit():\n    return 'fitted'\n")
+        (tmp_path / "run.py").write_text("import nncf, mine\nprint(nncf.quantize(1), mine.fit())\n")
+        words = ("--mark-call", "mine:fit=Training", sys.executable, "run.py")
+        env = {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(tmp_path)])}
+        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", *words, env=env)
+        nncf_tools("profile", "-q", "--no-plot", "-o", "off.json", "--no-auto", sys.executable, "run.py", env=env)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert result.stdout == "2 fitted\n"
+        assert [(mark.name, mark.kind, mark.source) for mark in marks] == [
+            ("Quantization", "Quantization", "auto"),
+            ("Training", "Training", "auto"),
+        ]
+        assert marks[0].call == "nncf.quantize"
+        assert Session.load(tmp_path / "off.json").marks == []
+
+
+class TestProfileBadInput:
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
+            (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
+            (["--mark-call", "prepare", "true"], "found 'prepare'; of the script itself: __main__:prepare"),
+            (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
+            (["--depth", "0", "true"], "--depth"),
+            ([], "argument COMMAND: missing"),
+        ],
+    )
+    def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
+        """Impossible options are refused in one line before anything starts, and no files are left."""
+        result = in_process("profile", *words)
+
+        assert result.returncode == 2
+        assert complaint in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_pyproject(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """Invalid calls in pyproject.toml are named with the file."""
+        (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
+        result = in_process("profile", "true")
+
+        assert result.returncode == 2
+        assert "pyproject.toml: " in result.stderr
+
+    def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
+        (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
+        refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
+        forced = nncf_tools("profile", "-q", "--no-plot", "--force", "-o", "run.json", "true")
+
+        assert (refused.returncode, forced.returncode) == (2, 0)
+        assert "run.marks.csv" in refused.stderr
+        assert not (tmp_path / "run.marks.csv").exists()
+
+    def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
+        """An invalid line in the marks log is counted in a warning, and the run is unaffected."""
+        result = nncf_tools(
+            "profile", "--no-auto", "--no-plot", "-o", "run.json", "sh", "-c", 'echo oops >> "$NNCF_TOOLS_MARKS"'
+        )
+
+        assert result.returncode == 0
+        assert "1 mark could not be read, the first is line 1" in " ".join(result.stderr.split())
+
+
+class TestMarkCommand:
+    def test_without_a_recording(self, nncf_tools: Run) -> None:
+        """A script with marks also runs without a recording."""
+        result = nncf_tools("mark", "Export")
+
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+    def test_bad_input(self, nncf_tools: Run) -> None:
+        """An empty name and a missing log give one line each."""
+        empty = nncf_tools("mark", " ")
+        gone = nncf_tools("mark", "a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
+
+        assert (empty.returncode, gone.returncode) == (2, 1)
+        assert "argument NAME" in empty.stderr
+        assert "/no/such/log" in gone.stderr
+
+
+class TestReport:
+    @pytest.fixture(autouse=True)
+    def _session(self, tmp_path: pathlib.Path) -> None:
+        """Write a session of three seconds, and its sidecar without marks, as ``profile`` leaves them."""
+        session({"rss": mib(10, 50, 50, 20)}, duration_s=3.0).save(tmp_path / "run.json")
+        (tmp_path / "run.marks.json").write_text("[]")
+
+    def test_sidecar_by_hand(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """Operations from a file are reported and drawn."""
+        (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
+        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+
+        assert "1. 0.000 s Setup" in result.stdout
+        assert "2. 0.200 s Export" in result.stdout
+        assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
+
+    def test_sidecar_beside_is_found(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The sidecar next to the session has its marks, with edits."""
+        (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
+
+        assert "edited" in in_process("report", "run.json").stdout
+
+    def test_wrong_sidecar(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The message on an invalid row names file and line, and nothing is drawn."""
+        (tmp_path / "o.csv").write_text("name,start_s\n,1\n")
+        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+
+        assert result.returncode == 1
+        assert result.stderr == "nncf-tools: error: o.csv: line 2: a `name` of at least one character expected\n"
+        assert not (tmp_path / "run.svg").exists()
+
+    def test_journal_with_its_log(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The journal of a killed recording is shown with the marks from its marks log."""
+        journal = [
+            header(),
+            {"start": {"utc": "2026-11-21T07:00:00Z", "monotonic_ns": 0, "pid": 1}},
+            [0.0, 4096],
+            [2.0, 8192],
+        ]
+        (tmp_path / "x.journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in journal))
+        (tmp_path / "x.marks.jsonl").write_text('{"name":"Export","t_ns":1000000000,"pid":1,"tid":1}\nhalf')
+        result = in_process("report", "x.journal.jsonl")
+
+        assert "1.  1.00 s Export" in result.stdout
+        assert "1 mark could not be read" in " ".join(result.stdout.split())

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import pathlib
+from functools import reduce
+
+import psutil
+import pytest
+
+from nncftools.live.figures import Order, ViewSettings, after, readings, time_until_full
+from tests.live.made_up import run
+
+PLAIN = ViewSettings()
+
+
+def pressed(keys: str, look: ViewSettings = PLAIN) -> ViewSettings:
+    """Return the look after these keys."""
+    return reduce(after, keys, look)
+
+
+def test_metrics_in_turn() -> None:
+    """The key m shows the metrics of the run together, then each alone, those of the machine, too."""
+    shown = [pressed("m" * times).chart(run().columns) for times in range(5)]
+
+    assert shown == [["rss", "anon"], ["rss"], ["anon"], ["system"], ["rss", "anon"]]
+
+
+def test_metric_that_was_asked_for() -> None:
+    """Metrics that were asked for come first."""
+    assert ViewSettings(metrics=["system"]).chart(["rss", "system"]) == ["system"]
+
+
+def test_zoom() -> None:
+    """Zooming in and out again changes nothing; there is an end to both."""
+    assert pressed("+=").zoom == 2
+    assert pressed("+-") == pressed("_") == PLAIN
+    assert pressed("+" * 50).zoom < 10
+
+
+def test_orders_in_turn() -> None:
+    """The key s goes through all orders."""
+    assert [pressed("s" * times).order for times in range(5)] == [*Order, Order.MEMORY]
+
+
+def test_filter_is_typed() -> None:
+    """After a slash, keys are characters of the filter, also those with another meaning; Enter ends this."""
+    look = pressed("/rank qs\x7f\x7f7\r")
+
+    assert (look.filter, look.typing, look.order) == ("rank 7", False, Order.MEMORY)
+    assert pressed("s", look).order is Order.CPU
+
+
+def test_filter_is_cleared() -> None:
+    """Escape clears the filter, while it is typed and afterwards."""
+    assert pressed("/rank\x1b") == PLAIN
+    assert pressed("/rank\r\x1b") == PLAIN
+
+
+def test_control_characters_are_no_filter() -> None:
+    """What cannot be shown cannot be typed, and a filter has an end."""
+    assert pressed("/a\x01b\t").filter == "ab"
+    assert len(pressed("/" + "a" * 1000).filter) < 100
+
+
+def test_other_keys_change_nothing() -> None:
+    """A key that means nothing does nothing."""
+    assert pressed("x\x1b") == PLAIN
+
+
+GIB = 2**30
+TIME = [step / 4 for step in range(120)]
+
+
+def rising(per_s: float, noise: float = 0.0) -> list[float]:
+    """Return a level that rises so many bytes a second, with a saw-tooth on top."""
+    return [GIB + per_s * at_s + noise * (place % 2) for place, at_s in enumerate(TIME)]
+
+
+def test_steady_growth() -> None:
+    """10 MiB a second meet the end of 1 GiB in 102 s."""
+    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), GIB, None) == pytest.approx(102.4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        rising(0),
+        rising(-1e7),
+        rising(1e5),
+        rising(1e7, noise=4e8),
+        [GIB + 1e7 * min(at_s, 14) for at_s in TIME],
+        [*rising(1e7)[:-1], GIB + 2.5e8],
+        [float("nan")] * len(TIME),
+    ],
+    ids=["flat", "falling", "slow", "noisy", "levelled off", "just freed", "unknown"],
+)
+def test_no_trend(used: list[float]) -> None:
+    """Memory use that does not clearly rise gives no estimate of the time left."""
+    assert time_until_full(zip(TIME, used, strict=True), GIB, None) is None
+
+
+def test_far_away() -> None:
+    """Half a minute of samples gives no estimate half an hour ahead."""
+    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), 18 * GIB, None) is None
+
+
+def test_too_short() -> None:
+    """A second of growth is no trend."""
+    assert time_until_full(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
+
+
+@pytest.mark.parametrize(
+    ("per_s", "free_gib", "expected"),
+    [(20 << 20, 4, 204.8), (20 << 20, 8, None), (200 << 20, 8, 41.0), (200 << 20, 9, None), (2000 << 20, 9, None)],
+)
+def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> None:
+    """While half of 10 GiB is free, only the next minute is foretold; while nine tenths are free, nothing is."""
+    found = time_until_full(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
+
+    assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
+
+
+class TestReadings:
+    def test_own(self) -> None:
+        """RSS, CPU time and start of a process are those of the kernel."""
+        mine = psutil.Process()
+        found = readings([mine.pid])[mine.pid]
+
+        assert found.rss == pytest.approx(mine.memory_info().rss, rel=0.1)
+        assert found.cpu_s == pytest.approx(sum(mine.cpu_times()[:2]), abs=0.2)
+        assert found.started > 0
+
+    def test_name_with_blanks(self, tmp_path: pathlib.Path) -> None:
+        """The name of a process may contain anything; processes that have ended, or are damaged, are left out."""
+        fields = ["S", *map(str, range(4, 25)), "7"]
+        for pid, content in ((5, f"5 (a) S (b)) {' '.join(fields)}\n"), (6, "6 (cut off"), (7, "")):
+            (tmp_path / str(pid)).mkdir()
+            (tmp_path / str(pid) / "stat").write_text(content)
+        found = readings([4, 5, 6, 7], str(tmp_path))
+
+        assert list(found) == [5]
+        assert found[5].cpu_s == (14 + 15) / os.sysconf("SC_CLK_TCK")
+        assert found[5].started == 22
+        assert found[5].rss == 24 * os.sysconf("SC_PAGE_SIZE")

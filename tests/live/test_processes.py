@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nncftools.live.figures import Order, ShownProcess, ViewSettings
+from nncftools.live.processes import chosen, process_rows, short_commands
+from nncftools.live.run import LiveProcess
+from nncftools.render.canvas import Medium, length
+from tests.live.made_up import MIB
+
+SEEN = [
+    ShownProcess(0, LiveProcess(100, "python3", command=["python3", "/opt/train.py", "--rank", "0"]), 300 * MIB, 0.5),
+    ShownProcess(1, LiveProcess(101, "python3", command=["python3", "/opt/train.py", "--rank", "1"]), 100 * MIB, 1.934),
+    ShownProcess(2, LiveProcess(102, "sh", command=["sh", "-c", "tee log"]), 2 * MIB, None),
+]
+
+
+def shown(width: int = 80, seen: list[ShownProcess] = SEEN) -> list[str]:
+    """Return the rows of processes as text."""
+    return ["".join(part.text for part in row) for row in process_rows(seen, seen, Medium(), width)]
+
+
+def test_what_a_row_tells() -> None:
+    """PID, what tells the command apart, CPU and RSS with their units, and a bar of the share of all memory."""
+    first, second, third = shown()
+
+    assert first.split() == ["100", "train.py", "--rank", "0", "0.50", "cores", "300.0", "MiB", "━" * 12 + "─" * 4]
+    assert second.split()[1:7] == ["train.py", "--rank", "1", "1.93", "cores", "100.0"]
+    assert third.split() == ["102", "sh", "-c", "tee", "log", "2.0", "MiB", "─" * 16]
+
+
+@pytest.mark.parametrize("width", [30, 40, 56, 80, 200])
+def test_width(width: int) -> None:
+    """Rows have the width that there is."""
+    assert {length(row) for row in process_rows(SEEN, SEEN, Medium(), width)} == {width}
+
+
+def test_no_column_without_figures() -> None:
+    """Where CPU is unknown for all, as in a replay, there is no column for it."""
+    unknown = [one._replace(cpu=None) for one in SEEN]
+
+    assert not any("%" in line for line in shown(seen=unknown))
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [(Order.MEMORY, [0, 1, 2]), (Order.CPU, [1, 0, 2]), (Order.AGE, [0, 1, 2]), (Order.NAME, [2, 0, 1])],
+)
+def test_order(order: Order, expected: list[int]) -> None:
+    """Processes are sorted by memory, CPU, age or name."""
+    assert [one.number for one in chosen(SEEN[::-1], ViewSettings(order=order))] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("RANK 1", [1]), ("102", [2]), ("train", [0, 1]), ("opt", []), ("python3", [0, 1])]
+)
+def test_filter(text: str, expected: list[int]) -> None:
+    """The filter is looked for in commands and PIDs, in any case."""
+    assert [one.number for one in chosen(SEEN, ViewSettings(filter=text))] == expected
+
+
+SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, pipe_handle={})"
+
+
+def told(*commands: str | list[str]) -> list[str]:
+    """Return the short texts of commands."""
+    given = [shlex.split(command) if isinstance(command, str) else command for command in commands]
+    return list(short_commands(tuple((number, tuple(words)) for number, words in enumerate(given))).values())
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("/usr/bin/python3.11 -u /home/ada/train.py --lr 1", "train.py --lr 1"),
+        ("python3 -m torch.distributed.run train.py", "python -m torch.distributed.run train.py"),
+        ("/opt/venv/bin/python /opt/venv/bin/optimum-cli export", "optimum-cli export"),
+        ("/usr/lib/cc1plus -O2", "cc1plus -O2"),
+        ("sh -c 'make all'", "sh -c make all"),
+        ("/", "/"),
+        ("", ""),
+    ],
+)
+def test_program(command: str, expected: str) -> None:
+    """Folders and the interpreter of a script say nothing."""
+    assert told(command) == [expected]
+
+
+def test_ranks() -> None:
+    """Of processes of one program, the words that differ are shown, with the option before them."""
+    ranks = (f"python train.py --config big.yaml --data /data --rank {rank} --lr 1" for rank in range(2))
+
+    assert told(*ranks) == ["train.py … --rank 0", "train.py … --rank 1"]
+
+
+def test_options_with_a_sign() -> None:
+    """A word that differs stands for itself."""
+    assert told("a.py --seed=1 x", "a.py --seed=2 x") == ["a.py --seed=1", "a.py --seed=2"]
+
+
+def test_workers_of_multiprocessing() -> None:
+    """Long words are cut where they are the same, but not where they differ."""
+    workers = [["/usr/bin/python3", "-c", SPAWN.format(number), "--multiprocessing-fork"] for number in (10, 14)]
+    tracker = ["/usr/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(7)"]
+
+    assert told(*workers, tracker) == [
+        "python -c from multiprocessing…handle=10)",
+        "python -c from multiprocessing…handle=14)",
+        "python -c from multiprocessing.resource_tracker import main;main(7)",
+    ]
+
+
+def test_copies() -> None:
+    """Processes that run the same command have all of it."""
+    assert told("work --all day", "work --all day") == ["work --all day", "work --all day"]
+
+
+def test_different_programs() -> None:
+    """Words are only left out between commands of one program."""
+    assert told("cc -O2 a.c", "ld -O2 a.o") == ["cc -O2 a.c", "ld -O2 a.o"]
+
+
+def test_different_lengths() -> None:
+    """A command may be the beginning of another one."""
+    assert told("make", "make all", "make all tests") == ["make", "make all", "make all tests"]
+
+
+def test_hostile() -> None:
+    """Control characters are harmless, and very long commands short."""
+    found = told(["work", "\x1b[2J", *["x" * 10_000] * 1000])
+
+    assert "\x1b" not in found[0]
+    assert len(found[0]) <= 200

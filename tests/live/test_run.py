@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nncftools.live.run import History, LiveOperations, RecordedOperations
+from nncftools.marks.entries import Entry
+from nncftools.session.model import Mark
+from tests.made_up import session
+
+
+def history(seconds: int, buckets: int = 64) -> History:
+    """Return one hundred samples a second of a level and a counter, with one spike, taken piece by piece."""
+    found = History(["rss", "cpu_user"], 0.01, buckets)
+    time_s = np.arange(seconds * 100) / 100
+    level = np.full(len(time_s), 5.0)
+    level[len(level) // 2] = 99.0
+    rows = np.stack([level, time_s * 2], axis=1)
+    for begin in range(0, len(time_s), 37):
+        found.add(time_s[begin : begin + 37], rows[begin : begin + 37])
+    return found
+
+
+@pytest.mark.parametrize("seconds", [1, 10, 1000])
+def test_no_peak_is_lost(seconds: int) -> None:
+    """However long the run is, the largest of all samples is among the points, and the smallest, too."""
+    _, values = history(seconds).points("rss", 0, seconds, 20)
+
+    assert (values.min(), values.max()) == (5.0, 99.0)
+
+
+@pytest.mark.parametrize("seconds", [10, 1000])
+def test_peak_stays_in_its_place(seconds: int) -> None:
+    """A peak is drawn where it was, to the width of a bucket."""
+    of = history(seconds)
+    time_s, values = of.points("rss", 0, seconds, 64)
+
+    assert time_s[values.argmax()] == pytest.approx(seconds / 2, abs=2 * of.width_s)
+
+
+def test_number_of_points_is_bounded() -> None:
+    """A column of the screen gets at most two points."""
+    time_s, _ = history(1000, buckets=4096).points("rss", 0, 1000, 50)
+
+    assert len(time_s) <= 100
+
+
+def test_points_are_in_order() -> None:
+    """Time never goes back."""
+    time_s, _ = history(100).points("rss", 10, 60, 30)
+
+    assert list(time_s) == sorted(time_s)
+
+
+def test_unknown_values_are_left_out() -> None:
+    """Where a figure is unknown there is no point."""
+    of = History(["pss"], 1.0)
+    of.add(np.array([0.0, 1.0, 2.0]), np.array([[np.nan], [7.0], [np.nan]]))
+    _, values = of.points("pss", 0, 3, 10)
+
+    assert values.tolist() == [7.0]
+
+
+def test_window_shows_only_itself() -> None:
+    """What was before the window is not in it."""
+    _, values = history(100, buckets=4096).points("rss", 60, 100, 20)
+
+    assert values.max() == 5.0
+
+
+@pytest.mark.parametrize("seconds", [1, 10, 1000])
+def test_rates(seconds: int) -> None:
+    """A counter that rises steadily has the same rate everywhere, also after buckets were merged."""
+    of = history(seconds)
+    rates = of.rates("cpu_user", 0, of.last_s, 10)
+
+    assert rates == pytest.approx(np.full(10, 2.0), rel=0.1)
+
+
+def test_metric_that_was_not_recorded() -> None:
+    """There are neither points nor rates of it."""
+    of = history(1)
+
+    assert len(of.points("swap", 0, 1, 10)[0]) == 0
+    assert len(of.rates("read_bytes", 0, 1, 10)) == 0
+
+
+def begin(name: str, at_s: float, op: int, pid: int = 1, **more: Any) -> Entry:  # noqa: ANN401 — any field of a line
+    """Return the line with which an operation begins."""
+    return Entry(name=name, start_s=at_s, event="begin", op=op, pid=pid, tid=pid, **more)
+
+
+def end(at_s: float, op: int, pid: int = 1) -> Entry:
+    """Return the line with which it ends."""
+    return Entry(start_s=at_s, event="end", op=op, pid=pid, tid=pid)
+
+
+def moment(name: str, at_s: float, **more: Any) -> Entry:  # noqa: ANN401 — the same
+    """Return the line of a mark that the next one ends."""
+    return Entry(name=name, start_s=at_s, **more)
+
+
+def live(*entries: Entry) -> LiveOperations:
+    """Return the operations of these lines."""
+    operations = LiveOperations()
+    for entry in entries:
+        operations.take(entry)
+    return operations
+
+
+def spans(operations: LiveOperations | RecordedOperations, now_s: float = 100) -> list[tuple[str, float, float | None]]:
+    """Return the outermost operations."""
+    return [(span.name, span.start_s, span.end_s) for span in operations.outermost(now_s)]
+
+
+def test_inner_operations_are_not_outermost() -> None:
+    """The outermost operations are drawn; of those inside, the open ones are named."""
+    operations = live(begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3))
+
+    assert spans(operations) == [("Export", 1, None)]
+    assert [span.name for span in operations.current(5)] == ["Export", "Saving"]
+
+
+def test_moments_end_each_other() -> None:
+    """A mark from a shell script ends the one before."""
+    operations = live(moment("download", 1), moment("convert", 5))
+
+    assert spans(operations) == [("download", 1, 5), ("convert", 5, None)]
+
+
+def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
+    """What was never ended ends with what it is inside of."""
+    operations = live(begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1))
+
+    assert operations.current(5) == []
+
+
+def test_parallel_operations_are_outermost() -> None:
+    """Operations of parallel tasks are drawn beside each other, and each ends by itself."""
+    tasks = [begin(f"Task {op}", op, op, within=0) for op in (1, 2)]
+
+    assert spans(live(*tasks, end(5, 1), begin("Inside", 6, 3, within=2))) == [("Task 1", 1, 5), ("Task 2", 2, None)]
+
+
+def test_process_that_ended_takes_its_operations_along() -> None:
+    """An operation ends with its process at the latest."""
+    operations = live(begin("Export", 1, 1, pid=7))
+    operations.process_ended(7, 3)
+
+    assert spans(operations) == [("Export", 1, 3)]
+
+
+def test_ends_without_a_beginning_are_left_out() -> None:
+    """What began before the recording is unknown."""
+    assert spans(live(end(1, 9))) == []
+
+
+def test_memory_stays_flat() -> None:
+    """After ten thousand operations no more than a few hundred are held."""
+    operations = LiveOperations()
+    for number in range(10_000):
+        operations.take(begin(f"Step {number % 3}", number, 1))
+        operations.take(end(number + 0.5, 1))
+
+    assert len(spans(operations, 1e9)) <= 400
+
+
+def test_recorded_up_to_a_moment() -> None:
+    """At a moment of an ended run, later operations are not shown, and unfinished operations have no end."""
+    run = session()
+    run.marks = [
+        Mark(name="Export", start_s=0.1, end_s=0.6),
+        Mark(name="Tracing", start_s=0.2, end_s=0.4, depth=1),
+        Mark(name="Saving", start_s=0.6),
+    ]
+    recorded = RecordedOperations(run)
+
+    assert spans(recorded, 0.3) == [("Export", 0.1, None)]
+    assert [span.name for span in recorded.current(0.3)] == ["Export", "Tracing"]
+    assert spans(recorded, 0.7) == [("Export", 0.1, 0.6), ("Saving", 0.6, None)]

@@ -1,0 +1,717 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import zlib
+from array import array
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nncftools.errors import NncfToolsError
+from nncftools.render.colours import REST
+from nncftools.render.page import kinds, report
+from nncftools.render.stacks import flame
+from nncftools.render.view import View
+from nncftools.session.model import Frame, Host, MappingsMoment, Mark, Process, Snapshots
+from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.browser import browser
+from tests.conftest import BURNERS, Run
+from tests.made_up import MIB, mib, process, session
+from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
+
+FLAME_VIEW = View(metrics=["rss"])
+
+
+def boxes(of: Session) -> list[tuple[int | None, str, str, float]]:
+    """Return the boxes as the number of the enclosing one, name, place and MiB."""
+    found = drawn(of)
+    sizes = [size / MIB for size in found["size"]]
+    return list(zip(found["parent"], found["name"], found["place"], sizes, strict=True))
+
+
+def drawn(of: Session, view: View = FLAME_VIEW) -> dict[str, Any]:
+    """Return the data of the graph."""
+    found = flame(of, view)
+    assert found is not None
+    return found
+
+
+class TestFlame:
+    def test_tree(self) -> None:
+        """Each function is a part of its caller; the first box is the peak, the import system is left out."""
+        found = boxes(built_up(([MAIN, LOAD], 200), ([MAIN, MACHINERY, IMPORT], 100)))
+
+        assert [box[:3] for box in found] == [
+            (None, "RSS at its peak", ""),
+            (0, "main", "me/export.py:10"),
+            (1, "load", "me/export.py:20"),
+            (1, "import torch", "torch/__init__.py:1"),
+        ]
+        assert found[0][3] == 300
+        assert sum(box[3] for box in found[2:]) == pytest.approx(300)
+
+    def test_certain(self) -> None:
+        """A box says which part of it is certain; the sentence above says it for the whole peak."""
+        found = drawn(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100)))
+
+        assert found["certain"][0] == found["size"][0]
+        assert all(certain < size for certain, size in zip(found["certain"][1:], found["size"][1:], strict=True))
+        assert found["text"] == (
+            "Which code made memory rise to its peak of 300.0 MiB: "
+            "294.0 MiB certain down to the innermost function, 6.0 MiB at the likelier of two places."
+        )
+
+    def test_without_stack(self) -> None:
+        """What has no stack is grey and belongs to no package."""
+        found = drawn(built_up(([MAIN], 200), ([], 50), inherited=30))
+        grey = [name for name, package in zip(found["name"], found["package"], strict=True) if package is None]
+
+        assert grey[0] == "RSS at its peak"
+        assert set(grey[1:]) == {"not seen", "shared with the parent process, at most"}
+        assert found["rest"]["colour"] == REST.colour
+
+    def test_packages(self) -> None:
+        """The package with the largest box is first; a package has a name, its colour and a readable ink."""
+        found = drawn(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100)))
+
+        assert found["packages"] == [
+            {"name": "the program itself", "colour": "#E69F00", "ink": "#000000", "other": False},
+            {"name": "torch", "colour": "#56B4E9", "ink": "#000000", "other": False},
+        ]
+
+    def test_small_boxes_are_summed(self) -> None:
+        """What holds less than 0.2 % of the peak is one box, however many there are."""
+        small = (([MAIN, Frame(f"f{place}", f"/x/{place}.py", 1)], 0.01) for place in range(20))
+        found = boxes(built_up(*small, ([MAIN, LOAD], 1000)))
+
+        assert [box[1] for box in found] == ["RSS at its peak", "main", "… 20 more", "load"]
+        assert found[2][0] == 1
+
+    def test_very_many(self) -> None:
+        """At most 1,500 functions are drawn alone, and the sum is kept."""
+        stacks = [[Frame(f"{branch}.{place}", "/x.py", 1) for place in range(40)] for branch in range(100)]
+        found = boxes(built_up(*((stack, 1) for stack in stacks)))
+
+        assert 1500 <= len(found) <= 1700
+        assert all(box[1].endswith(" more") for box in found if box[1].startswith("…"))
+        assert sum(box[3] for box in found if box[0] == 0) == pytest.approx(100)
+
+    def test_very_deep(self) -> None:
+        """Of a stack of 5,000 frames the outer ones are drawn."""
+        deep = [Frame(f"f{place}", f"/x/{place}.py", 1) for place in range(5000)]
+        found = boxes(built_up((deep, 100)))
+
+        assert len(found) == 1501
+        assert found[1498][:2] == (1497, "f1497")
+
+    def test_unit(self) -> None:
+        """Sizes are bytes; the page shows them in the unit of the view."""
+        found = drawn(built_up(([MAIN], 100)), View(metrics=["rss"], unit=MemoryUnit.GiB))
+
+        assert (found["unit"], found["factor"], found["digits"]) == ("GiB", 2**30, 3)
+
+    @pytest.mark.parametrize("of", [session(), session(snapshots=Snapshots(missing="why"))])
+    def test_nothing_seen(self, of: Session) -> None:
+        """Without stacks there is no graph."""
+        assert flame(of, FLAME_VIEW) is None
+
+
+KINDS_VIEW = View(metrics=["rss"])
+
+
+def panel(*mappings: MappingsMoment, view: View = KINDS_VIEW, length_s: float = 10.0) -> list[dict[str, Any]]:
+    """Return the parts of the panel of a run of so many seconds."""
+    return kinds(built_up(([MAIN], 100), mappings=list(mappings)), view, length_s, 1)
+
+
+def sizes(parts: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Return the MiB of each part by its name."""
+    return {part["name"]: part["y"] for part in parts}
+
+
+class TestKinds:
+    def test_parts(self) -> None:
+        """Each moment is a bar of the kinds; a file has its clean part and its private copies."""
+        parts = panel(
+            mapped(1.0, group("anonymous", 50), group("libraries", 20)),
+            mapped(2.0, group("anonymous", 60), group("file", 100, "/m/model.bin", copied=10), group("shared", 5)),
+        )
+
+        assert sizes(parts) == {
+            "anonymous": [50, 60],
+            "copied from model.bin": [0, 10],
+            "model.bin": [0, 90],
+            "libraries": [20, 0],
+            "shared memory": [0, 5],
+        }
+        assert [part["x"] for part in parts] == [[1.0, 2.0]] * 5
+
+    def test_stacked(self) -> None:
+        """A part begins where the one below ends, and the top is the memory of all processes."""
+        parts = panel(mapped(1.0, group("anonymous", 50), group("libraries", 20), total=100))
+
+        assert [(part["name"], part["base"], part["y"]) for part in parts] == [
+            ("anonymous", [0], [50]),
+            ("libraries", [50], [20]),
+            ("processes that were not read", [70], [30]),
+        ]
+
+    def test_small_ones_are_summed(self) -> None:
+        """What always holds less than 1 % is summed, and so are files beyond the five largest ones."""
+        files = [group("file", 10 + place, f"/m/{place}.bin") for place in range(7)]
+        parts = panel(mapped(1.0, group("anonymous", 500), group("stack", 0.5), group("libraries", 1), *files))
+
+        assert sizes(parts)["other files"] == [21]
+        assert sizes(parts)["other"] == [1.5]
+        assert [name for name in sizes(parts) if name.endswith(".bin")] == [f"{place}.bin" for place in (6, 5, 4, 3, 2)]
+
+    def test_no_time_is_made_up(self) -> None:
+        """A bar is narrow and touches no other; of two moments that are too near, the one with more memory is drawn."""
+        parts = panel(*(mapped(at_s, group("anonymous", size)) for at_s, size in ((1, 50), (1.01, 60), (1.05, 70))))
+
+        assert (parts[0]["x"], parts[0]["y"]) == ([1.01, 1.05], [60, 70])
+        assert parts[0]["width"] == pytest.approx([0.032, 0.032])
+
+    @pytest.mark.parametrize("view", [KINDS_VIEW, View(metrics=["rss"], from_zero=True)])
+    def test_nothing(self, view: View) -> None:
+        """Nothing is drawn where no mappings were read, or where memory counts from the first sample."""
+        mappings = [mapped(1.0, group("anonymous", 50))] if view.from_zero else []
+
+        assert panel(*mappings, view=view) == []
+
+
+HOSTILE = (
+    "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>"
+    "\"'\x00\x1b[31m\u202e <a href='https://evil.example'>click</a> %{x} " + "x" * 10_240
+)
+PROBE = """
+const pause = ms => new Promise(done => setTimeout(done, ms));
+const at = (target, kind, x, y) =>
+  target.dispatchEvent(new MouseEvent(kind, {clientX: x, clientY: y, bubbles: true, view: window}));
+const text = selector => [...document.querySelectorAll(selector)].map(e => e.textContent);
+(async () => {
+  const chart = document.getElementById("chart");
+  const found = {title: document.title};
+  found.images = document.querySelectorAll("img").length;
+  found.links = document.querySelectorAll("a[href]").length;
+  for (let waited = 0; waited < 100 && !chart.textContent; waited++) await pause(100);
+  await pause(500);
+  found.chart = chart.textContent.slice(0, 100);
+  found.drawn = text("#chart .scatterlayer .trace").length;
+  found.labels = text("#chart text");
+  const shownRows = () => text("#operations tbody tr:not([hidden]) td:nth-child(1)");
+  const names = selector => text(selector).map(name => name.replace(/^[▸▾]/, ""));
+  found.operations = names("#operations tbody td:nth-child(2)");
+  found.shown = shownRows();
+  found.processes = [...document.querySelectorAll("#processes tbody td:first-child")].map(
+    e => [e.textContent.replace(/^[▸▾]/, ""), Number(e.style.getPropertyValue("--depth"))]);
+  found.facts = text("#facts td");
+  found.warnings = text("#warnings li");
+  found.background = getComputedStyle(document.body).backgroundColor;
+  found.paper = chart.layout?.paper_bgcolor ?? null;
+  found.overflow = document.documentElement.scrollWidth - innerWidth;
+  const area = document.querySelector("#chart .nsewdrag");
+  if (area) {
+    area.scrollIntoView({block: "center"});
+    const box = area.getBoundingClientRect();
+    at(area, "mousemove", box.left + box.width / 2, box.top + box.height / 2);
+    await pause(300);
+    found.hovered = text("#chart .hoverlayer text");
+    const toggle = document.querySelector("#chart .legendtoggle");
+    const trace = chart.data.find(trace => trace.type === "scatter");
+    found.visible = [trace.visible];
+    if (toggle) at(toggle, "mousedown", 0, 0);
+    if (toggle) at(toggle, "mouseup", 0, 0);
+    await pause(1000);
+    found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
+    const heights = [...chart.layout.yaxis.range];
+    document.querySelector("#operations tbody tr:last-child")?.click();
+    await pause(300);
+    found.range = [...chart.layout.xaxis.range];
+    found.chosen = document.querySelector("#chosen span").textContent;
+    found.steady = chart.layout.yaxis.fixedrange && `${heights}` === `${chart.layout.yaxis.range}`;
+    document.querySelector("#chosen button").click();
+    await pause(300);
+    found.whole = [...chart.layout.xaxis.range];
+    const inside = document.querySelector("#chart .nsewdrag").getBoundingClientRect();
+    for (const kind of ["mousedown", "mouseup"]) at(area, kind, inside.left + inside.width * 0.41, inside.top + 9);
+    await pause(800);
+    found.clicked = text("#operations tr.on td:nth-child(1)");
+    found.alive = names("#processes tr.alive td:nth-child(1)");
+    const heads = [...document.querySelectorAll("#operations th button")];
+    found.sorted = [];
+    for (let times = 0; times < 3 && heads[3]; times++) {
+      heads[3].click();
+      found.sorted.push(text("#operations tbody td:nth-child(4)"));
+    }
+    const search = document.querySelector("#operations").closest("section").querySelector("input");
+    search.value = "TRACE";
+    search.dispatchEvent(new Event("input"));
+    found.searched = [shownRows(), document.querySelector("form output").textContent];
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+    document.querySelector("#operations .fold:not([hidden])")?.click();
+    found.folded = shownRows();
+  }
+  const graph = document.querySelector("#icicle .slice");
+  if (graph) {
+    const boxes = () => [...document.querySelectorAll("#icicle .slice")];
+    const shown = () => boxes().map(box => box.textContent.trim()).filter(Boolean);
+    const point = async (box, kind) => {
+      const path = box.querySelector("path"), place = path.getBoundingClientRect();
+      for (const one of ["mouseover", "mousemove", ...kind]) at(path, one, place.left + place.width / 2, place.top + 5);
+      await pause(500);
+    };
+    graph.scrollIntoView({block: "center"});
+    found.boxes = shown();
+    await point(boxes().at(-1), []);
+    found.pointed = text("#icicle .hoverlayer text");
+    found.path = [];
+    await point(boxes().at(-1), ["click"]);
+    found.path.push(document.querySelector("#flame nav").textContent);
+    found.zoomed = shown();
+    await point(boxes()[0], ["click"]);
+    found.path.push(document.querySelector("#flame nav").textContent);
+    document.querySelector("#flame button").click();
+    await pause(300);
+    found.back = shown();
+    const input = document.querySelector("#flame input");
+    for (const words of ["TORCH", "nowhere", ""]) {
+      input.value = words;
+      input.dispatchEvent(new Event("input"));
+      await pause(300);
+      (found.sought ??= []).push(document.querySelector("#flame output").textContent);
+      (found.colours ??= []).push([...icicle.data[0].marker.colors]);
+    }
+    found.legend = text("#flame li");
+  }
+  found.flame = !document.getElementById("flame").hidden;
+  found.injected = window.injected ?? null;
+  found.requests = performance.getEntriesByType("resource").map(entry => entry.name);
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = JSON.stringify(found);
+  document.body.append(result);
+})();
+"""
+VIEW = View(metrics=["rss", "system"])
+
+
+def run(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
+    """Return a run of 12 seconds with memory, CPU and I/O, and two operations, one inside of the other."""
+    columns = {
+        "rss": mib(*range(100, 125)),
+        "system": mib(*range(1000, 1025)),
+        "anon": mib(*range(50, 75)),
+        "cpu_user": [place / 4 for place in range(25)],
+        "cpu_system": [place / 8 for place in range(25)],
+        "read_bytes": [place * 2**20 for place in range(25)],
+        "write_bytes": [0] * 25,
+    }
+    marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
+    processes = [process(), process(1, parent=0, name="child"), process(2, parent=1, name="grandchild")]
+    given = {"marks": marks, "processes": processes, "host": Host(name="box", cpus=4)}
+    return session(columns, **{**given, **fields})
+
+
+def page(of: Session, **view: Any) -> str:  # noqa: ANN401 — any choice
+    """Return the page as text."""
+    return report(of, View(**{"metrics": VIEW.metrics, "depth": 2, **view})).decode()
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Return what the page holds as JSON."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    data: dict[str, Any] = json.loads(found)
+    return data
+
+
+def scripts(text: str) -> list[str]:
+    """Return the programs in a page."""
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
+def plotly_of(text: str) -> str:
+    """Return plotly's program as the browser unpacks it."""
+    (packed,) = re.findall(r'<script type="application/octet-stream" id="plotly">(.*?)</script>', text)
+    return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def without_plotly(text: str) -> str:
+    """Return the page without the packed program."""
+    return re.sub(r'(id="plotly">).*?(?=<)', r"\1", text)
+
+
+def sha256(program: str) -> str:
+    """Return a program as a Content-Security-Policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()}'"
+
+
+def long_run(count: int) -> Session:
+    """Return a run of so many samples with a peak of a single one."""
+    rss = np.random.default_rng(1).integers(1 << 30, 2 << 30, count).astype(np.float64)
+    rss[count * 2 // 3] = 8 << 30
+    columns = {TIME: np.arange(count) / 1000, **dict.fromkeys(("rss", "system", "anon", "file", "pss", "uss"), rss)}
+    columns |= {name: np.arange(count) * 4096.0 for name in ("read_bytes", "write_bytes", "read_chars", "write_chars")}
+    columns |= {"cpu_user": np.arange(count) / 1000, "cpu_system": np.arange(count) / 10_000}
+    return run(
+        samples=Samples({name: array("d", column.tobytes()) for name, column in columns.items()}),
+        duration_s=count / 1000,
+        marks=[Mark(name=f"Step {place}", start_s=place, end_s=place + 0.9) for place in range(50)],
+    )
+
+
+class TestPage:
+    def test_only_its_own_programs_run(self) -> None:
+        """The policy allows the two programs of the page by their hashes, and nothing from anywhere else."""
+        text = page(run())
+        (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', text)
+        (own,) = scripts(text)
+
+        assert f"default-src 'none'; script-src {sha256(plotly_of(text))} {sha256(own)};" in policy
+        assert "connect-src" not in policy
+
+    def test_small(self) -> None:
+        """A page without many samples is smaller than 2.1 MB, and always the same."""
+        assert len(page(run())) < 2_100_000
+        assert page(run()) == page(run())
+
+    def test_inner_levels(self) -> None:
+        """The outer levels have the numbers of every output, those inside of them have theirs behind a point."""
+        rows = data_of(page(run(), depth=1))["tables"]["operations"]["rows"]
+
+        assert [(row["cells"][0], row["cells"][1], row["depth"]) for row in rows] == [
+            ("1", "Export", 0),
+            ("1.1", "trace", 1),
+        ]
+
+    def test_limit(self) -> None:
+        """The share of a limit stands under the peak; near it, the chart of memory has its line, and has no other."""
+        near = data_of(page(run(host=Host(memory=200 * 2**20))))
+        far = data_of(page(run(host=Host(memory=300 * 2**20))))
+
+        assert near["limit"] == "Limit: 62 % of 200 MiB (all of the machine)"
+        assert [line["y"] for line in near["chart"]["memory"] if line.get("limit")] == [[200, 200]]
+        assert far["limit"] == ""
+        assert not any(line.get("limit") for line in far["chart"]["memory"])
+
+    def test_names_no_address(self) -> None:
+        """Outside of plotly's program there is no address."""
+        text = without_plotly(page(run()))
+
+        assert re.findall(r"[a-z]+://", text) == []
+
+    def test_texts_cannot_end_the_data(self) -> None:
+        """A hostile text in a session adds no script and no image."""
+        text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
+
+        assert text.count("<script") == 3
+        assert "<img" not in text
+        assert "\x1b" not in text
+        assert "\x00" not in text
+
+    def test_many_samples_keep_their_peak(self) -> None:
+        """200,000 samples of ten metrics are a page of less than 2.5 MB that still has the peak of a single sample."""
+        text = page(long_run(200_000))
+        memory = data_of(text)["chart"]["memory"]
+
+        assert len(text.encode()) < 2_500_000
+        assert max(memory[0]["y"]) == 8192
+        assert all(len(line["x"]) <= 4001 for line in memory)
+
+    def test_lines(self) -> None:
+        """Memory is in the view's unit, metrics that were not asked for are hidden, CPU is in cores."""
+        chart = data_of(page(run()))["chart"]
+
+        assert [(line["name"], line["hidden"]) for line in chart["memory"]] == [
+            ("RSS", False),
+            ("System", False),
+            ("Anon", True),
+        ]
+        assert chart["memory"][0]["y"][:3] == [100, 101, 102]
+        assert chart["cpu"][0]["y"][0] == pytest.approx(0.75)
+        assert (chart["axes"]["cpu"], chart["axes"]["io"]) == ("CPU, cores of 4", "I/O, MiB/s")
+        assert chart["io"][0]["y"][0] == 2
+
+    def test_zeros_are_hidden(self) -> None:
+        """A metric that is 0 as written is hidden at first, also one that was asked for, unless it is the first."""
+        chart = data_of(page(session({"rss": [0.0, 1.0], "shmem": [0.0, 4096.0]}), metrics=["rss", "shmem"]))["chart"]
+
+        assert [(line["name"], line["hidden"]) for line in chart["memory"]] == [("RSS", False), ("Shmem", True)]
+
+    def test_gap(self) -> None:
+        """Where samples are missing the line is broken."""
+        chart = data_of(page(session({"time_s": [0, 0.5, 1, 9, 9.5], "rss": mib(1, 2, 3, 4, 5)}), metrics=["rss"]))
+
+        assert chart["chart"]["memory"][0]["y"] == [1, 2, 3, None, 4, 5]
+
+    def test_operations_have_their_colours(self) -> None:
+        """An operation has one colour in the band, behind the line and in the table: that of every other picture."""
+        data = data_of(page(run()))
+
+        assert data["tables"]["operations"]["rows"][0]["colour"] == "#E69F00"
+        assert data["chart"]["bars"][0]["colour"] == "#E69F00"
+        assert data["chart"]["shades"] == [[3, 9, "#E69F00"]]
+        assert data["chart"]["lanes"] == 2
+
+    def test_tree_of_processes(self) -> None:
+        """Children are listed below their parents; a process whose parent was not seen is at the top level."""
+        processes = [process(2, parent=1, name="c"), process(1, parent=0, name="b"), process(0)]
+        processes.append(process(3, parent=77, name="d"))
+        rows = data_of(page(run(processes=processes)))["tables"]["processes"]["rows"]
+
+        assert [(row["cells"][0], row["depth"]) for row in rows] == [("work", 0), ("b", 1), ("c", 2), ("d", 0)]
+
+    def test_very_many(self) -> None:
+        """Of 3,000 operations and processes those that matter are listed, and the others counted."""
+        marks = [Mark(name=f"{place % 50}", start_s=place / 1000, end_s=(place + 1) / 1000) for place in range(3_000)]
+        processes = [Process(id=place, name="p", peak_rss=place) for place in range(3_000)]
+        tables = data_of(page(run(marks=marks, processes=processes)))["tables"]
+        listed = [(len(tables[name]["rows"]), tables[name]["more"]) for name in ("operations", "processes")]
+
+        assert listed == [(1000, "and 2,000 shorter ones"), (300, "and 2,700 smaller ones")]
+
+    @pytest.mark.parametrize(
+        "of",
+        [session({"rss": []}), session({"rss": [None, None]}), session({})],
+        ids=["no sample", "unknown", "no metric"],
+    )
+    def test_nothing(self, of: Session) -> None:
+        """Where nothing is known, the page says so in place of an empty picture."""
+        assert data_of(page(of, metrics=list(of.samples)[1:]))["chart"]["nothing"] == "no samples were recorded"
+
+    def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without plotly one line says how to install it."""
+        monkeypatch.setitem(sys.modules, "plotly.offline", None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+        with pytest.raises(NncfToolsError, match=re.escape("pip install 'nncf-tools[html]'")):
+            report(run(), VIEW)
+
+
+def with_stacks() -> Session:
+    """Return a run with stacks of two packages, and mappings at two moments."""
+    file = group("file", 100, "/m/model.bin", copied=10)
+    mappings = [mapped(1.0, group("anonymous", 200)), mapped(2.0, group("anonymous", 200), file)]
+    return built_up(([MAIN], 200), ([MAIN, TRACE], 100), mappings=mappings)
+
+
+def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any]:
+    """Open a copy of a page with the probe in it in headless Chromium; return what it found and the console's lines."""
+    copy = folder / "page.html"
+    allowed = text.replace("script-src ", f"script-src {sha256(PROBE)} ", 1)
+    copy.write_text(allowed.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+    quiet = ["--no-first-run", "--disable-sync", "--disable-background-networking", "--disable-component-update"]
+    page_only = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet, "--enable-logging=stderr"]
+    waiting = ["--virtual-time-budget=20000", "--window-size=1280,1600", f"--user-data-dir={folder / 'profile'}"]
+    command = [browser(), *page_only, *waiting, *switches, "--dump-dom", copy.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
+    result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert result is not None, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(html.unescape(result[1]))
+    return {**found, "console": [line for line in done.stderr.splitlines() if "CONSOLE" in line]}
+
+
+@pytest.mark.real
+class TestInBrowser:
+    def test_draws_without_a_word(self, tmp_path: pathlib.Path) -> None:
+        """All panels, tables and names are there, the console is empty, and no request leaves the page."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["drawn"] == 6
+        assert {"Memory, MiB", "CPU,cores of 4", "I/O,MiB/s", "Export"} <= set(found["labels"])
+        assert found["operations"] == ["Export", "trace"]
+        assert found["processes"] == [["work", 0], ["child", 1], ["grandchild", 2]]
+        assert found["overflow"] <= 0
+
+    def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A profiled program's page has its operations and its processes."""
+        nncf_tools("profile", "-q", "-o", "run.json", "--", sys.executable, BURNERS / "phases.py", 5)
+        nncf_tools("report", "run.json", "--format", "html", "--output", "run.html")
+        found = in_browser((tmp_path / "run.html").read_text(encoding="utf-8"), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["drawn"] >= 3
+        assert found["operations"][:3] == ["Model Loading", "Export", "Compilation"]
+
+    def test_pointing_tells_all_panels(self, tmp_path: pathlib.Path) -> None:
+        """Pointing at a moment shows its memory, CPU and I/O."""
+        hovered = " ".join(in_browser(page(run()), tmp_path)["hovered"])
+
+        assert "112.0 MiB" in hovered
+        assert "1,012.0 MiB" in hovered
+        assert "6.000 s" in hovered
+
+    def test_legend_and_rows(self, tmp_path: pathlib.Path) -> None:
+        """A click in the legend hides a metric; one on an operation zooms to it, in time only."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert found["visible"] == [True, "legendonly"]
+        assert found["range"] == pytest.approx([3.92, 6.08])
+        assert found["chosen"] == "2 trace"
+        assert found["steady"]
+        assert found["whole"] == [0, 12]
+
+    def test_chart_finds_rows(self, tmp_path: pathlib.Path) -> None:
+        """A click in the chart marks the innermost operation of the moment, and the processes that were alive."""
+        processes = [process(end_s=12.0), process(1, parent=0, name="child", start_s=4.5, end_s=5.0)]
+        processes.append(process(2, parent=0, name="later", start_s=6.0, end_s=12.0))
+        found = in_browser(page(run(processes=processes)), tmp_path)
+
+        assert found["clicked"] == ["2"]
+        assert found["alive"] == ["work", "child"]
+
+    def test_rows_sort_search_and_fold(self, tmp_path: pathlib.Path) -> None:
+        """Rows sort by their figures inside of what they belong to, are found with what is around them, and fold."""
+        marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
+        marks.append(Mark(name="Saving", start_s=9, end_s=9.5))
+        marks.append(Mark(name="Compression", start_s=9.5, end_s=12))
+        found = in_browser(page(run(marks=marks)), tmp_path)
+
+        assert found["sorted"] == [
+            ["6.00 s", "2.00 s", "2.50 s", "0.500 s"],
+            ["0.500 s", "2.50 s", "6.00 s", "2.00 s"],
+            ["6.00 s", "2.00 s", "0.500 s", "2.50 s"],
+        ]
+        assert found["searched"] == [["1", "2"], "1 of 4"]
+        assert found["folded"] == ["1", "3", "4"]
+
+    def test_inner_levels_are_folded(self, tmp_path: pathlib.Path) -> None:
+        """Operations below the levels of the view are there, numbered inside of the others, and folded at first."""
+        found = in_browser(page(run(), depth=1), tmp_path)
+
+        assert found["operations"] == ["Export", "trace"]
+        assert found["shown"] == ["1"]
+
+    def test_chart_unfolds(self, tmp_path: pathlib.Path) -> None:
+        """A click in the chart unfolds what its row is in; the arrow folds it again."""
+        found = in_browser(page(run(), depth=1), tmp_path)
+
+        assert found["clicked"] == ["1.1"]
+        assert found["searched"] == [["1", "1.1"], "1 of 2"]
+        assert found["folded"] == ["1"]
+
+    def test_loaded_is_drawn(self, tmp_path: pathlib.Path) -> None:
+        """The page counts as loaded when its charts are there: what prints or pictures pages waits for that."""
+        (tmp_path / "page.html").write_text(page(run()), encoding="utf-8")
+        switches = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [browser(), *switches, "--dump-dom", (tmp_path / "page.html").as_uri()]
+        dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
+
+        assert 'class="main-svg"' in dumped.stdout
+        assert "<iframe" not in dumped.stdout
+
+    def test_without_decompression(self, tmp_path: pathlib.Path) -> None:
+        """A browser that cannot unpack the charts says since when browsers can, and shows the tables."""
+        text = page(run())
+        blind = "delete window.DecompressionStream;"
+        text = text.replace("script-src ", f"script-src {sha256(blind)} ", 1)
+        found = in_browser(text.replace("<body>", f"<body><script>{blind}</script>", 1), tmp_path)
+
+        assert found["console"] == []
+        assert found["chart"].startswith("This browser cannot unpack the program that draws the charts")
+        assert found["operations"] == ["Export", "trace"]
+        assert not found["flame"]
+
+    @pytest.mark.parametrize(("scheme", "paper"), [(0, "#1b1c1f"), (1, "#ffffff")], ids=["dark", "light"])
+    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str) -> None:
+        """Page and charts are as dark as the reader's system."""
+        found = in_browser(page(run()), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
+
+        assert found["paper"] == paper
+        assert found["background"] == f"rgb({', '.join(str(int(paper[place : place + 2], 16)) for place in (1, 3, 5))})"
+
+    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+        """Nothing that a session holds is run, shown as an image or made a link, in table, chart or title."""
+        marks = [Mark(name=HOSTILE, start_s=1, end_s=11, call=HOSTILE, error=HOSTILE)]
+        processes = [process(name=HOSTILE, command=[HOSTILE])]
+        hostile = run(name=HOSTILE, command=[HOSTILE], host=Host(name=HOSTILE), warnings=[HOSTILE], marks=marks)
+        hostile.processes = processes
+        found = in_browser(page(hostile, title=HOSTILE), tmp_path)
+
+        assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["operations"][0].startswith("</script><script>window.injected = 1")
+        assert found["overflow"] <= 0
+
+    def test_flame_graph(self, tmp_path: pathlib.Path) -> None:
+        """Boxes tell their place, size and share; a click zooms in, one on the top box out, the button to the peak."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["boxes"][:2] == ["RSS at its peak", "main  me/export.py:10"]
+        assert found["legend"] == ["the program itself", "torch"]
+        assert " of the peak" in " ".join(found["pointed"])
+        assert "of it certain" in " ".join(found["pointed"])
+        assert found["zoomed"] == ["trace  torch/jit/_trace.py:455"]
+        assert found["path"] == ["Whole peakmain", "Whole peak"]
+        assert found["back"] == found["boxes"]
+
+    def test_search(self, tmp_path: pathlib.Path) -> None:
+        """What is found is named with its memory, and everything else is faint, if anything is found."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert found["sought"][0].endswith("% of the peak, in 1 box")
+        assert found["sought"][1:] == ["not found", ""]
+        torch, nowhere, nothing = found["colours"]
+        assert nowhere == nothing
+        assert [one == other for one, other in zip(torch, nothing, strict=True)].count(True) == 1
+
+    def test_hostile_stacks(self, tmp_path: pathlib.Path) -> None:
+        """Names of functions, files and mapped files are text, however long and deep."""
+        deep = [Frame(HOSTILE, f"/x/site-packages/{HOSTILE}/{place}.py", place) for place in range(400)]
+        mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
+        hostile = built_up((deep, 100), ([MAIN, *deep[:3]], 100), mappings=mappings)
+        found = in_browser(page(hostile, metrics=["rss"]), tmp_path)
+
+        assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
+        assert (found["console"], found["requests"]) == ([], [])
+        assert any(name.startswith("</script><script>window.injected = 1") for name in found["boxes"])
+        assert found["overflow"] <= 0
+
+    def test_very_many_boxes(self, tmp_path: pathlib.Path) -> None:
+        """A graph of 5,000 functions opens, and answers."""
+        steps = (([MAIN, Frame(f"step_{place}", f"/x/{place}.py", 1)], 1) for place in range(5000))
+        found = in_browser(page(built_up(*steps), metrics=["rss"]), tmp_path)
+
+        assert found["console"] == []
+        assert found["boxes"][0] == "RSS at its peak"
+
+    def test_memory_by_kind(self, tmp_path: pathlib.Path) -> None:
+        """Mappings have a panel of their own, on the time axis of the others."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert "Memory by kind, MiB" in found["labels"]
+        assert {"anonymous", "copied from model.bin", "model.bin"} <= set(found["labels"])
+
+    def test_without_stacks(self, tmp_path: pathlib.Path) -> None:
+        """Without stacks there is neither an empty graph nor an empty panel."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert not found["flame"]
+        assert "Memory by kind, MiB" not in found["labels"]
+
+    def test_a_million_samples(self, tmp_path: pathlib.Path) -> None:
+        """A million samples open and answer like any other page."""
+        found = in_browser(page(long_run(1_000_000)), tmp_path)
+
+        assert found["console"] == []
+        assert found["drawn"] >= 6
+        assert found["visible"] == [True, "legendonly"]
+
+    def test_nothing_recorded(self, tmp_path: pathlib.Path) -> None:
+        """A session without samples is a page that says so."""
+        found = in_browser(page(session({"rss": []}), metrics=["rss"]), tmp_path)
+
+        assert (found["console"], found["drawn"]) == ([], 0)

@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import pathlib
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle, StepPatch
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from nncftools.drawing import missing_glyphs_as_boxes
+from nncftools.render.colours import fills
+from nncftools.render.panels import draw, page
+from nncftools.render.view import View
+from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
+from nncftools.session.operation import KINDS
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+VIEW = View(metrics=("rss",))
+NUMBER = 240
+IO = ("read_bytes", "write_bytes", "read_chars", "write_chars")
+
+
+def run(  # noqa: PLR0913 — every one is a way in which runs differ
+    marks: Sequence[Mark] = (),
+    *,
+    length_s: float = 60.0,
+    number: int = NUMBER,
+    gap: tuple[float, float] | None = None,
+    stacked: bool = False,
+    without: Sequence[str] = (),
+    **fields: Any,  # noqa: ANN401 — any field of a session
+) -> Session:
+    """Return a run of four cores: RSS rises and falls, half the time three cores are busy, then one; I/O goes on."""
+    time = np.linspace(0, length_s, number)
+    if gap is not None:
+        time = time[(time <= gap[0]) | (time >= gap[1])]
+    rss = (200 + 1500 * np.sin(np.linspace(0, 3, len(time)))) * MIB
+    parts = {"anon": rss * 0.5, "file": rss * 0.25, "shmem": rss * 0.25} if stacked else {}
+    cpu = np.where(time < length_s / 2, time * 3, length_s * 1.5 + (time - length_s / 2))
+    columns = {"rss": rss, **parts, "cpu_user": cpu, "cpu_system": cpu * 0}
+    columns |= {name: time * place * MIB for place, name in enumerate(IO)}
+    kept = {name: column.tolist() for name, column in columns.items() if name not in without}
+    interval_s = length_s / (number - 1) if number > 1 else 0.1
+    totals = {name: column[-1] for name, column in kept.items() if column and name not in {"rss", *parts}}
+    given: dict[str, Any] = {
+        "duration_s": length_s,
+        "marks": list(marks),
+        "host": Host(cpus=4),
+        "totals": totals,
+        "sampler": SamplerFacts(interval_s=interval_s, achieved_interval_s=interval_s),
+    }
+    return session({"time_s": time.tolist(), **kept}, **{**given, **fields})
+
+
+def even(number: int, length_s: float = 60.0) -> list[Mark]:
+    """Return operations of the same length that fill a run: kinds, and names that are none."""
+    each_s = length_s / max(number, 1)
+    names = [KINDS[place // 2 % len(KINDS)] if place % 2 else f"my step {place}" for place in range(number)]
+    return [
+        Mark(name=name, start_s=place * each_s, end_s=(place + 1) * each_s, call="nncf.quantize" if place % 3 else None)
+        for place, name in enumerate(names)
+    ]
+
+
+def uneven(number: int) -> list[Mark]:
+    """Return operations of which each is longer than the one before, with pauses."""
+    ends = [60 * ((place + 1) / number) ** 3 for place in range(number)]
+    starts = [0, *ends[:-1]]
+    return [
+        Mark(name=f"step {place}", start_s=start_s, end_s=end_s - (end_s - start_s) / 5)
+        for place, (start_s, end_s) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def names(*every: str) -> list[Mark]:
+    """Return operations of these names, every second one short."""
+    lengths = [60 / len(every) * (1 if place % 2 else 0.3) for place in range(len(every))]
+    starts = [60 / len(every) * place for place in range(len(every))]
+    return [
+        Mark(name=name, start_s=start_s, end_s=start_s + length_s, call="package." * 30, error="Error" * 40)
+        for name, start_s, length_s in zip(every, starts, lengths, strict=True)
+    ]
+
+
+WORKFLOW = [
+    Mark(
+        name="Model Loading", start_s=1, end_s=12, kind="Model Loading", call="transformers.AutoModel.from_pretrained"
+    ),
+    Mark(name="Export", start_s=12, end_s=14, kind="Export"),
+    Mark(name="Compilation", start_s=20, end_s=48, kind="Compilation", count=24, total_s=11, longest_s=2),
+    Mark(name="my own", start_s=50, end_s=58, error="ValueError"),
+]
+NESTED = [
+    Mark(name="Quantization", start_s=5, end_s=40),
+    Mark(name="bias correction", start_s=9, end_s=39, depth=1),
+    Mark(name="layer", start_s=10, end_s=38, depth=2, count=200, total_s=20, longest_s=1),
+    Mark(name="Saving", start_s=45, error="unfinished"),
+]
+THREADS = [Mark(name=f"thread {place}", start_s=place * 2, end_s=30 + place, pid=100) for place in range(9)]
+BEYOND = [
+    Mark(name="before", start_s=0, end_s=0),
+    Mark(name="over the end", start_s=50, end_s=90),
+    Mark(name="after", start_s=70, end_s=1e6),
+]
+LONG = names("x" * 200, "words " * 33, "模型压缩" * 50, "tab\tnew\nline\x1b[31m", "$a_b$ \\frac{", "m", "🎉" * 9)
+ABOVE = LimitReached(at_s=20, rss=1100 * MIB, limit=1000 * MIB, action="warn")
+CASES = {
+    "no operation": run(),
+    **{f"{number} operations": run(even(number)) for number in (1, 3, 4, 12, 24, 25, 60, 2_000)},
+    **{f"{number} uneven": run(uneven(number)) for number in (12, 60)},
+    "workflow": run(WORKFLOW, stacked=True),
+    "gap": run(WORKFLOW, stacked=True, gap=(22, 30)),
+    "nested": run(NESTED),
+    "threads": run(THREADS),
+    "beyond the run": run(BEYOND),
+    "long names": run(LONG),
+    "a long command": run(WORKFLOW, command=["python", *["word"] * 500, "x" * 1000]),
+    "a command of any language": run(command=["模型" * 300]),
+    "a peak between samples": run(processes=[process(high_water_mark=3_000 * MIB)]),
+    "near its limit": run(WORKFLOW, stacked=True, host=Host(cpus=4, memory=1710 * MIB)),
+    "at half of its limit": run(WORKFLOW, stacked=True, host=Host(cpus=4, memory=3300 * MIB)),
+    "above its limit": run(WORKFLOW, stacked=True, limit_reached=ABOVE),
+    "0.05 s": run(even(2, 0.05), length_s=0.05, number=6),
+    "one sample": run(even(2), number=1),
+    "no time": run(even(1, 0), length_s=0, number=1),
+    "no samples": run(even(2), number=0),
+    "no samples and operations": run(number=0),
+    "no CPU, no I/O": run(WORKFLOW, without=("cpu_user", "cpu_system", *IO)),
+    "no CPU, no I/O, no operation": run(without=("cpu_user", "cpu_system", *IO)),
+    "no RSS": run(WORKFLOW, without=("rss",)),
+    "cores unknown": run(WORKFLOW, host=Host()),
+    "a hundred cores": run(WORKFLOW, host=Host(cpus=100)),
+    "many hours": run(even(5, 400_000), length_s=400_000),
+}
+
+
+TELLING = (
+    "no operation",
+    "near its limit",
+    "24 operations",
+    "25 operations",
+    "60 uneven",
+    "workflow",
+    "gap",
+    "long names",
+    "no samples",
+)
+"""The cases that differ most; the others are drawn by the long tests."""
+
+
+def shown(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Return the texts on a page that was drawn, and where; in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        axes_lines = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+        ticks = {text for axis in axes_lines for tick in axis.get_major_ticks() for text in (tick.label1, tick.label2)}
+        drawn = {text for axis in axes_lines for tick in axis._update_ticks() for text in (tick.label1, tick.label2)}
+        texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text().strip()]
+        return [
+            (text.get_text(), text.get_window_extent(canvas.get_renderer()))
+            for text in texts
+            if text.get_visible() and (text not in ticks or text in drawn)
+        ]
+
+
+@cache
+def page_of(case: str, depth: int = 1) -> Figure:
+    """Return the page of a case, made once for all tests that only look at it."""
+    return page(CASES[case], View(metrics=("rss",), depth=depth))
+
+
+@cache
+def words(case: str, depth: int = 1) -> list[str]:
+    """Return the texts that are on the page of a case, without those of the axes' ticks."""
+    every = page_of(case, depth).findobj(Text)
+    return [text.get_text() for text in every if isinstance(text, Text) and text.get_visible()]
+
+
+@pytest.mark.parametrize(
+    ("case", "unit"),
+    [
+        *(
+            pytest.param(case, MemoryUnit.MiB, marks=[] if case in TELLING else pytest.mark.long, id=case)
+            for case in CASES
+        ),
+        ("workflow", MemoryUnit.B),
+        ("no operation", MemoryUnit.KiB),
+    ],
+)
+def test_no_text_covers_another_or_leaves_the_page(case: str, unit: MemoryUnit) -> None:
+    """Whatever was marked and recorded, every text can be read, and nothing is warned of."""
+    with missing_glyphs_as_boxes():
+        figure = page(CASES[case], View(metrics=("rss",), unit=unit, depth=3))
+        figure.draw_without_rendering()
+    texts = shown(figure)
+    wide, high = figure.bbox.width, figure.bbox.height
+
+    assert [text for text, box in texts if box.x0 < 0 or box.y0 < 0 or box.x1 > wide or box.y1 > high] == []
+    assert [
+        (one, other)
+        for (one, box), (other, covered) in combinations(texts, 2)
+        if min(box.x1, covered.x1) - max(box.x0, covered.x0) > 0.5
+        and min(box.y1, covered.y1) - max(box.y0, covered.y0) > 0.5
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param("2000 operations", marks=pytest.mark.long), "a command of any language", "one sample"]
+)
+def test_png(tmp_path: pathlib.Path, case: str) -> None:
+    """Whatever was recorded is written in the format of the ending, alone, and nothing is warned of."""
+    draw(CASES[case], View(metrics=("rss",), depth=3), tmp_path / "run.PNG")
+
+    assert (tmp_path / "run.PNG").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(("name", "magic"), [("run.svg", b"<?xml"), ("run.pdf", b"%PDF-")])
+@pytest.mark.parametrize("case", [pytest.param("long names", marks=pytest.mark.long), "gap"])
+def test_vector_formats(tmp_path: pathlib.Path, name: str, magic: bytes, case: str) -> None:
+    """SVG and PDF are drawn, too."""
+    draw(CASES[case], VIEW, tmp_path / name)
+
+    assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+def test_a_failing_write_leaves_no_file(tmp_path: pathlib.Path) -> None:
+    """When the picture cannot take its place, nothing is left behind."""
+    (tmp_path / "run.png").mkdir()
+
+    with pytest.raises(OSError, match=r"run\.png"):
+        draw(CASES["workflow"], VIEW, tmp_path / "run.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.png"]
+
+
+@pytest.mark.parametrize("case", ["workflow", "gap", "no operation"])
+def test_a_legend_covers_no_data(case: str) -> None:
+    """Legends stand outside of all axes."""
+    figure = page_of(case)
+    figure.draw_without_rendering()
+    canvas = FigureCanvasAgg(figure)
+    legends = [axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]
+    boxes = [legend.get_window_extent(canvas.get_renderer()) for legend in legends]
+
+    assert boxes != []
+    assert [box for box in boxes for axes in figure.axes if axes.bbox.padded(-1).overlaps(box)] == []
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "work --fast",
+        "RSS (MiB)",
+        "CPU (cores of 4)",
+        "average\n2.00 cores",
+        "1 Model Loading",
+        "2",
+        "3 Compilation ×24",
+        "Compilation ×24",
+        "11.00 s in 24 calls",
+        "28.00 s · 47 %",
+        "4 my own ✕",
+        "✕ ValueError",
+        "Shmem",
+        "11 MiB",
+        "RSS, MiB",
+        "delta",
+        "during Compilation",
+    ],
+)
+def test_says_what_it_shows(expected: str) -> None:
+    """The page names the command, axes with units, operations with numbers, durations, shares and sizes."""
+    assert expected in words("workflow")
+
+
+def test_peak() -> None:
+    """A peak that no sample comes near to is the kernel's mark, between the two moments of its rise."""
+    assert "RSS peak 3,000.0 MiB at 0.000–1.00 s (kernel's high-water mark)" in words("a peak between samples")
+
+
+def filled(axes: Axes) -> set[str]:
+    """Return the colours of what is filled in a panel, without alpha."""
+    patches = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, Rectangle)]
+    bands = [part.get_facecolor() for part in axes.collections if isinstance(part, PolyCollection)]
+    return {to_hex(colour) for colour in [*patches, *(colour for band in bands for colour in band)]}
+
+
+def test_an_operation_has_one_colour_in_every_panel() -> None:
+    """Each operation's colour is above memory, above CPU and in its row, and only its own is in the row."""
+    of = CASES["workflow"]
+    colours = {fill.colour.lower() for fill in fills(of.operations).values()}
+    memory, cpu, listed = page_of("workflow").axes
+
+    assert len(colours) == 4
+    assert colours <= filled(memory)
+    assert colours <= filled(cpu)
+    assert filled(listed) - {"#f5f5f5"} == colours
+
+
+def test_gaps_are_gaps() -> None:
+    """Where no samples were taken, memory has no line, its parts have no area, and CPU no step."""
+    memory, cpu, _ = page_of("gap").axes
+    line = memory.lines[0]
+    steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
+    inside = (steps.edges[:-1] < 25) & (steps.edges[1:] > 25)
+    parts = [part for part in memory.collections if part.get_label() in {"Anon", "File", "Shmem"}]
+
+    assert np.isnan(np.asarray(line.get_ydata(), dtype=float)).sum() == 1
+    assert np.isnan(steps.values[inside]).all()
+    assert np.isnan(steps.values).sum() == inside.sum() == 1
+    assert [len(part.get_paths()) for part in parts] == [2, 2, 2]
+
+
+def test_parts_fill_the_rss() -> None:
+    """Anonymous, file-backed and shared memory lie upon each other up to RSS."""
+    memory = page_of("workflow").axes[0]
+    tops = {
+        str(part.get_label()): float(part.get_paths()[0].vertices[:, 1].max())
+        for part in memory.collections
+        if isinstance(part, PolyCollection) and part.get_label() in {"Anon", "File", "Shmem"}
+    }
+    peak = float(np.nanmax(np.asarray(memory.lines[0].get_ydata(), dtype=float)))
+
+    assert tops == pytest.approx({"Anon": peak / 2, "File": peak * 0.75, "Shmem": peak})
+
+
+def test_from_zero() -> None:
+    """Above the first sample there is a line from zero, and no parts."""
+    memory = page(CASES["workflow"], View(metrics=("rss",), from_zero=True)).axes[0]
+
+    assert memory.get_ylabel() == "RSS above the first sample (MiB)"
+    assert np.asarray(memory.lines[0].get_ydata(), dtype=float)[0] == 0
+    assert memory.get_legend() is None
+
+
+def test_without_rss() -> None:
+    """Where RSS was not recorded, the first metric of the view is drawn."""
+    of = run(without=("rss",), stacked=True)
+
+    assert page(of, View(metrics=("anon", "file"))).axes[0].get_ylabel() == "Anon (MiB)"
+
+
+def test_cpu_is_in_cores() -> None:
+    """Three and then one of four cores are busy."""
+    steps = next(patch for patch in page(run(), VIEW).axes[1].patches if isinstance(patch, StepPatch)).get_data()
+
+    assert steps.values[5] == pytest.approx(3)
+    assert steps.values[-5] == pytest.approx(1)
+
+
+def test_cores_unknown() -> None:
+    """Where the number of cores of the machine is unknown, the axis does not name it."""
+    cpu = page_of("cores unknown").axes[1]
+    steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
+
+    assert cpu.get_ylabel() == "CPU (cores)"
+    assert steps.values[5] == pytest.approx(3)
+
+
+def test_idle_on_an_unknown_machine() -> None:
+    """A run without CPU time is drawn, also where the number of cores is unknown."""
+    of = session(
+        {"rss": mib(1, 1), "cpu_user": [0, 0], "cpu_system": [0, 0]},
+        host=Host(),
+        totals={"cpu_user": 0, "cpu_system": 0},
+    )
+
+    assert page(of, VIEW).axes[1].get_ylim() == pytest.approx((0, 1.04))
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("no operation", "no operations were marked; I/O of the run:"),
+        ("no operation", "written 60.0 MiB"),
+        ("no samples", "no samples were recorded"),
+        ("no CPU, no I/O", "CPU time was not recorded"),
+        ("no CPU, no I/O", "–"),
+        ("no CPU, no I/O, no operation", "I/O was not recorded"),
+        ("0.05 s", "0.100 s of CPU time; the run is too short to tell when"),
+        ("workflow", "0"),
+        ("60 operations", "and 37 more"),
+        pytest.param("2000 operations", "and 1,977 more", marks=pytest.mark.long),
+        ("threads", "and 5 more"),
+        ("nested", "Saving …"),
+    ],
+)
+def test_notes(case: str, expected: str) -> None:
+    """What is not there is said: an unknown figure is a dash and never 0."""
+    assert expected in words(case)
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(1, 2), (2, 3), (3, 4)])
+def test_depth(depth: int, expected: int) -> None:
+    """Operations inside of others are shown as deep as was asked for."""
+    texts = words("nested", depth)
+
+    assert f"{expected}" in texts
+    assert f"{expected + 1}" not in [text for text in texts if text.isdigit() and int(text) < 10]
+
+
+@pytest.mark.parametrize("number", [12, 60, pytest.param(2_000, marks=pytest.mark.long)])
+def test_the_page_stays_a_page(number: int) -> None:
+    """However many operations there are, the page is at most one and a half times as high as wide."""
+    figure = page_of(f"{number} operations")
+
+    assert figure.get_figheight() < 1.5 * figure.get_figwidth()
+
+
+@pytest.mark.long
+def test_very_many_samples() -> None:
+    """However many samples there are, only what can be seen is drawn."""
+    memory, cpu, *_ = page(run(number=200_000, length_s=2_000, stacked=True), VIEW).axes
+    steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
+
+    assert len(memory.lines[0].get_xdata()) <= 4_000
+    assert len(steps.values) <= 1_500
+
+
+def test_names_lose_the_beginning_that_they_share() -> None:
+    """What tells long names apart is on the page, in the band and in the table."""
+    marks = [
+        Mark(
+            name=f"optimum.exporters.openvino.convert.export.layer_{place}.self_attention",
+            start_s=place,
+            end_s=place + 1,
+        )
+        for place in range(60)
+    ]
+    figure = page(run(marks), VIEW)
+    texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+
+    assert sum(text.startswith("…layer_") and text.endswith(".self_attention") for text in texts) == 23
+
+
+def test_rows_are_those_that_cost() -> None:
+    """Of many operations the one that raised memory most has a row, although it was short and read nothing."""
+    marks = [Mark(name=f"step {place}", start_s=place * 2, end_s=place * 2 + 2) for place in range(29)]
+    marks.append(Mark(name="allocates", start_s=58.1, end_s=58.9))
+    sizes = {10: 1600, 233: 1500, 234: 1500}
+    rss = [sizes.get(place, 100) * MIB for place in range(240)]
+    of = session({"time_s": [place / 4 for place in range(240)], "rss": rss}, marks=marks, duration_s=60.0)
+    texts = [text.get_text() for text in page(of, VIEW).findobj(Text) if isinstance(text, Text)]
+
+    assert "allocates" in texts

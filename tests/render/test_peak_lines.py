@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from nncftools.render import markdown, summary_json, text
+from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
+from nncftools.render.view import View
+from nncftools.session.model import Exit, Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.limits.deaths import COUNTED, KILLED, NO_KILLS, child, counted, limit, run
+from tests.made_up import MIB, process, session
+from tests.made_up_stacks import group, grown, snapshots, stack
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+MAIN = "/a/b.py:9 main"
+LOAD, RUN = stack(MAIN, "torch/load.py:1 load"), stack(MAIN, "torch/run.py:2 run")
+
+
+def lines(of: Session, unit: MemoryUnit = MemoryUnit.MiB) -> dict[str, str]:
+    """Return the lines under the peak by their headings."""
+    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of, unit)))
+
+
+def test_five_lines() -> None:
+    """What ran at the peak, who holds the memory, what it is, and how much was seen."""
+    found = lines(grown((LOAD, 400), (RUN, 100), groups=[group("anonymous", 450), group("libraries", 50, clean=40)]))
+
+    assert list(found) == ["running", "held by", "made of", "certain"]
+    assert found["running"] == "a/b.py:9 main › torch/run.py:2 run"
+    assert found["held by"].startswith("400 MiB a/b.py:9 main › torch/load.py:1 load; 1")
+    assert found["made of"] == "450 MiB anonymous, 50 libraries"
+    assert found["certain"] == "100 %"
+
+
+def test_unit() -> None:
+    """Sizes have the unit that was asked for, without needless digits."""
+    found = lines(grown((LOAD, 2048), groups=[group("anonymous", 2048)]), MemoryUnit.GiB)
+
+    assert found["held by"].startswith("2.00 GiB ")
+    assert found["made of"] == "2.00 GiB anonymous"
+
+
+def test_recorded_without_stacks() -> None:
+    """A session without snapshots has no such lines."""
+    assert peak_lines(session(), MemoryUnit.MiB) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (Snapshots(missing="py-spy is not installed"), "none: py-spy is not installed"),
+        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was seen of a process that grew"),
+    ],
+)
+def test_no_stacks(of: Snapshots, expected: str) -> None:
+    """If there are no stacks, one line says why."""
+    assert peak_lines(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
+
+
+def test_mappings_without_stacks() -> None:
+    """What the memory is, is told without stacks, too."""
+    moment = MappingsMoment(time_s=0.5, total=300 * MIB, processes=[ProcessMappings(0, [group("anonymous", 300)])])
+    found = lines(session(snapshots=Snapshots(missing="not allowed", mappings=[moment])))
+
+    assert found == {"stacks": "none: not allowed", "made of": "300 MiB anonymous"}
+
+
+class TestKinds:
+    def made_of(self, *groups: Any, total: float | None = None) -> str:  # noqa: ANN401 — groups of mappings
+        """Return what a peak of 500 MiB is made of."""
+        return lines(grown((LOAD, 500), groups=groups, total=total))["made of"]
+
+    def test_clean_files(self) -> None:
+        """A file is named; what the kernel can drop is explained once."""
+        files = [group("file", size, f"/m/{size}.bin", clean=size) for size in (150, 100)]
+
+        assert self.made_of(group("anonymous", 250), *files) == (
+            "250 MiB anonymous, 150 150.bin (clean: the kernel can drop it), 100 100.bin (clean)"
+        )
+
+    def test_copied_file(self) -> None:
+        """Private copies of a file's pages are named with it: weights that were changed."""
+        weights = group("file", 257, "/m/model.safetensors", clean=17, copied=240)
+
+        assert self.made_of(group("anonymous", 243), weights) == (
+            "257 MiB model.safetensors (240 of it copied), 243 anonymous"
+        )
+
+    def test_small_and_unread_parts(self) -> None:
+        """Parts of less than 1 % are summed; processes whose mappings were not read are named."""
+        small = [group("file", 3, f"/m/{number}.bin", clean=3) for number in range(4)]
+
+        assert self.made_of(group("anonymous", 488), *small) == "488 MiB anonymous, 12 other"
+        assert self.made_of(group("anonymous", 400), total=500) == "400 MiB anonymous, 100 of other processes"
+
+    def test_of_another_moment(self) -> None:
+        """If mappings were read when there was less memory, the moment is named."""
+        assert self.made_of(group("anonymous", 450), total=450) == "450 MiB anonymous (at 0.480 s, with 450 MiB)"
+
+    def test_of_other_memory(self) -> None:
+        """Mappings that were read when there was much less memory are told apart from what was sampled at the peak."""
+        assert self.made_of(group("anonymous", 300), total=300) == (
+            "not known; at 0.480 s, with 300 MiB: 300 MiB anonymous"
+        )
+
+    def test_hostile_name(self) -> None:
+        """A name of a file is harmless and short."""
+        found = self.made_of(group("file", 500, "/m/[bold]\x1b[31m\n" + "n" * 300, clean=500))
+
+        assert found.isprintable()
+        assert len(found) < 100
+
+
+def test_several_processes() -> None:
+    """If several processes have stacks, the one that grew last is named."""
+    one, other = grown((LOAD, 100)), grown((RUN, 200))
+    assert one.snapshots is not None
+    assert other.snapshots is not None
+    (watched,) = other.snapshots.processes
+    watched.process = 1
+    for look in watched.looks:
+        look.threads[0] = ThreadLook(100, 1, 1)
+    one.snapshots.frames += other.snapshots.frames
+    one.snapshots.stacks.append([2, 3])
+    one.snapshots.processes.append(watched)
+    watched.time_s = [at_s + 0.001 for at_s in watched.time_s]
+    one.processes.append(process(1, name="work\x1b[31mer"))
+
+    assert lines(one)["running"] == "work\\x1b[31mer (pid 101): a/b.py:9 main › torch/run.py:2 run"
+
+
+def test_forked_copy() -> None:
+    """What a forked process shares with its parent is named as such."""
+    of = grown((LOAD, 100), (RUN, 100))
+    assert of.snapshots is not None
+    watched = of.snapshots.processes[0]
+    watched.inherited, watched.rss[:2] = 50 * MIB, [50 * MIB] * 2
+
+    assert lines(of)["certain"] == "75 %; at most 25 % shared with a parent process"
+
+
+def test_not_seen_has_its_reason() -> None:
+    """If the last rise was not seen, it says so; the reason why is told once."""
+    seen = snapshots([(LOAD, 100), (RUN, 100)], missing="the kernel does not allow it")
+    (watched,) = seen.processes
+    watched.looks = watched.looks[:3]
+    watched.time_s = [at_s if at_s < 0.5 else at_s + 5 for at_s in watched.time_s]
+    of = session({"time_s": watched.time_s, "rss": list(watched.rss)}, snapshots=seen)
+    found = lines(of)
+
+    assert found["running"] == "not seen"
+    assert found["certain"].endswith("not seen: the kernel does not allow it")
+    assert " ".join(found.values()).count("the kernel does not allow it") == 1
+
+
+def test_certain_by_place() -> None:
+    """Memory of one of two stacks belongs certainly to a place that both have."""
+    of = grown((LOAD, 300), (stack(MAIN, "torch/load.py:1 load", "torch/a.py:1 a"), 10))
+    assert of.snapshots is not None
+    watched = of.snapshots.processes[0]
+    watched.looks = [Look(0.1 * number, [ThreadLook(100, number % 2, 1)]) for number in range(10)]
+
+    assert lines(of)["certain"] == "99 % by place, 0 % by whole stack; 100 % one of two stacks"
+
+
+CONCLUSION = "The command work (pid 100) was killed by the kernel: its control group ran out of memory. (certain)"
+
+
+def shown(renderable: RenderableType) -> str:
+    """Return what a terminal of 80 columns shows, as one line."""
+    stream = io.StringIO()
+    Console(file=stream, width=80, highlight=False, color_system=None).print(renderable)
+    return " ".join(stream.getvalue().split())
+
+
+def of_a_death() -> dict[str, str]:
+    """Return the lines about a command that the kernel killed in its group, by heading."""
+    session = run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)], control_groups=COUNTED)
+    return dict(verdict_lines(session, MemoryUnit.MiB))
+
+
+def test_conclusion_comes_first() -> None:
+    """The first line is a sentence, and says how sure it is."""
+    assert next(iter(of_a_death().items())) == ("Verdict", CONCLUSION)
+
+
+def test_what_was_held() -> None:
+    """RSS at the last sample and its share of the limit are named."""
+    assert of_a_death()["held"] == "RSS 200 MiB at 0.500 s; 65 % of 310 MiB (control group)"
+
+
+def test_evidence() -> None:
+    """Each piece of evidence is named with its source."""
+    evidence = of_a_death()["evidence"]
+
+    assert "oom_kill of /sys/fs/cgroup/memory/job rose by 1 between 0.800 s and 1.00 s" in evidence
+    assert "the limit is set by /sys/fs/cgroup/memory/job/memory.limit_in_bytes" in evidence
+
+
+def test_what_it_was_not() -> None:
+    """A death that has another reason says that it was not for want of memory."""
+    lines = dict(verdict_lines(run(KILLED, totals=NO_KILLS), MemoryUnit.MiB))
+
+    assert lines["not"] == "by the kernel: it killed nothing of the run for want of memory; for want of memory"
+
+
+def test_name_at_the_start() -> None:
+    """The name of a program keeps its letters at the start of the sentence."""
+    lines = verdict_lines(run(Exit(code=0), child(), oom_kills=[counted()]), MemoryUnit.MiB)
+
+    assert lines[0][1].startswith("worker (pid 101) was killed")
+
+
+def test_nothing_died() -> None:
+    """Without a death there are no lines, in no output."""
+    session, view = run(Exit(code=0)), View(metrics=["rss"])
+
+    assert verdict_lines(session, MemoryUnit.MiB) == []
+    assert "Verdict" not in shown(text.report(session, view)) + markdown.report(session, view)
+    assert json.loads(summary_json.report(session, view))["verdict"] is None
+
+
+def test_every_output() -> None:
+    """Text and Markdown begin with it, before the peak; JSON has its parts."""
+    session, view = run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)]), View(metrics=["rss"])
+    of_text, of_markdown = shown(text.report(session, view)), markdown.report(session, view)
+    of_json = json.loads(summary_json.report(session, view))["verdict"]
+
+    assert of_text.index(f"Verdict {CONCLUSION}") < of_text.index("Peak memory")
+    assert of_markdown.index("**Verdict: The command work") < of_markdown.index("**Peak memory")
+    assert (of_json["cause"], of_json["process"]["pid"], of_json["limit"]["size"]) == ("out_of_memory", 100, 310 << 20)

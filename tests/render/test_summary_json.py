@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from nncftools.render.summary_json import report
+from nncftools.render.view import View
+from nncftools.session.model import Floor, Mark, OwnMemory
+from nncftools.units import MemoryUnit
+from tests.limits import deaths
+from tests.made_up import MIB, mib, session
+from tests.render import golden
+from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
+
+DOCUMENTED = pathlib.Path(__file__).parents[2] / "docs" / "report.md"
+
+
+def summary(*args: Any, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — as ``session`` takes them
+    """Return the summary of a session."""
+    found: dict[str, Any] = json.loads(report(session(*args, **fields), View(metrics=["rss"])))
+    return found
+
+
+def keys(document: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401 — any JSON
+    """Yield all keys with those above them, metrics by one name."""
+    for key, value in document.items() if isinstance(document, dict) else ():
+        name = "METRIC" if above in {"peaks", "memory"} else key
+        yield f"{above}.{name}" if above else name
+        yield from keys(value, f"{above}.{name}" if above else name)
+    for value in document if isinstance(document, list) else ():
+        yield from keys(value, f"{above}[]")
+
+
+def test_every_key_is_documented() -> None:
+    """The documentation names the keys of the summary, and no other."""
+    section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
+    written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+    with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
+    died = deaths.run(deaths.KILLED, oom_kills=[deaths.counted()], memory_limits=[deaths.limit(310)])
+    with_floor = session(floor=Floor(size=MIB, at_s=0.5))
+    sessions = (golden.run(), with_stacks, died, with_floor)
+    found = {key for of in sessions for key in keys(json.loads(report(of, golden.VIEW)))}
+    described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
+
+    assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_bounds_of_operations() -> None:
+    """RSS at start and end has bounds where it is not known more closely; an unknown bound is null."""
+    read = OwnMemory(tree=100 * MIB)
+    unsure = OwnMemory(tree=100 * MIB, tree_low=90 * MIB)
+    marks = [
+        Mark(name="a", start_s=0, end_s=0.5, own_start=read, own_end=read),
+        Mark(name="b", start_s=0.5, end_s=1, own_start=unsure, own_end=read),
+    ]
+    known, unknown = summary(marks=marks)["phases"]
+
+    assert [known[f"rss_{key}_bounds"] for key in ("start", "end", "delta")] == [None, None, None]
+    assert unknown["rss_start_bounds"] == [90 * MIB, None]
+    assert (unknown["rss_end_bounds"], unknown["rss_delta_bounds"]) == (None, [None, 10 * MIB])
+
+
+def test_needs() -> None:
+    """What would have been enough memory is in bytes; null when it is unknown."""
+    assert summary()["needs"] is None
+    assert summary(floor=Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB))["needs"] == {
+        "floor": 251 * MIB,
+        "at_s": 0.5,
+        "comfortable": 300 * MIB,
+        "is_bound": False,
+    }
+
+
+def test_peak_is_a_bracket() -> None:
+    """The peak has its bounds, in bytes."""
+    assert summary()["peaks"]["rss"] == {
+        "sampled": 300 * MIB,
+        "at_s": 0.5,
+        "low": 300 * MIB,
+        "high": None,
+        "low_from": "sampled",
+        "rose_from_s": 0.5,
+        "rose_to_s": 0.5,
+        "process": None,
+        "likely": None,
+    }
+
+
+def test_base_units() -> None:
+    """The summary has bytes, seconds and all metrics, even if the view asks for others."""
+    view = View(metrics=["rss"], unit=MemoryUnit.GB, from_zero=True)
+    found = json.loads(report(session({"rss": mib(100, 300, 200), "system": mib(1, 2, 3)}), view))
+
+    assert found["memory"]["rss"]["first"] == 100 * MIB
+    assert list(found["memory"]) == ["rss", "system"]
+
+
+def test_unknown_is_null() -> None:
+    """What is not known is null, never 0."""
+    found = summary({"rss": [None, None]}, totals={}, processes=[], marks=[Mark(name="Export", start_s=0)])
+
+    assert found["memory"]["rss"] == dict.fromkeys(("first", "final", "delta", "average", "lowest"))
+    assert found["cpu"] == {"total_s": None, "cores_average": None}
+    assert found["processes"]["largest"] is None
+    assert found["phases"][0]["rss_peak"] is None
+    assert found["phases"][0]["cpu_s"] is None
+
+
+def test_depth() -> None:
+    """Nested operations come with the depth that is asked for."""
+    of = session(marks=[Mark(name="a", start_s=0, end_s=1), Mark(name="b", start_s=0.1, end_s=0.2, depth=1)])
+    found = [json.loads(report(of, View(metrics=["rss"], depth=depth)))["phases"] for depth in (1, 2)]
+
+    assert [[phase["name"] for phase in phases] for phases in found] == [["a"], ["a", "b"]]
+
+
+class TestBuildUp:
+    def test_parts(self) -> None:
+        """The parts of the peak sum to it; holders are whole stacks without the import system."""
+        of = built_up(([MAIN, LOAD], 200), ([MAIN, MACHINERY, TRACE], 100), ([], 50))
+        found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
+
+        assert found["size"] == 350 * MIB
+        assert sum(found[kind] for kind in ("certain", "either", "not_seen", "inherited")) == 350 * MIB
+        assert [[frame["function"] for frame in holder["frames"]] for holder in found["holders"]] == [
+            ["main", "load"],
+            ["main", "trace"],
+        ]
+        assert found["holders"][1]["frames"][1] == {"function": "trace", "file": TRACE.file, "line": 455}
+        assert (found["memory_at_s"], found["memory"]) == (None, [])
+
+    def test_kinds_of_memory(self) -> None:
+        """What the memory was is there in bytes, at the moment nearest to the peak; unknown is null."""
+        mappings = [mapped(0.5, group("anonymous", 90)), mapped(0.9, group("file", 60, "/m.bin", copied=10), total=100)]
+        of = built_up(([MAIN], 100), mappings=mappings)
+        found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
+
+        assert (found["memory_at_s"], found["memory_total"]) == (0.9, 100 * MIB)
+        assert found["memory"] == [
+            {"kind": "file", "file": "/m.bin", "size": 60 * MIB, "clean": 50 * MIB, "anonymous": 10 * MIB},
+            {"kind": "not_read", "file": "", "size": 40 * MIB, "clean": None, "anonymous": None},
+        ]
+
+    def test_without_stacks(self) -> None:
+        """Without stacks it is unknown."""
+        assert summary()["peak"]["build_up"] is None

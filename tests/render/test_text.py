@@ -1,0 +1,492 @@
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from nncftools.metrics import MEMORY, METRICS
+from nncftools.render.table import NOTE
+from nncftools.render.text import report
+from nncftools.render.view import View
+from nncftools.session.model import Exit, Host, Mark, OwnMemory, Process, Rise, SamplerFacts, SavedModel, Start
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+GB = 10**9
+WIDTH = 80
+RSS = mib(100, 300, 200)
+SYSTEM = mib(1000, 1300, 1100)
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nsecond\tline\u202eevil\x9b\x00"
+
+
+def run(rss: Sequence[float | None] = RSS, system: Sequence[float | None] = SYSTEM, **fields: Any) -> Session:  # noqa: ANN401 — any field
+    """Return a session of both metrics."""
+    return session({"rss": rss, "system": system}, **fields)
+
+
+def printed(of: Session, *, metrics: tuple[str, ...] = ("rss", "system"), **view: Any) -> str:  # noqa: ANN401 — any choice
+    """Return the report as an 80-column terminal without colour shows it, without the blanks at the ends of lines."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=WIDTH, highlight=False, color_system=None)
+    console.print(report(of, View(metrics=metrics, **view)))
+    return "".join(f"{line.rstrip(' ')}\n" for line in stream.getvalue().split("\n")[:-1])
+
+
+def row(text: str, label: str) -> list[str]:
+    """Return the cells of the table's row that begins with ``label``."""
+    (line,) = [line for line in text.splitlines() if line.startswith(label)]
+    return line.removeprefix(label).split()
+
+
+def large(size: int) -> Session:
+    """Return a session whose figures all have as many digits as ``size``."""
+    processes = [process(high_water_mark=size, peak_rss=size, name="a-process-with-a-long-name-indeed")]
+    totals = dict.fromkeys(("read_bytes", "write_bytes", "read_chars", "write_chars"), size * 1000)
+    facts = SamplerFacts(cpu_s=12_345.6, peak_rss=50 * MIB, interval_s=0.001, missed=99_999, longest_gap_s=12_345.6)
+    figures: dict[str, Any] = {"processes": processes, "totals": totals, "sampler": facts, "duration_s": 99_999.9}
+    return run([size // 2, size, size // 3 * 2], [size, size + 1, size + 2], **figures)
+
+
+def test_memory_table() -> None:
+    """The table has peak, its time, final, delta, average and minimum, absolute and from zero."""
+    text = printed(run())
+
+    assert row(text, "RSS") == ["300.0", "0.500", "s", "200.0", "+100.0", "200.0", "100.0"]
+    assert row(text.partition("System")[0], "  from zero") == ["200.0", "0.500", "s", "100.0", "+100.0", "100.0", "0.0"]
+    assert row(text, "System  ")[0] == "1,300.0"
+
+
+def test_no_row_of_zeros() -> None:
+    """What is 0 as written, absolute or above the first sample, has no row; the first metric always has one."""
+    text = printed(
+        session({"rss": [MIB, MIB], "anon": [MIB, 2 * MIB], "shmem": [0, 4096]}), metrics=("rss", "anon", "shmem")
+    )
+
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("RSS", "Anon", "Shmem"))] == [
+        "RSS",
+        "Anon",
+    ]
+    assert text.count("from zero") == 1
+    assert "Shmem" in printed(session({"shmem": [0, 4096]}), metrics=("shmem",))
+
+
+def test_from_zero_replaces_absolute() -> None:
+    """With from-zero the table has only figures above the first sample, and says so in their names."""
+    text = printed(run(), metrics=("rss",), from_zero=True)
+
+    assert row(text, "RSS from zero")[0] == "200.0"
+    assert len([line for line in text.splitlines() if "RSS" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "peak"), [("B", "314,572,800"), ("KiB", "307,200"), ("MB", "314.6"), ("GiB", "0.293")]
+)
+def test_unit(unit: str, peak: str) -> None:
+    """The table is in the unit that was asked for and says which it is."""
+    text = printed(run(), metrics=("rss",), unit=MemoryUnit(unit))
+
+    assert f"Memory, {unit} " in text
+    assert peak in text.replace("Peak", "").split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "work --fast",
+        "2026-11-21 07:00:00 UTC on box, 1.00 s, exit status 0",
+        "0.750 s (user 0.500 s, system 0.250 s), 0.75 cores on average",
+        "4.0 KiB read, 0 B written",
+        "1, the largest: work, 300.0 MiB (kernel's high-water mark)",
+        "3 samples, interval 0.5 s (asked 0.5 s)",
+    ],
+)
+def test_facts(words: str) -> None:
+    """The report names command, time, machine, ending, CPU, I/O, the largest process and the sampler."""
+    text = " ".join(printed(run(processes=[process(high_water_mark=300 * MIB)])).split())
+
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"exit": Exit(code=3)}, "exit status 3"),
+        ({"exit": Exit(signal=9)}, "killed by SIGKILL"),
+        ({"exit": None}, "exit status unknown"),
+        ({"exit": None, "attached_to": 77}, "attached to pid 77"),
+    ],
+)
+def test_ending(changes: dict[str, Any], words: str) -> None:
+    """The report says how the run ended, as far as that is known."""
+    assert words in printed(run(**changes))
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (Exit(code=0), "exit status 0"),
+        (Exit(signal=15), "killed by SIGTERM"),
+        (Exit(signal=250), "killed by signal 250"),
+    ],
+)
+def test_exit_text(ending: Exit, text: str) -> None:
+    """A signal has its name, where it has one."""
+    assert ending.text == text
+
+
+def test_nothing_known() -> None:
+    """A session of nothing is reported with dashes and the word unknown, not with zeros."""
+    text = printed(run([], [], exit=None, host=Host(), sampler=SamplerFacts(), command=[], name="", totals={}))
+
+    assert row(text, "RSS") == ["–"] * 6
+    assert text.startswith("PERFORMANCE REPORT\nunknown command\n")
+    assert "CPU           unknown" in text
+    assert "Storage       unknown" in text
+
+
+def test_a_peak_between_samples() -> None:
+    """The peak is the kernel's mark, between the two moments of its rise, and a warning explains it."""
+    rise = Rise(from_s=0.5, to_s=0.9, high_water_mark=400 * MIB)
+    text = printed(run(processes=[process(high_water_mark=400 * MIB, rises=[rise])]))
+
+    assert "Peak memory  RSS 400.0 MiB at 07:00:00 (0.500–0.900 s, between two samples)" in text
+    assert row(text, "RSS")[:2] == ["400.0", "0.500–0.900"]
+    assert "! the RSS peak came and went between two samples" in text
+
+
+def test_warnings_are_repeated() -> None:
+    """The session's warnings are at the end, each on its own line."""
+    text = printed(run(warnings=["first", "second"]))
+
+    assert text.endswith("\n\n! first\n! second\n")
+
+
+def test_no_warnings() -> None:
+    """Without a reason nothing is warned of."""
+    assert "!" not in printed(run())
+
+
+@pytest.mark.parametrize(("unit", "size"), [("B", 50 * GB), ("KiB", 50 * GB), ("MiB", 4000 * GB), ("GB", 99_999 * GB)])
+def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
+    """In every unit, no figure is cut and no line is broken or longer than the terminal."""
+    text = printed(large(size), unit=MemoryUnit(unit))
+    table = text[text.index("Memory,") : text.index("CPU")]
+    figures = [MemoryUnit(unit).text(figure) for figure in (size, size // 2, size // 3 * 2, size + 1, size + 2)]
+
+    assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
+    assert "…" not in table
+    assert [figure for figure in figures if figure not in table] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"command": ["python", HOSTILE]},
+        {"command": [], "name": HOSTILE},
+        {"host": Host(name=HOSTILE)},
+        {"start": Start(utc=HOSTILE)},
+        {"warnings": [HOSTILE]},
+        {"processes": [process(name=HOSTILE, peak_rss=1)]},
+        {"processes": [process(), process(1, name=HOSTILE, end_s=None)]},
+    ],
+    ids=["command", "name", "host", "start", "warning", "process", "survivor"],
+)
+def test_nothing_that_a_terminal_acts_on(changes: dict[str, Any]) -> None:
+    """Control characters from a file are escaped, so that they neither affect the terminal nor begin a new line."""
+    text = printed(run(**changes))
+
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
+    assert [line for line in text.splitlines() if line.startswith("second")] == []
+
+
+def test_a_hostile_title_and_metric() -> None:
+    """Control characters are written out in a title and in the name of a foreign metric, too."""
+    text = printed(session({HOSTILE: [1, 2, 3]}), metrics=(HOSTILE,), title=HOSTILE)
+
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
+
+
+def test_markup_is_text() -> None:
+    """What looks like Rich's markup is printed as it is."""
+    text = printed(run(command=["[red]x[/red]"], warnings=["[bold]y"], processes=[process(name="[dim]z", peak_rss=1)]))
+
+    assert [words for words in ("[red]x[/red]", "[bold]y", "[dim]z") if words not in text] == []
+
+
+def test_a_title_replaces_the_command() -> None:
+    """A title replaces the command."""
+    text = printed(run(), title="My run")
+
+    assert text.startswith("PERFORMANCE REPORT\nMy run\n")
+    assert "work" not in text
+
+
+def test_a_long_command_is_shortened() -> None:
+    """Of a command of thousands of characters the beginning and the end are shown."""
+    text = printed(run(command=["python", "x.py", *("word" for _ in range(2_000)), "--last"]))
+    title = "".join(text.partition("2026-")[0].splitlines()[1:])
+
+    assert title.startswith("python x.py word")
+    assert "…" in title
+    assert title.endswith("--last")
+    assert len(title) <= 200
+
+
+@pytest.mark.parametrize(
+    ("processes", "told"), [([], "unknown"), ([process(high_water_mark=None, peak_rss=None)], "1")]
+)
+def test_processes_of_unknown_size(processes: list[Process], told: str) -> None:
+    """When no size is known, processes are only counted; a log that names none leaves their number unknown."""
+    text = printed(run(processes=processes))
+
+    assert f"Processes     {told}" in text.splitlines()
+
+
+def bracketed(together: int) -> str:
+    """Return the report of 300 MiB that were sampled and marks of 200 MiB and the rest to ``together``."""
+    first = process(0, high_water_mark=200 * MIB, peak_rss=200 * MIB, accounted=True, samples=3)
+    second = process(1, high_water_mark=(together - 200) * MIB, peak_rss=100 * MIB, accounted=True, samples=3)
+    return printed(run(processes=[first, second]))
+
+
+@pytest.mark.parametrize("together", [300, 301, 306])
+def test_narrow_bracket(together: int) -> None:
+    """Up to 2 % above the lower bound, the upper one is not worth a line."""
+    assert "RSS peak" not in bracketed(together)
+
+
+@pytest.mark.parametrize(("together", "shown"), [(307, "307.0"), (390, "390.0")])
+def test_wide_bracket(together: int, shown: str) -> None:
+    """If the upper bound is further above, the report gives the bracket of the real peak."""
+    words = f"RSS peak      between 300.0 MiB and {shown} MiB (high-water marks together)"
+
+    assert words in bracketed(together).splitlines()
+
+
+def test_bracket_without_upper_bound() -> None:
+    """If the upper bound is unknown, the report has no bracket."""
+    assert "RSS peak" not in printed(run(processes=[process(high_water_mark=290 * MIB)]))
+
+
+def test_bracket_of_a_spike() -> None:
+    """A peak that no sample saw is the lower bound, from which the bracket goes up."""
+    processes = [
+        process(0, high_water_mark=400 * MIB, accounted=True),
+        process(1, high_water_mark=50 * MIB, accounted=True),
+    ]
+
+    assert "between 400.0 MiB and 450.0 MiB" in printed(run(processes=processes))
+
+
+def test_bracket_in_another_unit() -> None:
+    """The bracket is in the unit that was asked for."""
+    processes = [process(number, high_water_mark=250 * MIB, accounted=True) for number in (0, 1)]
+
+    assert "between 307,200 KiB and 512,000 KiB" in printed(run(processes=processes), unit=MemoryUnit.KiB)
+
+
+SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer than 2 samples: sums may miss them"
+
+
+@pytest.mark.parametrize(
+    ("accounting", "words"),
+    [
+        (None, SHORT_LIVED),
+        ("incomplete", SHORT_LIVED),
+        ("complete", f"{SHORT_LIVED}, their own peaks are exact"),
+    ],
+)
+def test_short_lived(accounting: str | None, words: str) -> None:
+    """Processes in fewer than two samples are counted; if the kernel reported every exit, their own peaks are exact."""
+    processes = [process(0, peak_rss=300 * MIB, samples=3), process(1, samples=1), process(2, samples=0)]
+    facts = SamplerFacts(exit_accounting=accounting)
+    text = " ".join(printed(run(processes=processes, sampler=facts)).split())
+
+    assert f"Processes {words} Sampler" in text
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [[process(0, samples=1, peak_rss=1)], [process(0, samples=2, peak_rss=1), process(1, samples=2)]],
+    ids=["the command alone", "all seen"],
+)
+def test_not_short_lived(processes: list[Process]) -> None:
+    """A command that is itself over soon, or processes that were all seen, are nothing to warn of."""
+    assert "fewer than 2 samples" not in printed(run(processes=processes))
+
+
+def test_all_metrics_fit_into_80_columns() -> None:
+    """A report of every memory metric, of figures that were seldom known too, is no wider than the terminal."""
+    columns = {name: mib(100, None, 300_000) for name in MEMORY}
+    text = printed(session(columns), metrics=MEMORY)
+
+    assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
+    assert [METRICS[name].label for name in MEMORY if METRICS[name].label not in text] == []
+
+
+def test_merged() -> None:
+    """The sampler's line counts what was taken, not what is left of it."""
+    assert "5,000 samples, interval" in " ".join(printed(run(sampler=SamplerFacts(taken=5_000))).split())
+
+
+def text_of(of: Session, width: int = 80, **choices: Any) -> str:  # noqa: ANN401 — any choice of a view
+    """Return the report as a terminal of ``width`` columns shows it."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(report(of, View(["rss"], **choices)))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def run_of(*marks: Mark, **fields: Any) -> Session:  # noqa: ANN401 — any field
+    """Return a session of four seconds that grows to 400 MiB and back, with marks."""
+    columns = {
+        "rss": mib(100, 100, 400, 200, 200),
+        "cpu_user": [0, 1, 2, 3, 4],
+        "cpu_system": [0] * 5,
+        "read_bytes": mib(0, 10, 10, 10, 10),
+        "write_bytes": mib(0, 0, 0, 5, 5),
+        "read_chars": mib(0, 20, 20, 20, 20),
+        "write_chars": mib(0, 0, 0, 7, 7),
+        "time_s": [0, 1, 2, 3, 4],
+    }
+    return session(columns, marks=list(marks), duration_s=4.0, **fields)
+
+
+def test_timeline_and_figures() -> None:
+    """Each operation has its line: number, start, name, duration, growth, peak; and a row of figures."""
+    read = OwnMemory(rss=100 * MIB, tree=100 * MIB)
+    loading = Mark(name="Model Loading", start_s=0, end_s=1, own_end=read)
+    text = text_of(run_of(loading, Mark(name="Compilation", start_s=1, end_s=3, own_start=read)))
+
+    assert "Peak memory  RSS 400.0 MiB at 07:00:02 (2.00 s)  during Compilation\n" in text
+    assert "1. 0.000 s Model Loading    (1.00 s)    [0.0 MiB]\n" in text
+    assert "2.  1.00 s Compilation      (2.00 s) [+100.0 MiB] <- peak\n" in text
+    assert "    3.00 s (nothing marked) (1.00 s)    [0.0 MiB]\n" in text
+    assert " 1. 100.0 100.0 100.0    1.00 1.00    10.0     0.0  20.0     0.0\n" in text
+    assert " 2. 100.0 200.0 400.0    1.00 1.00     0.0     5.0   0.0     7.0\n" in text
+    assert NOTE not in text
+
+
+def test_bounds() -> None:
+    """What is not known more closely is written with its bounds, which one line explains; 80 columns are enough."""
+    first = Mark(name="Model Loading", start_s=0, end_s=1, own_end=between(100, 90, 400))
+    second = Mark(name="Compilation", start_s=1, end_s=3, own_start=between(100, 90, None))
+    text = text_of(run_of(first, second))
+
+    assert "1. 0.000 s Model Loading    (1.00 s) [-10 to +300 MiB]\n" in text
+    assert "2.  1.00 s Compilation      (2.00 s)       [≤+110 MiB] <- peak\n" in text
+    assert " 1. 100.0 90–400 100.0 " in text
+    assert " 2.   ≥90  200.0 400.0 " in text
+    assert text.count(NOTE) == 1
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def between(rss: int, low: int, high: int | None) -> OwnMemory:
+    """Return a reading that leaves bounds, in MiB."""
+    most = None if high is None else high * MIB
+    return OwnMemory(rss=rss * MIB, tree=rss * MIB, tree_low=low * MIB, tree_high=most)
+
+
+def test_depth() -> None:
+    """Inner operations are shown, indented, when they are asked for."""
+    of = run_of(Mark(name="a", start_s=0, end_s=4), Mark(name="inner", start_s=1, end_s=2, depth=1))
+
+    assert "inner" not in text_of(of).partition("Operations")[2]
+    assert "2.  1.00 s   inner (1.00 s)" in text_of(of, depth=2)
+
+
+def test_operations_beside_others_of_their_process() -> None:
+    """Each is followed by what is inside of it, gaps are between the outermost ones, and a line says what it means."""
+    of = run_of(
+        Mark(name="a", start_s=0.5, end_s=2, pid=100, op=1),
+        Mark(name="b", start_s=0.6, end_s=3, pid=100),
+        Mark(name="in a", start_s=1, end_s=2, depth=1, pid=100, inside=1),
+        Mark(name="in b", start_s=1, end_s=2, depth=1, pid=100),
+    )
+    text = text_of(of, depth=2)
+    names = re.findall(r" s +(\S.*?) +\([\d.]+ s\)", text)
+
+    assert names == [
+        *("(nothing marked)", "a (parallel)", "in a (parallel)", "b (parallel)", "in b (parallel)", "(nothing marked)")
+    ]
+    assert "parallel: others of its process ran beside it; growth, CPU and I/O belong to" in text
+
+
+def test_call_error_and_number() -> None:
+    """The function, the exception and the number of calls are next to the name."""
+    mark = Mark(
+        name="Compilation", start_s=0, end_s=4, call="openvino.Core.compile_model", error="RuntimeError", count=24,
+        total_s=2.0, longest_s=0.5,
+    )  # fmt: skip
+    words = " ".join(text_of(run_of(mark), width=140).split())
+
+    assert "Compilation ×24 RuntimeError compile_model, 2.00 s in calls, the longest 0.500 s" in words
+
+
+def test_fits_a_terminal() -> None:
+    """With names and functions of any length, no line is longer than 80 columns, and none is cut."""
+    long = Mark(name="x" * 200, start_s=0, end_s=2, call="package.Class." + "f" * 90)
+    text = text_of(run_of(long, Mark(name="\x1b[31mred", start_s=2, end_s=4)))
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\\x1b[31mred" in text
+
+
+def test_thousands_of_operations() -> None:
+    """Of thousands, the sixty longest are listed and the others counted."""
+    marks = [Mark(name=f"op {number}", start_s=number / 1000) for number in range(3000)]
+    text = text_of(run_of(*marks))
+
+    assert "… and 2,940 shorter ones" in text
+    assert "3000." in text
+    assert len(text.splitlines()) < 200
+
+
+def test_saved_models() -> None:
+    """A saved compressed model is listed with the compression parameters from its file."""
+    nncf = {"mode": "int4_sym", "ratio": "0.8", "awq": "True", "gptq": "False", "advanced_parameters": "{...}"}
+    facts = {"nncf/version": "3", **{f"nncf/weight_compression/{name}": value for name, value in nncf.items()}}
+    of = run_of(models=[SavedModel(path="/out/model.xml", saved_s=1, facts=facts)])
+
+    assert "Compressed model.xml: weight_compression, mode int4_sym, ratio 0.8, awq Sampler" in " ".join(
+        text_of(of).split()
+    )
+
+
+def test_processes_that_mattered() -> None:
+    """Those that held or worked most are listed in the order of their starts; the rest is not."""
+    of = run_of(
+        processes=[
+            process(0, name="main", peak_rss=mib(400)[0], cpu_s=1.0),
+            process(1, name="compiler", peak_rss=mib(300)[0], cpu_s=0.1, start_s=0.5),
+            process(2, name="busy", peak_rss=mib(1)[0], cpu_s=5.0, start_s=0.7),
+            process(3, name="tiny", peak_rss=mib(1)[0], cpu_s=0.0),
+        ]
+    )
+    table = text_of(of).partition("Process ")[2]
+
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == ["main", "compiler", "busy"]
+    assert "tiny" not in table
+
+
+def test_parallel_operations() -> None:
+    """Operations of several processes at the same time name their process, with its own memory beside the tree's."""
+
+    def own(rss: int, mark: int) -> OwnMemory:
+        return OwnMemory(rss=rss * MIB, high_water_mark=mark * MIB)
+
+    first = Mark(name="Quantization", start_s=0, end_s=3, pid=100, own_start=own(10, 20), own_end=own(30, 90))
+    second = Mark(name="Quantization", start_s=1, end_s=4, pid=101, own_start=own(11, 20), own_end=own(31, 20))
+    lines = text_of(run_of(first, second, processes=[process(0), process(1, name="worker")])).splitlines()
+
+    assert any("1. 0.000 s Quantization (work, pid 100)" in line for line in lines)
+    assert any("2.  1.00 s Quantization (worker, pid 101)" in line for line in lines)
+    assert any("Own RSS" in line for line in lines)
+    assert next(line.split()[4:7] for line in lines if line.startswith(" 1. ")) == ["10.0", "30.0", "90.0"]
+    assert next(line.split()[4:7] for line in lines if line.startswith(" 2. ")) == ["11.0", "31.0", "–"]

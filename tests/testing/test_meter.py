@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nncftools.testing import meter
+from nncftools.testing.meter import (
+    KERNEL,
+    SAMPLED,
+    UNKNOWN,
+    UNSAMPLED,
+    Measurement,
+    Memory,
+    Peak,
+    Row,
+    peak_of,
+    put,
+    taken,
+)
+from tests.conftest import HANGING_S
+from tests.made_up import MIB
+
+RESET = """
+from nncftools.testing import meter
+held = bytearray(b"x") * (64 << 20)
+del held
+before = meter.memory(None)
+worked = meter.reset_mark()
+after = meter.memory(None)
+print(worked, before.mark - after.mark >> 20, after.mark - after.rss >> 20)
+"""
+
+CHILDREN = """
+import subprocess
+from nncftools.testing import meter
+before = meter.memory(None).has_children
+with subprocess.Popen(["sleep", "100"]) as child:
+    found = meter.memory(None).has_children, meter.memory(child.pid).has_children
+    child.kill()
+print(before, *found, meter.memory(None).has_children)
+"""
+
+if sys.platform != "linux":
+    pytest.skip("what Linux tells", allow_module_level=True)
+
+
+def output_of(program: str) -> list[str]:
+    """Return the words that a program prints in a separate process."""
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout.split()
+
+
+@pytest.mark.process
+def test_mark_begins_anew() -> None:
+    """After a reset the kernel's high-water mark is the current RSS."""
+    told = output_of(RESET)
+
+    assert told[0] == "True"
+    assert 62 <= int(told[1]) <= 66
+    assert 0 <= int(told[2]) <= 2
+
+
+def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the mark cannot be reset, the return value says so."""
+    monkeypatch.setattr(meter, "_CLEAR_REFS", "/proc/self/no_such_file")
+
+    assert not meter.reset_mark()
+
+
+@pytest.mark.process
+def test_children() -> None:
+    """A running child counts unless it is excluded; one that was waited for does not."""
+    assert output_of(CHILDREN) == ["False", "True", "False", "False"]
+
+
+def test_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc this process's memory is unknown."""
+    monkeypatch.setattr(meter, "_STATUS", "/proc/self/no_such_file")
+    found = meter.memory(None)
+
+    assert (found.rss, found.mark) == (None, None)
+
+
+def test_figures() -> None:
+    """RSS and marks are in bytes."""
+    found = meter.memory(None)
+
+    assert found.mark is not None
+    assert found.rss is not None
+    assert MIB < found.rss <= found.mark + MIB
+    assert found.children_mark == resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
+BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
+
+
+def after(mark: int, children_mark: int = 20) -> Memory:
+    """Return the kernel's figures at the end of a test."""
+    return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
+
+
+def row(rss: int, processes: int) -> Row:
+    """Return a sample."""
+    return Row(0, rss, processes)
+
+
+def peak_with(
+    *,
+    before: Memory = ALONE,
+    after: Memory = after(50),  # noqa: B008 — never changed
+    was_reset: bool = True,
+    is_sampled: bool = True,
+    **samples: Row,
+) -> Peak:
+    """Return the peak of a test, by default a sampled one, after a reset, with no sample during it."""
+    return peak_of(Measurement(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)
+
+
+@pytest.mark.parametrize(
+    ("known", "peak"),
+    [
+        ({}, Peak(50, 20, KERNEL)),
+        ({"largest": row(51, 1)}, Peak(50, 20, KERNEL)),
+        ({"largest": row(70, 2)}, Peak(70, 40, SAMPLED)),
+        ({"largest": row(40, 2)}, Peak(50, 20, KERNEL)),
+        ({"after": after(50, 90)}, Peak(90, 60, KERNEL)),
+        ({"after": after(50, 45)}, Peak(50, 20, KERNEL)),
+        ({"before": BESIDE_ANOTHER, "after": after(50, 90)}, Peak(50, 20, KERNEL)),
+        ({"before": BESIDE_ANOTHER, "held": row(60, 2), "largest": row(90, 2)}, Peak(90, 30, SAMPLED)),
+        ({"before": BESIDE_ANOTHER, "held": row(60, 2)}, Peak(50, 0, KERNEL)),
+        ({"was_reset": False}, Peak(50, 20, KERNEL)),
+        ({"was_reset": False, "after": after(30)}, Peak(35, 5, SAMPLED)),
+        ({"was_reset": False, "after": after(30), "largest": row(40, 1)}, Peak(40, 10, SAMPLED)),
+        ({"is_sampled": False}, Peak(50, 20, UNSAMPLED)),
+        ({"before": Memory(), "after": Memory(), "held": row(10, 1), "largest": row(15, 1)}, Peak(15, 5, SAMPLED)),
+        ({"before": Memory(), "after": Memory(), "is_sampled": False}, Peak(None, None, UNKNOWN)),
+    ],
+)
+def test_peak(known: dict[str, Any], peak: Peak) -> None:
+    """The largest certain figure is the peak, with how it is known."""
+    assert peak_with(**known) == peak
+
+
+def test_peak_of_a_test_that_runs_again() -> None:
+    """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
+    of_test: list[tuple[str, object]] = [("own", "value")]
+    put(Peak(5, 1, KERNEL), of_test)
+    put(Peak(7, None, SAMPLED), of_test)
+
+    assert of_test == [("own", "value"), ("memory_peak_bytes", 7), ("memory_known", "sampled")]
+    assert taken(of_test) == Peak(7, None, SAMPLED)
+
+
+def test_a_test_that_was_not_measured() -> None:
+    """A test without our properties has no peak."""
+    assert taken([("own", "value")]) is None
