@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import RecordingFiles, claim_files
+from nncftools.cli.destination import RecordingFiles, claim_files
 from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
