@@ -1,8 +1,7 @@
 """Which files a recording writes, and which recording a path or word means: a file, a folder, ``latest~1``.
 
-Whether files can be written is checked before the command starts.
-
-The files of a running recording, held open by descriptor.
+Whether files can be written is checked before the command starts. The files of a running recording are held open by
+descriptor: a folder that is swapped meanwhile gets nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The report as one self-contained page with interactive charts; it needs plotly, but no network.
+"""The report as one self-contained page with interactive charts, and the data of these charts.
 
-The program of the plotly package is packed: the browser unpacks it.
-
-The data of the page's charts: memory, CPU, I/O, the band of operations, and the kinds of memory.
-
-The kinds of memory are bars at the moments at which mappings were read.
+It needs plotly, but no network: plotly's program is packed, and the browser unpacks it. The kinds of memory are bars at the
+moments at which mappings were read.
 """
 
 from __future__ import annotations

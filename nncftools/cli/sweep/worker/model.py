@@ -1,10 +1,7 @@
-"""The steps of a model of any kind: NNCF quantizes it by the data of the user's file, whose function scores it.
+"""The steps of a sweep that work on a model: NNCF compresses or quantizes it, and it is evaluated.
 
-Also counts the weights of a saved model by their width.
-
-The steps of a language model: NNCF compresses its weights; it is evaluated on texts and prompts, with its latency.
-
-The model is in OpenVINO and keeps its state between calls.
+A language model is in OpenVINO and keeps its state between calls; it is evaluated on texts and prompts, with its latency.
+A model of any other kind is quantized by the data of the user's file, whose function scores it.
 """
 
 from __future__ import annotations
