@@ -1,7 +1,7 @@
 """The report as one self-contained page with interactive charts, and the data of these charts.
 
-It needs plotly, but no network: plotly's program is packed, and the browser unpacks it. The kinds of memory are bars at the
-moments at which mappings were read.
+It needs plotly, but no network: plotly's program is packed, and the browser unpacks it. The kinds of memory are bars at
+the moments at which mappings were read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The memory peak of each test, from the kernel's figures of this process and the samples of a recording.
 
-One recording, whose samples can be read while it runs, is for all tests of the process; the high-water mark is reset for
-each test. Linux only: elsewhere all figures are unknown. A test keeps its peak in ``user_properties``, which pytest sends
-from worker to controller.
+One recording, whose samples can be read while it runs, is for all tests of the process; the high-water mark is reset
+for each test. Linux only: elsewhere all figures are unknown. A test keeps its peak in ``user_properties``, which pytest
+sends from worker to controller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The steps of a sweep that work on a model: NNCF compresses or quantizes it, and it is evaluated.
 
-A language model is in OpenVINO and keeps its state between calls; it is evaluated on texts and prompts, with its latency.
-A model of any other kind is quantized by the data of the user's file, whose function scores it.
+A language model is in OpenVINO and keeps its state between calls; it is evaluated on texts and prompts, with its
+latency. A model of any other kind is quantized by the data of the user's file, whose function scores it.
 """
 
 from __future__ import annotations
