@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Queue
 from typing import TYPE_CHECKING
 
-import psutil
-
 from nncftools import metrics
 from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.backports import StrEnum
@@ -24,6 +22,7 @@ from nncftools.session.session import Session as Recorded
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
+    import psutil
     from typing_extensions import Self
 
     from nncftools.api.session import Session
@@ -55,6 +54,8 @@ class MemoryType(StrEnum):
 
 def memory_now(process: psutil.Process, *, children: bool) -> tuple[int, int]:
     """Return RSS and VMS in bytes, with those of the descendants if ``children``; what has ended counts as 0."""
+    import psutil
+
     family = [process]
     with contextlib.suppress(psutil.Error):
         family += process.children(recursive=True) if children else []
@@ -222,11 +223,15 @@ class MemoryMonitor:
     @staticmethod
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
         """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
+        import psutil
+
         return memory_now(psutil.Process(), children=include_child_processes)[0]
 
     @staticmethod
     def get_system_memory() -> int:
         """Return the machine's memory that is not available now, in bytes: what SYSTEM records."""
+        import psutil
+
         memory = psutil.virtual_memory()
         return int(memory.total - memory.available)
 

@@ -34,7 +34,7 @@ sys.setprofile(count)
 MOMENTS = """
 import json, pathlib, sys
 from nncftools.errors import NncfToolsError
-from nncftools.journal import file as journal_file
+from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.client import Starter
@@ -44,7 +44,7 @@ moment = pathlib.Path(client.__file__).with_name("moment")
 def run(starter, at):
     moment.write_text(str(at))
     plan = Plan(["rss"])
-    journal = journal_file.create(pathlib.Path(f"{at}.journal.jsonl"), replace=False)
+    journal = reading.create(pathlib.Path(f"{at}.journal.jsonl"), replace=False)
     with client.Sampler(starter, plan, ["sh", "-c", f"echo > ran-{at}; exit 5"]) as sampler:
         sampler.start(client.header("", [], None, plan), journal)
         outcome = sampler.wait()

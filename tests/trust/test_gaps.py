@@ -152,7 +152,7 @@ class TestFailingWrites:
 
     def test_for_long(self, tmp_path: pathlib.Path) -> None:
         """Samples lost because too much waits for the disk are missed, a gap, and one warning."""
-        change = "from nncftools.journal import writer; writer.MAX_KEPT = 100"
+        change = "from nncftools.journal import writing; writing.MAX_KEPT = 100"
         environment = changed_package(tmp_path / "changed", change)
         recorder = Recorder(tmp_path, stderr=subprocess.DEVNULL, env=environment)
         with failing_writes(recorder):

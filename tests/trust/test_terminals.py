@@ -32,7 +32,7 @@ PIPE_HOLDS = 1 << 16
 MOMENTS = """
 import json, os, pathlib, sys
 from nncftools import __main__, marks
-from nncftools.cli import app, profile, recording, relay
+from nncftools.cli import app, record, recording
 from nncftools.sampler import client
 
 left = 0
