@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import inspect
 import io
 import json
 import os
@@ -311,12 +312,16 @@ def _metrics() -> str:
 
 
 def _schema() -> str:
-    """Return the schema; in which order msgspec lists the types that a value may have depends on its release."""
-    found = json.loads(
-        command("schema").out,
-        object_hook=lambda of: {**of, "anyOf": sorted(of["anyOf"], key=json.dumps)} if "anyOf" in of else of,
-    )
-    return f"{json.dumps(found, indent=1)}\n"
+    """Return the schema, without what depends on releases: msgspec's order of types, Python 3.13's clean docstrings."""
+
+    def normalised(of: dict[str, Any]) -> dict[str, Any]:
+        if "anyOf" in of:
+            of["anyOf"].sort(key=json.dumps)
+        if isinstance(of.get("description"), str):
+            of["description"] = inspect.cleandoc(of["description"])
+        return of
+
+    return f"{json.dumps(json.loads(command('schema').out, object_hook=normalised), indent=1)}\n"
 
 
 def _apart(name: str) -> Callable[[], str]:
