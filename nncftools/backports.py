@@ -36,8 +36,6 @@ def moment_of(text: str) -> dt.datetime:
 
     Python 3.10 accepts neither ``Z`` nor ``+0100``, and decimals of a second only in threes.
     """
-    import datetime as dt
-
     if sys.version_info < (3, 11):
         import re
 

@@ -389,9 +389,8 @@ def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: 
     """Return a session that holds only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, Start
     from nncftools.session.samples import TIME, Samples
-    from nncftools.session.session import Session
 
     columns = {TIME: array("d", time_s), metric: array("d", (value * unit.factor for value in values))}
     facts = SamplerFacts(achieved_interval_s=(time_s[-1] - time_s[0]) / max(1, len(time_s) - 1))
     samples = Samples(columns, may_fall_below_zero=True)
-    return Session(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)
+    return Recorded(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nncftools.live.figures import Machine, ViewSettings, after
+from nncftools.live.figures import Machine, ViewSettings, after, status_line
 from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
 
@@ -193,8 +193,6 @@ def show(source: Source, settings: ViewSettings, here: Machine, output: int, *, 
 
 def print_status(source: Source, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
-    from nncftools.live.figures import status_line
-
     before_s = time.monotonic()
     next_s = before_s + STATUS_S
     more = True
