@@ -11,6 +11,7 @@ import os
 import sys
 from _thread import get_native_id
 from stat import S_ISREG
+from time import monotonic_ns
 
 try:
     from resource import RUSAGE_SELF, getrusage
@@ -31,6 +32,8 @@ _STATM, _SMALL = 128, 4096
 _ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 _MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
 """Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
+_AT_ONCE_NS = 2_000_000
+"""A reading that takes longer was interrupted: each file gives other threads the GIL, for 5 ms if they compute."""
 _ONE_THREAD = 3
 """The links of ``/proc/self/task``: a folder for each thread, besides its own."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -101,8 +104,10 @@ def own_memory() -> str:
 
     Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
     distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
-    still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
+    still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger. What an interrupted reading says
+    of descendants is left out: they may have begun or ended since this process was read.
     """
+    begun_ns = monotonic_ns()
     try:
         descriptor = os.open(b"/proc/self/statm", os.O_RDONLY)
         try:
@@ -115,7 +120,10 @@ def own_memory() -> str:
     usage = getrusage(RUSAGE_SELF)
     mark = max(rss, usage.ru_maxrss * 1024)  # the kernel counts both a little late
     faults = usage.ru_minflt + usage.ru_majflt
-    return f',"rss":{rss},"high_water_mark":{mark},"faults":{faults}{_descendants(pages)}'
+    descendants = _descendants(pages)
+    if monotonic_ns() - begun_ns > _AT_ONCE_NS:
+        descendants = ""
+    return f',"rss":{rss},"high_water_mark":{mark},"faults":{faults}{descendants}'
 
 
 def _descendants(pages: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from nncftools.journal.writing import span
 from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
@@ -37,6 +38,8 @@ _ACCOUNT_EVERY_S = 0.2
 """The kernel's messages about ended processes are read at least this often: they do not tell when a process ended."""
 _HUGE_EVERY_S = 0.01
 """While memory changes, huge pages are counted this often at most: that takes 20 µs."""
+_LATE_S = 0.001
+"""A sample that takes longer to read, on a busy machine or of many processes, may show what came after its time."""
 _EXEC_WITHIN_S = 0.03
 """A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
 
@@ -165,6 +168,9 @@ class ProcSource:
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
         row = self._read()
+        read_s = now_s + time.monotonic() - begun_s
+        if read_s - now_s > _LATE_S:
+            self._write_line("late", span(now_s, read_s))
         if now_s >= self._sometimes_s:
             row = self._sometimes(row, now_s)
         for process in self._just_counted:

@@ -255,7 +255,7 @@ class ProcessRecords:
         if process.pid in self._just_ended or (process.was_zombie and self._accounting):
             return
         process.introduced = True
-        start_s = process.started_ticks / TICKS_PER_S - self._boot_at_start_s
+        start_s = self._start_s(process)
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
         if start_s < 0:
@@ -266,7 +266,11 @@ class ProcessRecords:
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
         self._write_line("process", {**self._identity(process), **born})
-        self._adopt(process.pid, process.number, now_s)
+        self._adopt(process.pid, (process.number, start_s), now_s)
+
+    def _start_s(self, process: Process) -> float:
+        """Return when a process started, in seconds since the start of the recording: up to a tick too early."""
+        return process.started_ticks / TICKS_PER_S - self._boot_at_start_s
 
     def discard(self, process: Process) -> None:
         """Take back the record of a process that turned out to be the sampler of a program that records itself."""
@@ -321,7 +325,8 @@ class ProcessRecords:
                 continue
             elif process is not None or parent is not None or ended.parent_pid == self._reaper:
                 number = None if process is None else process.number
-                self._write_unseen(ended, None if parent is None else parent.number, now_s, number)
+                above = None if parent is None else (parent.number, self._start_s(parent))
+                self._write_unseen(ended, above, now_s, number)
             else:
                 self._keep(ended)
         self.accounted_s = now_s
@@ -332,13 +337,16 @@ class ProcessRecords:
         while self._kept > _PARENTLESS_MOST:
             self._kept -= len(self._parentless.pop(next(iter(self._parentless))))
 
-    def _adopt(self, pid: int, number: int, now_s: float) -> None:
+    def _adopt(self, pid: int, above: tuple[int, float], now_s: float) -> None:
         children = self._parentless.pop(pid, ())
         self._kept -= len(children)
         for ended in children:
-            self._write_unseen(ended, number, now_s)
+            self._write_unseen(ended, above, now_s)
 
-    def _write_unseen(self, ended: Exit, parent: int | None, now_s: float, number: int | None = None) -> None:
+    def _write_unseen(
+        self, ended: Exit, above: tuple[int, float] | None, now_s: float, number: int | None = None
+    ) -> None:
+        """Record a process that no sample shows; ``above``: its parent's number and start, in seconds."""
         self._just_ended[ended.pid] = now_s
         if self._tree.count >= _LISTED_MOST and ended.high_water_mark <= self._largest_unlisted:
             self._unlisted += 1
@@ -347,12 +355,14 @@ class ProcessRecords:
         if number is None:
             number = self._tree.count
             self._tree.count += 1
+        parent, after_s = (None, 0.0) if above is None else above
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
-        earliest_s = max(0.0, ended.after_s - ended.elapsed_s)  # it ended after the messages had been read last
+        # It ended after the messages had been read last, and began after its parent.
+        earliest_s = max(0.0, after_s, ended.after_s - ended.elapsed_s)
         times = {"start_s": round(earliest_s, 6), "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
         self._marks.ended_unseen(number, ended.high_water_mark, (earliest_s, now_s))
-        self._adopt(ended.pid, number, now_s)
+        self._adopt(ended.pid, (number, earliest_s), now_s)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
         """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""

@@ -227,6 +227,15 @@ class Unseen(msgspec.Struct, kw_only=True):
     """At most this, in bytes; null for unknown."""
 
 
+class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples whose processes were read a while after their time; columns of equal length."""
+
+    from_s: list[float] = []
+    """The times of these samples."""
+    to_s: list[float] = []
+    """When the last process was read."""
+
+
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a process itself held when it marked an operation, and the whole tree with it, in bytes."""
 
@@ -558,6 +567,7 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     peaks: dict[str, Peak] = {}
     unseen: Unseen | None = None
     """Between which samples RSS can have been higher than both; null when that was not recorded."""
+    late: LateReadings = LateReadings()
     limit_reached: LimitReached | None = None
     """Null without a limit, or below it."""
     memory_limits: list[MemoryLimit] = []

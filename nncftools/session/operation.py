@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from nncftools.session.model import Mark
+from nncftools.session.model import LateReadings, Mark
 from nncftools.session.peaks import first_at_least, noise
 
 KINDS = (
@@ -255,7 +255,9 @@ _TRIGGERED = 0.2
 class Column:
     """The samples in which a metric is known."""
 
-    def __init__(self, times: Sequence[float], values: Sequence[float]) -> None:
+    def __init__(self, times: Sequence[float], values: Sequence[float], late: LateReadings | None = None) -> None:
+        """``late``: which samples were read after their times."""
+        self._read_s = {} if late is None else dict(zip(late.from_s, late.to_s, strict=True))
         if isnan(sum(values)):
             known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
             times, values = [time for time, _ in known], [value for _, value in known]
@@ -269,7 +271,8 @@ class Column:
             return UNKNOWN
         first = bisect_left(self.times, start_s)
         after = self._after(end_s) if until_triggered else bisect_right(self.times, end_s)
-        values = self.values[first:after]
+        is_late = after > first and self._read_s.get(self.times[after - 1], end_s) > end_s  # it shows what came after
+        values = self.values[first : after - is_late]
         start, end = self.values[max(0, self._after(start_s) - 1)], self.values[max(0, after - 1)]
         if not values:
             return Figures(start, end)

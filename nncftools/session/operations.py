@@ -19,7 +19,6 @@ from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing, outwards_from, place_of
 from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
-from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
     from nncftools.session.peak_place import Above, PeakPlace
@@ -187,7 +186,7 @@ class _FiguresOf:
     """Computes the figures of a session's operations."""
 
     def __init__(self, session: SessionData) -> None:
-        self._columns = _columns(session.samples)
+        self._columns = _columns(session)
         self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(peaks.held_at_most(session.processes))
@@ -301,13 +300,14 @@ class _FiguresOf:
             yield PeakCandidate(own, own, mark.start_s, end_s, process.id)
 
 
-def _columns(samples: Samples) -> Mapping[str, Column]:
+def _columns(session: SessionData) -> Mapping[str, Column]:
     """Return the columns of a session, and ``cpu`` if CPU time is known."""
+    samples = session.samples
     cpu_counters = metrics.cpu_counters(samples)
 
     def column(name: str) -> Column:
         if name != CPU:
-            return Column(samples.time_s, samples[name])
+            return Column(samples.time_s, samples[name], session.late if name == RSS else None)
         return Column(samples.time_s, array("d", map(sum, zip(*(samples[part] for part in cpu_counters), strict=True))))
 
     return LazyMapping([*samples.metrics, *([CPU] if cpu_counters else [])], column)

@@ -96,8 +96,9 @@ def place_of(
         return shared
     either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
-        inner = [operation for operation in either if _may_hold(operation, peak)] if gaps is not None else []
-        place = place._replace(rivals=[*inner, *place.rivals])
+        if gaps is not None:
+            inner = [deepest for operation in either for deepest in _innermost(operation, inside, place)]
+            place = place._replace(rivals=[*(rival for rival in inner if _may_hold(rival, peak)), *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
     either = [

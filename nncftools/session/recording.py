@@ -25,7 +25,7 @@ from nncftools.journal.writing import Plan
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
 from nncftools.session import model, readings
-from nncftools.session.model import FileRead, Process, SamplerFacts, Series, SessionData, Unseen
+from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
@@ -40,11 +40,16 @@ class Rise(model.Rise, frozen=True, kw_only=True):
     """Of the process."""
 
 
-class UnseenLine(TypedDict):
-    """Between two samples, more can have been held than they show."""
+class Span(TypedDict):
+    """Two moments in seconds since the start."""
 
     from_s: float
     to_s: float
+
+
+class UnseenLine(Span):
+    """Between two samples, more can have been held than they show."""
+
     rss: int | None
     """At most this, in bytes; null for unknown."""
 
@@ -75,6 +80,8 @@ class Line(TypedDict, total=False):
     rise: Rise
     held: readings.HeldBounds
     unseen: UnseenLine
+    late: Span
+    """The time of the sample that follows, and when its last process was read."""
     limit_reached: model.LimitReached
     memory_limit: model.MemoryLimit
     group: model.ControlGroup
@@ -291,6 +298,7 @@ class WholeRecording(Recording):
         self._rises: dict[int, list[model.Rise]] = {}
         self._held: list[readings.HeldBounds] = []
         self._unseen = Unseen()
+        self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
         self._files: dict[str, int] = {}
@@ -312,6 +320,8 @@ class WholeRecording(Recording):
             self._unseen.from_s.append(line["unseen"]["from_s"])
             self._unseen.to_s.append(line["unseen"]["to_s"])
             self._unseen.most.append(line["unseen"]["rss"])
+        elif "late" in line:
+            self._late[line["late"]["from_s"]] = line["late"]["to_s"]
         elif "group" in line:
             self._fields["control_groups"].append(line["group"])
         elif "oom_kills" in line:
@@ -389,6 +399,7 @@ class WholeRecording(Recording):
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
             peaks=peaks(samples, processes, facts.peak_rss),
             unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
+            late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
@@ -398,6 +409,11 @@ class WholeRecording(Recording):
         )
         readings.keep(session, readings.HeldLines(self._held, plan.children))
         return session
+
+    def _late_readings(self, samples: Samples) -> LateReadings:
+        """Return what is known of the samples that are left."""
+        times = [at_s for at_s in samples.time_s if at_s in self._late] if self._late else []
+        return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
     def _facts(self, end: End) -> SamplerFacts:
         """Return the sampler's facts; merge rows beyond the planned number."""

@@ -54,6 +54,19 @@ def test_own_memory() -> None:
     assert 1 << 20 < own["rss"] <= own["high_water_mark"]
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@pytest.mark.parametrize(("took_ns", "is_known"), [(1_000_000, True), (3_000_000, False)])
+def test_an_interrupted_reading_says_nothing_of_descendants(
+    monkeypatch: pytest.MonkeyPatch, took_ns: int, *, is_known: bool
+) -> None:
+    """Other threads may have computed in between, and children ended: the sum would be of two moments."""
+    monkeypatch.setattr(line, "monotonic_ns", iter([0, took_ns]).__next__)
+    own = json.loads(f'{{"x":0{line.own_memory()}}}')
+
+    assert own["rss"] > 0
+    assert ("descendants" in own) == is_known
+
+
 def test_own_memory_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel does not tell, the members are missing."""
 

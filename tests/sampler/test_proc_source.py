@@ -266,6 +266,21 @@ class TestEnds:
 
         assert [of["pid"] for of in facts(told).values()] == [1, 5]
 
+    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, []), (0.003, [{"from_s": 1.0, "to_s": 1.003}])])
+    def test_a_sample_that_took_long(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: list[object]
+    ) -> None:
+        """When the sampler waits for a core while it reads, the journal says until when it read."""
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        proc.add(1, pages=11)
+        told.clear()
+        clock = iter([50.0, *[50.0 + took_s] * 20])
+        monkeypatch.setattr(time, "monotonic", clock.__next__)
+        source.sample(1.0)
+
+        assert [value for key, value in told if key == "late"] == expected
+
     @pytest.mark.parametrize(("faults", "most"), [(10, None), (4_000, 5_000), (9_000, 6_000)])
     def test_last_memory_of_an_orphan(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, faults: int, most: int | None

@@ -7,9 +7,9 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -493,6 +493,10 @@ def ended(pid: int, parent: int, **fields: Any) -> process_records_Exit:  # noqa
     return of
 
 
+_BOOTED_S = 1000
+"""The machine has run so long when the recording begins."""
+
+
 class Recording:
     """The records of the tree of process 1, which is found at the start, and the lines that were written.
 
@@ -501,14 +505,13 @@ class Recording:
 
     def __init__(self, proc: FakeProc, *, children: bool = True, accounting: bool = True) -> None:
         self.told: Told = []
-        proc.started = (
-            int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) + 1000
-        )  # no machine takes 10 s until the start
+        proc.started = _BOOTED_S * TICKS_PER_S
         proc.add(1, name="first")
         self.tree: Tree = proc.tree(children=children)
-        self.records = ProcessRecords(
-            self.tree, self._tell, HighWaterMarks(self._tell), reaper=REAPER, accounting=accounting
-        )
+        with mock.patch("time.clock_gettime", return_value=_BOOTED_S):
+            self.records = ProcessRecords(
+                self.tree, self._tell, HighWaterMarks(self._tell), reaper=REAPER, accounting=accounting
+            )
         self.records.add(self.tree.processes[0], 0.0)
 
     def _tell(self, key: str, value: object) -> None:
@@ -585,6 +588,16 @@ class TestUnseen:
         recording.records.add_exits([ended(5, 1, elapsed_s=60.0)], 2.0)
 
         assert recording.facts(5)["start_s"] == 0.0
+
+    def test_not_older_than_its_parent(self, recording: Recording, proc: FakeProc) -> None:
+        """A process that may have begun long before the messages were read cannot have begun before its parent."""
+        proc.started += 3 * TICKS_PER_S
+        proc.add(5)
+        proc.set_children(1, 5)
+        (parent,) = recording.scan(3.0)
+        recording.records.add_exits([ended(6, 5, elapsed_s=60.0)], 3.5)
+
+        assert recording.facts(6)["start_s"] == recording.facts(parent.pid)["start_s"] == 3.0
 
     def test_child_of_the_reaper(self, recording: Recording) -> None:
         """An orphan, which became the sampler's child, is recorded without a parent."""

@@ -11,7 +11,7 @@ import pytest
 from nncftools.analysis.peak_text import where_text
 from nncftools.marks.collecting import narrow, take_log
 from nncftools.redaction import Redaction
-from nncftools.session.model import Mark, OwnMemory
+from nncftools.session.model import LateReadings, Mark, OwnMemory
 from nncftools.session.operations import renumbered, unmarked, with_ends, with_parallel
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -61,6 +61,20 @@ def test_memory() -> None:
 
     assert (phase.rss_start, phase.rss_peak, phase.rss_end) == tuple(mib(100, 300, 200))
     assert phase.delta == mib(100)[0]
+
+
+@pytest.mark.parametrize(("read_until_s", "expected"), [(0.41, 300), (0.46, 100)], ids=["at once", "too late"])
+def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None:
+    """A sample that was still read when the operation had ended may show what came after it."""
+    read = OwnMemory(rss=MIB, tree=100 * MIB)
+    of = marked(
+        mark("A", 0.1, end_s=0.45, own_start=read, own_end=read),
+        rss=mib(100, 100, 300, 300),
+        time_s=[0.0, 0.2, 0.4, 0.6],
+    )
+    of.late = LateReadings(from_s=[0.4], to_s=[read_until_s])
+
+    assert [operation.rss_peak for operation in of.operations] == mib(expected)
 
 
 def test_no_sample_meanwhile() -> None:

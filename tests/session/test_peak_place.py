@@ -143,6 +143,20 @@ def test_across_an_inner_boundary() -> None:
     assert [one.has_peak for one in of.operations] == [True, None, None]
 
 
+def test_inner_operations_of_another_process() -> None:
+    """Where the peak began before an inner operation, those inside of it are named, too, if they may hold the peak."""
+    of = run(
+        {"A": (0.05, 0.95), "A/B": (0.25, 0.85), "A/B/C": (0.35, 0.8)},
+        [10] * 11,
+        [(0.2, 0.5, 600)],
+    )
+    of.processes[0].samples = len(TENTHS)
+    of.unseen = Unseen(from_s=[0.2], to_s=[0.5], most=mib(700))
+
+    assert names(of)[0] == ["A"]
+    assert [rival.name for rival in place(of).rivals] == ["B", "C"]
+
+
 def test_inside_one_that_has_parts() -> None:
     """If the parts leave some of the time free, the operation around them is all that is known."""
     of = run({"All": (0, 1), "All/A": (0.1, 0.42), "All/B": (0.48, 0.9)}, FLAT, [(0.4, 0.5, 300)])
