@@ -168,8 +168,8 @@ class ProcSource:
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
         row = self._read()
-        read_s = now_s + time.monotonic() - begun_s
-        if read_s - now_s > _LATE_S:
+        read_s = _present_s(now_s, begun_s)
+        if read_s > now_s:
             self._write_line("late", span(now_s, read_s))
         if now_s >= self._sometimes_s:
             row = self._sometimes(row, now_s)
@@ -177,7 +177,7 @@ class ProcSource:
             process.first_rss = process.rss
         fresh = [*self._just_counted, *(process for _, process in self._young)]
         self._just_counted.clear()
-        self._remove_ended(now_s)
+        self._remove_ended(read_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if self._rss is not None:
@@ -349,7 +349,9 @@ class ProcSource:
         if self._exits is None:
             return
         self._account_at_s = now_s + _ACCOUNT_EVERY_S
-        self._records.add_exits(self._exits.read(), now_s)
+        begun_s = time.monotonic()
+        self._records.add_exits(self._exits.read(), _present_s(now_s, begun_s))
+        self._records.accounted_s = now_s  # what ended while they were read may be in the next messages
         if not self._marks.is_idle:
             self._wake()
 
@@ -424,6 +426,12 @@ class ProcSource:
 def _age_s(process: Process) -> float:
     """Return how long ago a process began, at the least: the kernel rounds its start down to a tick."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
+
+
+def _present_s(now_s: float, begun_s: float) -> float:
+    """Return ``now_s``, the time at ``begun_s`` of ``time.monotonic()``; the present time if that is a while ago."""
+    passed_s = time.monotonic() - begun_s
+    return now_s + passed_s if passed_s > _LATE_S else now_s
 
 
 def _most_kept() -> int:

@@ -256,7 +256,7 @@ class ProcessRecords:
             return
         process.introduced = True
         start_s = self._start_s(process)
-        if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
+        if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:
             with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -264,12 +264,15 @@ class ProcessRecords:
                 process.earlier_ticks = sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
-        born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
+        born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 6)}
         self._write_line("process", {**self._identity(process), **born})
         self._adopt(process.pid, (process.number, start_s), now_s)
 
     def _start_s(self, process: Process) -> float:
-        """Return when a process started, in seconds since the start of the recording: up to a tick too early."""
+        """Return when a process started, in seconds since the start of the recording; never too late.
+
+        The kernel rounds down to a tick.
+        """
         return process.started_ticks / TICKS_PER_S - self._boot_at_start_s
 
     def discard(self, process: Process) -> None:

@@ -158,6 +158,7 @@ class Recording:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
+        self._loop = Loop(plan.interval_s, plan.duration_s)  # before the source, for which no process starts too late
         self._source = _source(plan, writer.line, reaper, self._exits)
         self._limit: Limit | None = None
         if plan.limit is not None:
@@ -165,7 +166,6 @@ class Recording:
 
             self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
-        self._loop = Loop(plan.interval_s, plan.duration_s)
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
@@ -288,15 +288,13 @@ class Recording:
         return not self._over
 
     def _reap(self) -> None:
-        now_s = self._loop.elapsed_s()
-
         def retire(pid: int, status: ExitStatus) -> None:
             if pid == self._pid:
                 self._starter.send(link.EXIT, status)
-            self._protect(self._source.retire, pid, now_s)
+            self._protect(self._source.retire, pid, self._loop.elapsed_s())
 
         for pid, status, high_water_limit in target.reap_ended(before=retire):
-            self._protect(self._source.ended, pid, now_s, status, high_water_limit)
+            self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
             if pid == self._pid:
                 self._status = status
                 self._target_ended = True

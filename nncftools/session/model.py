@@ -235,6 +235,10 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
     to_s: list[float] = []
     """When the last process was read."""
 
+    def by_time(self) -> dict[float, float]:
+        """Return when samples were read, by their times."""
+        return dict(zip(self.from_s, self.to_s, strict=True))
+
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a process itself held when it marked an operation, and the whole tree with it, in bytes."""

@@ -257,7 +257,7 @@ class Column:
 
     def __init__(self, times: Sequence[float], values: Sequence[float], late: LateReadings | None = None) -> None:
         """``late``: which samples were read after their times."""
-        self._read_s = {} if late is None else dict(zip(late.from_s, late.to_s, strict=True))
+        self._read_s = {} if late is None else late.by_time()
         if isnan(sum(values)):
             known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
             times, values = [time for time, _ in known], [value for _, value in known]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from nncftools.session.model import Mark, Peak, Process
+from nncftools.session.model import Mark, OwnMemory, Peak, Process
 from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import ProcessTable, drift, noise
 
@@ -71,7 +71,7 @@ def place_of(
     beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = [operation for operation in candidates if _holds(operation, peak, place)]
+        holders = holding = [operation for operation in candidates if _holds(operation, peak, place)]
         if path:  # of an inner operation of another process, that process held most
             outer, least = path[-1].process, share.get(path[-1].process, 0)
             holders = [
@@ -82,8 +82,10 @@ def place_of(
         if not holders:
             break
         path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
-        if peak.process is None and path[-1].process not in share:  # nothing says whose memory grew
-            beside += [operation for operation in holders if operation.process != path[-1].process]
+        if peak.process is None:
+            is_known = path[-1].process in share
+            others = [operation for operation in holding if operation.process != path[-1].process]
+            beside += [operation for operation in others if not is_known or _grew(operation)]
     if gaps is not None:
         bracket = _bracket(path[-1]) if path else None
         proven = peak.low or 0 if bracket is None else bracket.low
@@ -158,6 +160,13 @@ def _rivals(
     for operation, high in found:
         if highest_inside.get(id(operation), 0.0) < high - noise(high):
             yield operation
+
+
+def _grew(operation: Operation) -> bool:
+    """Return whether the process of an operation reached more in it than ever before, so that it may be its growth."""
+    own_start, own_end = operation.own_start or OwnMemory(), operation.own_end or OwnMemory()
+    before, after = own_start.high_water_mark, own_end.high_water_mark
+    return before is not None and after is not None and after > before + noise(after)
 
 
 def _may_hold(operation: Operation, peak: Peak) -> bool:

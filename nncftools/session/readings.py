@@ -105,6 +105,7 @@ class Holdings:
         self._with_descendants = held.with_descendants
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]
+        self._read_s = session.late.by_time()
         self._values: dict[int, tuple[list[float], list[int]]] = {}
         for line in self._lines:
             for number, rss, *_ in line["rss"] or ():
@@ -261,7 +262,8 @@ class Holdings:
         if place >= len(self._lines):
             return Level(last or 0, 0, most_held_by(process, self._table))
         line = self._lines[place]
-        if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
+        read_s = self._read_s.get(line["to_s"], line["to_s"])
+        if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= read_s):
             return Level(last or 0, 0, most_held_by(process, self._table))
         if self._entries[0] != place:
             self._entries = place, {entry[0]: entry for entry in line["rss"] or ()}

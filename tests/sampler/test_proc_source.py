@@ -281,6 +281,22 @@ class TestEnds:
 
         assert [value for key, value in told if key == "late"] == expected
 
+    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, 1.0), (0.003, 1.003)])
+    def test_end_during_a_sample_that_took_long(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: float
+    ) -> None:
+        """A process that is gone may have ended at any time until it was read."""
+        proc.add(5)
+        proc.set_children(1, 5)
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        vanish(source._tree.processes[1])
+        clock = iter([50.0, *[50.0 + took_s] * 20])
+        monkeypatch.setattr(time, "monotonic", clock.__next__)
+        source.sample(1.0)
+
+        assert facts(told)[1]["end_s"] == expected
+
     @pytest.mark.parametrize(("faults", "most"), [(10, None), (4_000, 5_000), (9_000, 6_000)])
     def test_last_memory_of_an_orphan(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, faults: int, most: int | None

@@ -221,6 +221,20 @@ def test_own_readings() -> None:
     assert [one.rss_peak for one in of.operations] == mib(100, 400)
 
 
+@pytest.mark.parametrize(("grown_to", "rivals"), [(150, ["C"]), (100, [])], ids=["grew", "did not grow"])
+def test_processes_that_grow_together(grown_to: int, rivals: list[str]) -> None:
+    """Where a process reached its own peak with the run, another one that grew in its operation may have reached it."""
+    of = run({"A": (0.05, 0.95), "A/B": (0.15, 0.75), "A/C": (0.25, 0.85)}, [10, 10, 20, 30, 50, 300, 290, *[10] * 4])
+    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, peak_s=0.6, peak_rss=100 * MIB)]
+    inner = of.marks[2]
+    inner.pid, inner.own_start = 101, OwnMemory(high_water_mark=100 * MIB)
+    inner.own_end = OwnMemory(high_water_mark=grown_to * MIB)
+    of.unseen = Unseen()
+
+    assert names(of)[0] == ["A", "B"]
+    assert [rival.name for rival in place(of).rivals] == rivals
+
+
 def test_parallel_operations() -> None:
     """Of operations that ran at the same time, the one whose process reached the peak holds it."""
     of = run({"A": (0.1, 0.9)}, FLAT)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.model import Host, OwnMemory, Process
+from nncftools.session.model import Host, LateReadings, OwnMemory, Process
 from nncftools.session.readings import HeldLines, Holdings, Reading, keep, rss_error
 from nncftools.session.recording import session_from
 from nncftools.session.session import Session
@@ -147,6 +147,16 @@ class TestOthers:
         of = holdings(line(0.2, 0.301, [2, 30]), processes=[process(), process(2, start_s=0.295)])
 
         assert tree(of.at(0.3, OWN, ALONE)) == (80, 50, 80)
+
+    @pytest.mark.parametrize(("read_s", "expected"), [(None, (80, None, None)), (0.4, (80, 50, 150))])
+    def test_end_during_a_late_reading(self, read_s: float | None, expected: tuple[int, ...]) -> None:
+        """A process that was gone when a late sample was read to its end may have ended before the mark."""
+        of = session(processes=[process(), process(2, end_s=0.39, high_water_mark=100 * MIB, accounted=True)])
+        if read_s is not None:
+            of.late = LateReadings(from_s=[0.301], to_s=[read_s])
+        keep(of, HeldLines([line(0.0, 0.1, [2, 30]), line(0.2, 0.301)]))  # type: ignore[list-item] # made-up lines
+
+        assert tree(Holdings(of).at(0.3, OWN, ALONE)) == expected
 
     def test_mark_from_outside(self) -> None:
         """A mark of a shell is all others: the sample that it triggers."""
