@@ -281,6 +281,7 @@ class TestEnds:
 
         assert [value for key, value in told if key == "late"] == expected
 
+    @pytest.mark.process
     @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, 1.0), (0.003, 1.003)])
     def test_end_during_a_sample_that_took_long(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: float
