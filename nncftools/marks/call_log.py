@@ -44,7 +44,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], facts: Mapping[str, Any]) -> None:
         """``facts`` are those of the catalogue."""
         names, defaults = _signature(function)
-        self._places = {name: place for place, name in enumerate(facts.get("parameters", names))}
+        self._positions = {name: position for position, name in enumerate(facts.get("parameters", names))}
         self._shown: dict[str, str] = facts.get("arguments", {})
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
@@ -76,7 +76,7 @@ class Parameters:
     def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if name in kwargs:
             return kwargs[name]
-        position = self._places.get(name)
+        position = self._positions.get(name)
         return args[position] if position is not None and position < len(args) else self._defaults.get(name)
 
 

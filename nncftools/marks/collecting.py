@@ -6,6 +6,7 @@ Here are also the sizes of what marked calls have saved, and why a recording has
 
 from __future__ import annotations
 
+import functools
 import heapq
 import io
 import os
@@ -13,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -34,9 +35,8 @@ from nncftools.session.readings import Holdings
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
-if TYPE_CHECKING:
-    Readings = Sequence[tuple[float, int]]
-    """Seconds since the start and bytes, in order."""
+Readings = Sequence[tuple[float, int]]
+"""Seconds since the start and bytes, in order."""
 
 
 def narrow(session: Session) -> None:
@@ -54,8 +54,8 @@ def narrow(session: Session) -> None:
         own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    held = read_at_marks(session.marks)
-    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=held)
+    at_marks = read_at_marks(session.marks)
+    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=at_marks)
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
@@ -126,9 +126,9 @@ class _Notes:
         self.wrong = 0
         self.first_wrong = ""
 
-    def operations(self, found: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
+    def operations(self, log: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
         """Yield the operations and take note of the rest."""
-        for row in found:
+        for row in log:
             if row.entry is None:
                 self.first_wrong = self.first_wrong or f"{row.place} ({row.problem})"
                 self.wrong += 1
@@ -150,8 +150,8 @@ class _Notes:
         start_ns = self._start.monotonic_ns
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None and start_ns is not None:
             at_s = max(0.0, (entry.t_ns - start_ns) / 1e9)
-            found = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
-            self.failures.append(found)
+            failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
+            self.failures.append(failure)
 
 
 def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
@@ -189,11 +189,11 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
         return
     pending = deque(("", child) for child in root)
     while pending:
-        place, element = pending.popleft()
+        path, element = pending.popleft()
         value = element.get("value")
         if value is not None:
-            yield place + element.tag, value
-        pending += [(f"{place}{element.tag}/", child) for child in element]
+            yield path + element.tag, value
+        pending += [(f"{path}{element.tag}/", child) for child in element]
 
 
 def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int = 0) -> None:
@@ -203,8 +203,8 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     """
     members = {pid, None, *(process.pid for process in session.processes)}
     redaction = Redaction()
-    found = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
-    own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
+    entries = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
+    own = (entry for entry in entries if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     session.marks = _within(_resolved(_held(mine, session), session), session)
     narrow(session)
@@ -313,12 +313,10 @@ _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.
 
 def take_sizes(marks: Iterable[Mark]) -> None:
     """Set the size of what each mark has saved; it stays None where the file is gone."""
-    known: dict[str, int | None] = {}
+    size = functools.cache(size_of)
     for mark in marks:
         if mark.saved is not None:
-            if mark.saved not in known:
-                known[mark.saved] = size_of(Path(mark.saved))
-            mark.saved_size = known[mark.saved]
+            mark.saved_size = size(Path(mark.saved))
 
 
 def size_of(path: Path) -> int | None:
@@ -354,7 +352,7 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
     start and end of the recording.
     """
-    found = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
+    reasons = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process.command)
@@ -363,8 +361,8 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
             by_way.setdefault(way, []).append(process)
     for way, (first, *others) in by_way.items():
         more = f" and {len(others):,} more" if others else ""
-        found.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
-    known = "; ".join(found)
+        reasons.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
+    known = "; ".join(reasons)
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
         return f"{ran}, and {known}" if known else f"{ran} and called no catalogued function that could be marked"

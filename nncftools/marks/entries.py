@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -14,10 +14,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
 from nncftools.session.model import OwnMemory, Start
 from nncftools.session.readings import Reading
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 AUTO = "auto"
 """The source of a call that the hook marked."""
@@ -76,13 +72,7 @@ class Entry(msgspec.Struct, kw_only=True):
     @property
     def reading(self) -> Reading:
         """What the process held when it wrote this line."""
-        return Reading(
-            rss=self.rss,
-            high_water_mark=self.high_water_mark,
-            faults=self.faults,
-            descendants=self.descendants,
-            listed=self.listed,
-        )
+        return Reading(**{name: getattr(self, name) for name in Reading.__struct_fields__})
 
     @property
     def is_of_thread(self) -> bool:
@@ -99,7 +89,7 @@ class Entry(msgspec.Struct, kw_only=True):
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None
 
-    def timed(self, start: Start) -> Self:
+    def timed(self, start: Start) -> Entry:
         """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
         if not self.is_operation:
             return self

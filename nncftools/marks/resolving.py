@@ -42,28 +42,17 @@ class _Frame:
 
 
 def _mark_of(entry: Entry, depth: int) -> Mark:
-    assert entry.start_s is not None
-    return Mark(
-        name=entry.name,
-        start_s=entry.start_s,
-        end_s=entry.end_s,
-        depth=depth if entry.depth is None else entry.depth,
-        op=None if entry.depth is None else entry.op,
-        inside=entry.inside,
-        pid=entry.pid,
-        source=entry.source or "",
-        kind=entry.kind or kind_of(entry.name),
-        call=entry.call,
-        arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
-        saved=entry.saved,
-        saved_size=entry.saved_size,
-        error=entry.error,
-        count=entry.count,
-        total_s=entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
-        longest_s=entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
-        own_start=entry.own_start or entry.own,
-        own_end=entry.own_end,
-    )
+    changed = {
+        "depth": depth if entry.depth is None else entry.depth,
+        "op": None if entry.depth is None else entry.op,
+        "source": entry.source or "",
+        "kind": entry.kind or kind_of(entry.name),
+        "arguments": ", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
+        "total_s": entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
+        "longest_s": entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
+        "own_start": entry.own_start or entry.own,
+    }
+    return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
 
 
 def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
@@ -137,7 +126,7 @@ class _Resolver:
         process = self._table.at(entry.pid, entry.start_s or 0.0)
         ancestors = () if process is None else islice(self._table.upwards(process), 1, 201)
         pids = (*(ancestor.pid for ancestor in ancestors), None)
-        return main or next((found for pid in pids if (found := self._nesting.innermost(pid)) is not None), None)
+        return main or next(filter(None, map(self._nesting.innermost, pids)), None)
 
     def _finish(self, frame: _Frame) -> None:
         """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.

@@ -17,9 +17,9 @@ from nncftools.sampler.tree import PAGE
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
     Limit = tuple[str, int, str]
     """Its kind (``nncftools.journal.writing``), its bytes, and the file that sets it."""
@@ -117,12 +117,16 @@ def oom_kills_in(folder: str) -> int | None:
 
 def opened_counts(folder: str) -> int | None:
     """Return a descriptor of the file with that count; None when it cannot be opened."""
-    for name in ("memory.events", "memory.oom_control"):
-        try:
-            return os.open(f"{folder}/{name}", os.O_RDONLY)
-        except OSError:
-            continue
-    return None
+    files = (opened(f"{folder}/{name}") for name in ("memory.events", "memory.oom_control"))
+    return next((file for file in files if file is not None), None)
+
+
+def opened(file: str) -> int | None:
+    """Return a descriptor of a kernel file; None when it cannot be opened."""
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError:
+        return None
 
 
 def counted_kills(file: int) -> int | None:
@@ -209,7 +213,7 @@ _SOFT = 26
 class LimitWatch:
     """Writes limits to the journal as they are found, and each rise of a group's count of killed processes."""
 
-    def __init__(self, root: str, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, root: str, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
@@ -253,9 +257,8 @@ class LimitWatch:
         for limit in limits:
             if limit not in self._known:
                 self._known.add(limit)
-                kind, size, set_by = limit
-                facts = {"kind": kind, "size": size, "set_by": set_by, "process": process.number}
-                self._write_line("memory_limit", facts)
+                facts = dict(zip(("kind", "size", "set_by"), limit, strict=True))
+                self._write_line("memory_limit", {**facts, "process": process.number})
 
     def ended(self, process: Process) -> None:
         """Forget a process."""

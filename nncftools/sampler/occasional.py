@@ -18,12 +18,12 @@ from nncftools.sampler.probes.machine import FreeSpace, HugePages
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from nncftools.journal.writing import Plan
     from nncftools.sampler.control_groups import LimitWatch
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
 
 _EVERY_S = 1.0
@@ -35,12 +35,7 @@ class Occasional:
     """The occasional probes of a recording."""
 
     def __init__(
-        self,
-        classes: Sequence[Any],
-        root: str,
-        plan: Plan,
-        limits: LimitWatch,
-        write_line: Callable[[str, object], None],
+        self, classes: Sequence[Any], root: str, plan: Plan, limits: LimitWatch, write_line: WriteLine
     ) -> None:
         self._classes = classes
         self._root = root
@@ -48,6 +43,7 @@ class Occasional:
         self._limits = limits
         self._write_line = write_line
         self._probes: list[Any] = []
+        self._free_space: list[FreeSpace] = []
         self._start_ns = time.monotonic_ns()
         self._has_ended = False
         self.at_s = 0.0
@@ -57,6 +53,7 @@ class Occasional:
         """Make the probes of a command; the recording starts now."""
         self._start_ns = time.monotonic_ns()
         self._probes = [probe(self._root, pid, self._plan) for probe in self._classes]
+        self._free_space = [probe for probe in self._probes if isinstance(probe, FreeSpace)]
 
     @property
     def columns(self) -> list[str]:
@@ -89,15 +86,13 @@ class Occasional:
         """Write the last facts."""
         self._limits.check(now_s)
         self._write_room(always=True)
-        for probe in self._probes:
-            if isinstance(probe, FreeSpace):
-                probe.close()
+        for probe in self._free_space:
+            probe.close()
 
     def _write_room(self, *, always: bool) -> None:
-        for probe in self._probes:
-            if isinstance(probe, FreeSpace):
-                for line in probe.lines(self._start_ns, always=always):
-                    self._write_line("file_system", line)
+        for probe in self._free_space:
+            for line in probe.lines(self._start_ns, always=always):
+                self._write_line("file_system", line)
 
 
 _MUCH = 16 << 20
@@ -112,7 +107,7 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 class FilesRead:
     """Looks at the open files of the largest processes, and writes new ones to the journal."""
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self.due_at = float(_MUCH)
         """A look is due when all processes have read so many bytes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 
-from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
@@ -19,13 +18,13 @@ from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
     from nncftools.sampler.probes.machine import HugePages
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
 PROC = "/proc"
 DETAILS_EVERY_S = 1.0
@@ -45,18 +44,11 @@ class ProcSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
     def __init__(
-        self,
-        plan: Plan,
-        write_line: Callable[[str, object], None],
-        *,
-        reaper: int | None,
-        exits: Exits | None = None,
-        root: str = PROC,
+        self, plan: Plan, write_line: WriteLine, *, reaper: int | None, exits: Exits | None = None, root: str = PROC
     ) -> None:
         """Read the columns of ``plan`` under the proc directory ``root``.
 
-        ``write_line`` writes a line of the journal, by key and value. Orphans become children of ``reaper``. ``exits``
-        reports processes that have ended.
+        Orphans become children of ``reaper``. ``exits`` reports processes that have ended.
         """
         self.columns = plan.columns
         """In the order of the values of a sample; at the start, a metric of devices becomes one column per device."""
@@ -173,7 +165,7 @@ class ProcSource:
         self._just_counted.clear()
         self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
-        restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        restless = self._read_marks(now_s, begun_s, whole=for_mark or has_details)
         if self._rss is not None:
             span_s = self._sampled_s, now_s
             self._is_growing = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, span_s)
@@ -311,14 +303,14 @@ class ProcSource:
         for system in self._system:
             values += system.read()
         values += self._unread
-        self._row = row = [values[place] for place in self._order]
+        self._row = row = [values[position] for position in self._order]
         self._counters.settle(row)
         return row
 
-    def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> list[Process]:
+    def _read_marks(self, now_s: float, begun_s: float, *, whole: bool) -> list[Process]:
         """Read marks; return the processes with page faults since the sample before."""
         restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self._tree.processes, restless, now_s, begun_s, all_of_them=all_of_them)
+        self._marks.read(self._tree.processes, restless, now_s, begun_s, whole=whole)
         return restless
 
     def _update_records(self) -> None:
@@ -383,10 +375,9 @@ class ProcSource:
         self._occasional.process_ended(now_s)
 
     def totals(self) -> Sequence[float | None]:
-        """Return one value per column: the counters' totals, including ended processes; None for gauges."""
+        """Return one value per column, of counters the totals that include ended processes."""
         self._wake()
-        row = self._with_occasional(self._read(), self._occasional.values(thorough=True))
-        return [value if is_counter(column) else None for column, value in zip(self.columns, row, strict=True)]
+        return self._with_occasional(self._read(), self._occasional.values(thorough=True))
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
@@ -399,7 +390,7 @@ class ProcSource:
         self._wake()
         self._look(now_s)
         self._drain(now_s)
-        self._read_marks(now_s, time.monotonic(), all_of_them=True)
+        self._read_marks(now_s, time.monotonic(), whole=True)
         self._update_records()
         for process in list(self._tree.processes):
             self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name

@@ -22,11 +22,11 @@ from nncftools.sampler.tree import DETACHED_NAME, PAGE, TICKS_PER_S, Exit, value
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.high_water_marks import HighWaterMarks
-    from nncftools.sampler.tree import Process, Tree
+    from nncftools.sampler.tree import Process, Tree, WriteLine
 
 
 HEADERS = 20
@@ -185,14 +185,12 @@ _OF_FILES = 3
 
 def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
-    barriers = []
-    if _user(process) not in {None, 0, os.geteuid()}:
-        barriers.append(USER)
-    if _differs(process, "root", "/"):
-        barriers.append(ROOT)
-    if _differs(process, "ns/time", "/proc/self/ns/time"):
-        barriers.append(CLOCK)
-    return barriers
+    barriers = {
+        USER: _user(process) not in {None, 0, os.geteuid()},
+        ROOT: _differs(process, "root", "/"),
+        CLOCK: _differs(process, "ns/time", "/proc/self/ns/time"),
+    }
+    return [barrier for barrier, differs in barriers.items() if differs]
 
 
 def _user(process: Process) -> int | None:
@@ -223,13 +221,7 @@ class ProcessRecords:
     """Writes the records of a tree's processes, including those that ended before any scan found them."""
 
     def __init__(
-        self,
-        tree: Tree,
-        write_line: Callable[[str, object], None],
-        marks: HighWaterMarks,
-        *,
-        reaper: int | None,
-        accounting: bool,
+        self, tree: Tree, write_line: WriteLine, marks: HighWaterMarks, *, reaper: int | None, accounting: bool
     ) -> None:
         """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
         self._marks = marks

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.sampler.link import Order
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
+    from nncftools.sampler.tree import WriteLine
 
 
 _TIMEX_BYTES = 256
@@ -119,7 +119,7 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
-    order: Order = starter.order()
+    order: link.Order = starter.order()
     if order["detached"]:
         detach()
     signals = Signals(order["blocked"])
@@ -133,7 +133,7 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
 class Recording:
     """A running recording: the target, the source of its figures and the journal."""
 
-    def __init__(self, order: Order, writer: Writer, signals: Signals, starter: Link, relay: OutputRelay) -> None:
+    def __init__(self, order: link.Order, writer: Writer, signals: Signals, starter: Link, relay: OutputRelay) -> None:
         self._order = order
         self._plan = plan = Plan(**order["plan"])
         self._writer = writer
@@ -199,7 +199,7 @@ class Recording:
         columns = self._source.columns
         if columns != self._plan.columns:
             self._writer.line("columns", columns)
-        gauges = [place for place, column in enumerate(columns) if is_memory(column)]
+        gauges = [position for position, column in enumerate(columns) if is_memory(column)]
         self._thinner = Thinner(self._plan.max_samples, gauges, self._writer.sample)
         self._writer.flush()
 
@@ -431,9 +431,7 @@ def _exit_accounting(plan: Plan) -> Exits | None:
     return None
 
 
-def _source(
-    plan: Plan, write_line: Callable[[str, object], None], reaper: int | None, exits: Exits | None
-) -> ProcSource | PsutilSource:
+def _source(plan: Plan, write_line: WriteLine, reaper: int | None, exits: Exits | None) -> ProcSource | PsutilSource:
     if plan.source == "proc":
         from nncftools.sampler.proc_source import ProcSource
 

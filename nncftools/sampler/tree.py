@@ -20,6 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    WriteLine = Callable[[str, object], None]
+    """Writes a line of the journal, by key and value."""
+
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 """No file can be opened: that means nothing about the process whose file it is."""

@@ -19,7 +19,7 @@ import contextlib
 import os
 import time
 
-from nncftools.sampler.control_groups import Hierarchies
+from nncftools.sampler.control_groups import Hierarchies, opened
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
 from nncftools.sampler.tree import PAGE, read_all
 
@@ -92,9 +92,9 @@ class Pressure:
 
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every plan
         self._group = group = Hierarchies(root).group_of(pid)
-        own = None if group is None else _opened(f"{group.folder}/memory.pressure")
-        self._pressure = _opened(f"{root}/pressure/memory") if own is None else own
-        self._vmstat = _opened(f"{root}/vmstat")
+        own = None if group is None else opened(f"{group.folder}/memory.pressure")
+        self._pressure = opened(f"{root}/pressure/memory") if own is None else own
+        self._vmstat = opened(f"{root}/vmstat")
         self._counts: list[int | None] = []
         self._stalled_us: int | None = None
         self._first: list[float | None] = [0] * len(self.metrics)
@@ -132,13 +132,6 @@ def _count(data: bytes, key: bytes) -> int | None:
     return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
-def _opened(file: str) -> int | None:
-    try:
-        return os.open(file, os.O_RDONLY)
-    except OSError:
-        return None
-
-
 SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _HUGE_PAGE_KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")
 
@@ -154,7 +147,7 @@ class HugePages:
     def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
         self._size = _size_of_page()
         self._first = 0
-        self._file = _opened(f"{root}/vmstat")
+        self._file = opened(f"{root}/vmstat")
         self.latest: int | None = None
         """The count at the last reading."""
         self.is_new = False
