@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ Readings = Sequence[tuple[float, int]]
 
 
 def narrow(session: Session) -> None:
-    """Narrow the times between which marks rose, and with them the moment of the peak."""
+    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
     if RSS not in session.peaks:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
@@ -85,21 +85,12 @@ _MOST = 1_000
 """Models and failures that are kept."""
 
 
-class Taken(NamedTuple):
-    """What a marks log says besides operations."""
-
-    programs: int
-    """How many Pythons the hook ran in."""
-    outside: int
-    """How many operations were not between start and end of the recording."""
-
-
-def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> Taken:
+def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> LogNotes:
     """Add the marks and saved models of a marks log to ``session``; return what it says besides.
 
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
-    notes = _Notes(session.start)
+    notes = LogNotes(session.start)
     marks = _resolved(_held(notes.operations(rows(log, name, session.start), redaction), session), session)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
@@ -109,16 +100,19 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -
     narrow(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
-    return Taken(notes.programs, len(marks) - len(session.marks))
+    notes.outside = len(marks) - len(session.marks)
+    return notes
 
 
-class _Notes:
+class LogNotes:
     """What a marks log says besides operations."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self.programs = 0
         """How many Pythons the hook ran in."""
+        self.outside = 0
+        """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
         """By path: of models saved repeatedly under one path, the last state."""
@@ -130,7 +124,7 @@ class _Notes:
         """Yield the operations and take note of the rest."""
         for row in log:
             if row.entry is None:
-                self.first_wrong = self.first_wrong or f"{row.place} ({row.problem})"
+                self.first_wrong = self.first_wrong or f"{row.position} ({row.problem})"
                 self.wrong += 1
                 continue
             entry = _shown(row.entry, redaction)
@@ -268,11 +262,10 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
 
 def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
-    """Yield the operations of a sidecar. Raises NncfToolsError."""
     content = io.BytesIO(intake.whole(path))
     for row in rows(content, path.name, start):
         if row.entry is None:
-            raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
+            raise NncfToolsError(f"{path}: {row.position}: {row.problem}")
         entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
         if entry.is_operation:
             yield replace(entry, source=entry.source or "sidecar")
@@ -337,12 +330,12 @@ def size_of(path: Path) -> int | None:
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _LAST = re.compile(r"-[a-zA-Z]*[cm]")
-"""The options after which the program's own words follow."""
+"""The last option of Python; the words after it are the program's."""
 _ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
     "user": "ran as another user, who may not write the marks log",
     "root": "had another root folder, without the marks log",
-    "clock": "had another clock (a time namespace), so that its marks have no place in the recording",
+    "clock": "ran in a time namespace, whose clock is not that of the recording",
 }
 
 
@@ -352,7 +345,8 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
     start and end of the recording.
     """
-    reasons = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
+    marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
+    reasons = [f"{marks} made before or after the recording"] if outside else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process.command)
@@ -365,8 +359,8 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
     known = "; ".join(reasons)
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
-        return f"{ran}, and {known}" if known else f"{ran} and called no catalogued function that could be marked"
-    usual = "why is not known (usually python -I, -E or -S, a cleared environment, or another language)"
+        return f"{ran}, and {known}" if known else f"{ran}, but none of the functions that are marked was called"
+    usual = "the reason is not known (usually python -I, -E or -S, a cleared environment, or another language)"
     return f"no Python program loaded the hook: {known or usual}"
 
 

@@ -76,12 +76,12 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_of_thread(self) -> bool:
-        """Whether its thread begins nothing beside it before it ends; otherwise it belongs to a context."""
+        """Whether all that its thread begins before its end is inside of it; otherwise it belongs to a context."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it may be around others: its line is not of a whole operation with its depth, or of several calls."""
+        """Whether others may be inside of it: not if its line has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
@@ -127,9 +127,10 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
 
 
 class Row(msgspec.Struct):
-    """A row as found; ``entry`` is None when it is invalid, and ``problem`` says why."""
+    """A row; ``entry`` is None when it is invalid, and ``problem`` says why."""
 
-    place: str
+    position: str
+    """Where it is, such as ``line 3``."""
     entry: Entry | None
     problem: str = ""
 
@@ -139,7 +140,7 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
 
     Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
     """
-    for place, entry_of, row in _raw_rows(file, name):
+    for position, entry_of, row in _raw_rows(file, name):
         try:
             entry = entry_of(row)
             intake.check(entry)
@@ -147,16 +148,16 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
             for key, at_s in (("start_s", entry.start_s), ("end_s", entry.end_s)):
                 if at_s is not None:
                     intake.check(at_s, f"$.{key}", key)
-            yield Row(place, entry)
+            yield Row(position, entry)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-            yield Row(place, None, str(error))
+            yield Row(position, None, str(error))
 
 
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
-    """Yield the place of each row, what makes an entry of it, and its raw content."""
+    """Yield where each row is, what makes an entry of it, and its raw content."""
     if name.endswith(".csv"):
         yield from _cells(file, name)
         return

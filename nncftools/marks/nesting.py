@@ -5,7 +5,7 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before.
 
-``tell_apart`` sets in marks what their depth does not say: ends and outer ones of operations beside each other.
+``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Nesting(Generic[_What]):
         return _latest(*(thread.innermost() for thread in threads.values()))
 
     def every(self) -> Iterator[Open[_What]]:
-        """Yield all that is open."""
+        """Yield all open operations and moments."""
         for pid in self._threads:
             yield from self._of_process(pid)
 
@@ -219,13 +219,11 @@ def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
     return max(filter(None, operations), key=lambda operation: operation.number, default=None)
 
 
-def tell_apart(
-    marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session
-) -> None:
-    """Set what readers of marks, which are in order, need to find each one's end and what it is inside of.
+def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:
+    """Set the end of each mark, and what it is inside of, where a reader of the marks could not tell by their depth.
 
-    Both arguments are by ``id()``: what each is inside of, and until when one without an end goes on at most. Few marks
-    need more than their depth.
+    The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
+    long one without an end goes on at most.
     """
     process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
     for mark, end_s in with_ends(marks, session):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
-from nncftools.marks.nesting import Nesting, Open, tell_apart
+from nncftools.marks.nesting import Nesting, Open, complete
 from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
@@ -63,10 +63,10 @@ def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
       the main thread was doing; everything, in what was marked from outside the programs.
     - An operation that never ended is unfinished.
     """
-    return _Resolver(session).marks(entries)
+    return _NestedMarks(session).marks(entries)
 
 
-class _Resolver:
+class _NestedMarks:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._finished = session.finished is not False
@@ -84,11 +84,11 @@ class _Resolver:
         around = {
             id(frame.mark): frame.enclosing.mark for frame in frames if frame.enclosing and frame.entry.depth is None
         }
-        tell_apart(marks, around, dict(self._until_s()), self._session)
+        complete(marks, around, dict(self._until_s()), self._session)
         return marks
 
     def _until_s(self) -> Iterator[tuple[int, float]]:
-        """Yield the ``id()`` of each mark that was not ended, and until when it goes on if its process does.
+        """Yield the ``id()`` of each mark without an end, and how long it goes on at most, if its process lives on.
 
         A moment ends with the next one of its profiler, also on another thread.
         """
@@ -213,10 +213,10 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
 
 
 FURTHER = "further operations"
-"""The name of operations with so many names that each has only a few."""
+"""The name of all operations whose names are beyond the first hundred."""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""Operations inside each other; those further inside count as part of the last one."""
+"""Levels of operations; a deeper one is part of the last one."""
 
 
 _NOT_SHARED = dict.fromkeys(
@@ -225,7 +225,7 @@ _NOT_SHARED = dict.fromkeys(
         *("high_water_mark", "faults", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
     )
 )
-"""The fields of a line that say nothing of others of its name."""
+"""The fields that operations of one name do not share."""
 
 
 @dataclass(eq=False, slots=True)
@@ -313,7 +313,6 @@ class LimitedMarks:
             self._count(self._around(ended.outer, ended.entry), ended.entry, by.start_s)
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
-        """Count an operation that is not listed."""
         self.counted += entry.count
         into = around if self._listed < limits().marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER

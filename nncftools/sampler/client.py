@@ -35,6 +35,8 @@ _FEWEST_DESCRIPTORS = 24
 """The free descriptors that a recording needs; without a live view, half of them would just do."""
 _USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
+Relays = Sequence[tuple[int, int]]
+"""Pairs of descriptors: where this process reads the command's output, and where it writes it."""
 
 
 def host() -> dict[str, Any]:
@@ -251,9 +253,9 @@ class Sampler:
     """What the command gets besides our own environment, or in its place."""
     outputs: tuple[int | None, int | None] = (None, None)
     """The descriptors that the command gets in place of our standard output and error."""
-    relays: Sequence[tuple[int, int]] = ()
-    """Where this process reads the command's output, and where it writes it; the sampler goes on if it is killed."""
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    relays: Relays = ()
+    """The sampler takes them over when this process is killed."""
+    _process: subprocess.Popen[bytes] = field(init=False)
     _known_children: Collection[int] = field(default=(), init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
     _link: StarterLink | None = field(default=None, init=False)
@@ -282,20 +284,19 @@ class Sampler:
     @property
     def pid(self) -> int:
         """The PID of the sampler, after its start."""
-        assert self._process is not None
         return self._process.pid
 
-    def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
+    def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
         with StarterLink.opened() as (ours, theirs):
             self._spawn((journal, *theirs), relays)
         self._link = ours
-        ours.send_order(_order(self.plan, self.argv, self.marks, self.starter, relays))
+        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays))
         self.starter.passes_to = self._pass
         if self.starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
             self._pass(self.starter.asked_to_end)
 
-    def _spawn(self, arguments: tuple[int, ...], relays: Sequence[tuple[int, int]]) -> None:
+    def _spawn(self, arguments: tuple[int, ...], relays: Relays) -> None:
         inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair))
         try:
             for descriptor in inherited:
@@ -353,7 +354,6 @@ class Sampler:
 
         When the sampler was killed or has failed, wait for the command, which is then a child of this process.
         """
-        assert self._process is not None
         assert self._link is not None
         received = self._link.listen()
         code = self._process.wait()
@@ -383,7 +383,7 @@ class DetachedSampler:
                 words = [*_words(plan, inherited), DETACHED_ARGUMENT]
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
-            ours.send_order(_order(plan, (), marks, None, ()))
+            ours.send_order(order(plan, (), marks, None, ()))
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")
@@ -406,12 +406,8 @@ class DetachedSampler:
         self._link.close()
 
 
-def _order(
-    plan: Plan,
-    argv: Sequence[str],
-    marks: pathlib.Path | None,
-    starter: Starter | None,
-    relays: Sequence[tuple[int, int]],
+def order(
+    plan: Plan, argv: Sequence[str], marks: pathlib.Path | None, starter: Starter | None, relays: Relays
 ) -> link.Order:
     """Return the order; without a ``starter``, for a recording of this process."""
     return {

@@ -260,7 +260,7 @@ def _has_changed(process: Process) -> bool:
 _UNKNOWN = 1 << 50
 """More pages than a machine has."""
 _FEW = 2
-"""Samples of a new process."""
+"""A process is new for this many samples."""
 _NOISE, _SHARE = 1 << 20, 100
 """Less than this, or than one part in so many, is not recorded."""
 

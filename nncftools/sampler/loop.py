@@ -149,10 +149,6 @@ class Thinner:
 
     def add(self, row: Row) -> None:
         """Add the next row."""
-        if self._size == 1 and self._left > 1:
-            self._left -= 1
-            self._write(row)
-            return
         if self._size == 1:
             self._write_kept(row)
             return

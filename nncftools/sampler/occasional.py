@@ -113,7 +113,7 @@ class FilesRead:
         """A look is due when all processes have read so many bytes."""
         self._again_s = 0.0
         self._running = False
-        self._found: dict[str, int] = {}
+        self._new_files: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
     def watch(self, read: float, processes: Sequence[Process]) -> None:
@@ -133,8 +133,8 @@ class FilesRead:
         """Write the files that were found since the last call."""
         if self._running:
             return
-        new = {path: size for path, size in self._found.items() if size > self._sizes.get(path, 0)}
-        self._found = {}
+        new = {path: size for path, size in self._new_files.items() if size > self._sizes.get(path, 0)}
+        self._new_files = {}
         if new:
             self._sizes.update(new)
             self._write_line("files_read", {"files": list(new.items())})
@@ -145,13 +145,12 @@ class FilesRead:
         for folder in folders:
             with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                 _add_files(folder, files)
-        self._found = files
+        self._new_files = files
         self._again_s = time.monotonic() + _SHARE * (time.thread_time() - begun_s)
         self._running = False
 
 
 def _add_files(folder: str, files: dict[str, int]) -> None:
-    """Add path and bytes of the regular files that a process has open for reading. Raises OSError."""
     for number in os.listdir(f"{folder}/fd"):
         with contextlib.suppress(OSError):
             path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")

@@ -65,7 +65,7 @@ class ProcSource:
         self._floor = Floor(write_line)
         self._files = FilesRead(write_line)
         self._read_chars: int | None = None
-        """The place of this column in a row."""
+        """The position of this column in a row."""
         self._system: list[Any] = []
         self._order: list[int] = []
         self._values: list[float | None] = []
@@ -84,13 +84,13 @@ class ProcSource:
         self._account_at_s = 0.0 if exits is not None else float("inf")
         self._root = root
         self._write_line = write_line
-        self._held = HeldAtMarks(write_line)
+        self._at_marks = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
         self._huge_at_s = 0.0
         self._is_growing = False
         """Whether processes may have mapped huge pages before the last sample, so that they go on."""
         self._rss: int | None = None
-        """The place of this column in a row; None when nothing is known of the time between samples."""
+        """The position of this column in a row; None when nothing is known of the time between samples."""
         self._sampled_s = 0.0
         """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
@@ -131,7 +131,7 @@ class ProcSource:
             self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._held.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
+            self._at_marks.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
         self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
@@ -215,7 +215,7 @@ class ProcSource:
             row = list(row)  # the next sample may return it again
             row[self.columns.index("huge_pages")] = huge
         vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-        self._held.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
+        self._at_marks.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
         return row
 
     def _next_due_s(self, row: Sequence[float | None]) -> float:
@@ -308,13 +308,11 @@ class ProcSource:
         return row
 
     def _read_marks(self, now_s: float, begun_s: float, *, whole: bool) -> list[Process]:
-        """Read marks; return the processes with page faults since the sample before."""
         restless = [] if self._stat is None else self._stat.restless
         self._marks.read(self._tree.processes, restless, now_s, begun_s, whole=whole)
         return restless
 
     def _update_records(self) -> None:
-        """Record what seldom changes: the high-water mark, and the name after an exec."""
         for process in self._tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
@@ -419,7 +417,6 @@ def _most_kept() -> int:
 
 
 def _runs(process: Process) -> bool:
-    """Return whether a process is neither gone nor a zombie."""
     try:
         return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
     except OSError as error:

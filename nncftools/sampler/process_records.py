@@ -194,7 +194,6 @@ def log_barriers(process: Process) -> list[str]:
 
 
 def _user(process: Process) -> int | None:
-    """Return the user as whom a process opens files; None for unknown."""
     try:
         return int(process.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
     except (OSError, IndexError, ValueError):

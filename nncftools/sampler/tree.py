@@ -462,6 +462,14 @@ class Tree:
                     yield child
 
 
+def exit_watch(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # AttributeError: not on Linux
+        return None
+
+
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
 """System call numbers of kcmp(2), by machine: the C library has no function for it."""
 _KCMP_VM = 1
