@@ -248,7 +248,11 @@ class LimitWatch:
         if group is not None:
             is_new = group.folder not in self._groups
             if is_new:
-                self._add(group, process)
+                file = opened_counts(group.folder)
+                kills = counted_kills(file)
+                self._groups[group.folder] = file, kills
+                facts = {"folder": group.folder, "oom_kills": kills, "process": process.number}
+                self._write_line("group", facts)
             if is_new or groups_too:
                 limits += group.limits()
         for limit in limits:
@@ -260,12 +264,6 @@ class LimitWatch:
     def ended(self, process: Process) -> None:
         """Forget a process."""
         self._again_at.pop(process, None)
-
-    def _add(self, group: ControlGroup, process: Process) -> None:
-        file = opened_counts(group.folder)
-        kills = counted_kills(file)
-        self._groups[group.folder] = file, kills
-        self._write_line("group", {"folder": group.folder, "oom_kills": kills, "process": process.number})
 
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""

@@ -273,7 +273,10 @@ class ProcessRecords:
             return
         has_changed = process.identify()
         if has_changed or at_end or process.number not in self._barriers:
-            has_changed |= self._has_new_barriers(process)
+            known = self._barriers.setdefault(process.number, [])
+            new = [barrier for barrier in log_barriers(process) if barrier not in known]
+            known += new
+            has_changed |= bool(new)
         if has_changed:
             self._write_line("process", self._identity(process))
 
@@ -281,13 +284,6 @@ class ProcessRecords:
         facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
         barriers = self._barriers.get(process.number)
         return {"id": process.number, **facts, **({"apart": barriers} if barriers else {})}
-
-    def _has_new_barriers(self, process: Process) -> bool:
-        """Look again what keeps a process from the marks log; return whether there is something new."""
-        known = self._barriers.setdefault(process.number, [])
-        new = [barrier for barrier in log_barriers(process) if barrier not in known]
-        known += new
-        return bool(new)
 
     def update_high_water_mark(self, process: Process) -> None:
         """Record the high-water mark of a running process if it rose."""
