@@ -18,7 +18,7 @@ from . import line
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     Entries = dict[str, list[tuple[str, dict[str, Any]]]]
@@ -62,7 +62,7 @@ def began_at(pid: int) -> str:
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``allow_helper``."""
+"""``PID:START`` of the helper, where the kernel lets it read only processes that allow it: see ``allow_helper``."""
 _WITH_A_FILE = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
 LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _WITH_A_FILE}}
 """The catalogue's file for each root package."""
@@ -74,6 +74,14 @@ def catalogued(file: str) -> dict[str, dict[str, dict[str, Any]]]:
 
     with open(os.path.join(os.path.dirname(__file__), "catalogue", file + ".json"), "rb") as text:
         return json.load(text)  # type: ignore[no-any-return]
+
+
+def _attempt(work: Callable[..., object], *arguments: object) -> None:
+    """Do something, or not: a program that cannot be marked must run as it would have."""
+    try:
+        work(*arguments)
+    except Exception:  # noqa: BLE001, S110 — whatever it is
+        pass
 
 
 class Finder:
@@ -102,20 +110,17 @@ class Finder:
         """Return whether a module has functions to mark; reads the catalogue of its library on first use."""
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
-            try:
-                for listed, functions in catalogued(file).items():
-                    self._entries.setdefault(listed, []).extend(functions.items())
-            except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
-                pass
+            _attempt(self._read, file)
         return module in self._entries
+
+    def _read(self, file: str) -> None:
+        for module, functions in catalogued(file).items():
+            self._entries.setdefault(module, []).extend(functions.items())
 
     def mark(self, module: Any, name: str) -> None:
         """Mark the listed functions of a module."""
         for function, facts in self._entries[name]:
-            try:
-                self._mark(module, name, function, facts)
-            except Exception:  # noqa: BLE001, S110 — the same
-                pass
+            _attempt(self._mark, module, name, function, facts)
 
     def _mark(self, module: Any, name: str, function: str, facts: dict[str, Any]) -> None:
         from . import call_log
@@ -174,26 +179,20 @@ class Loader:
 
 
 def _report_failure(path: bytes) -> None:
-    try:
-        from . import causes
+    from . import causes
 
-        causes.report_at_exit(path)
-    except Exception:  # noqa: BLE001, S110 — the same
-        pass
+    causes.report_at_exit(path)
 
 
 def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
-    try:
-        if HELPER in os.environ:
-            allow_helper(os.environ[HELPER])
-    except Exception:  # noqa: BLE001, S110 — the same
-        pass
+    if HELPER in os.environ:
+        _attempt(allow_helper, os.environ[HELPER])
     import atexit
 
-    atexit.register(_report_failure, path)
+    atexit.register(_attempt, _report_failure, path)
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")

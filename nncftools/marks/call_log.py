@@ -33,7 +33,7 @@ FILE = "{file}"
 UNLESS = "!"
 """Before the name of a flag: it is shown when the argument is False."""
 _LONGEST = 400
-"""A longer text is not shown: what it means is not in its beginning, and a part of a secret could not be recognised."""
+"""A longer text is not shown: its beginning says little, and a secret that is cut would not be recognised."""
 _MOST_ITEMS = 4
 _LARGEST = 10**15
 
@@ -44,7 +44,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], facts: Mapping[str, Any]) -> None:
         """``facts`` are those of the catalogue."""
         names, defaults = _signature(function)
-        self._places = {name: place for place, name in enumerate(facts.get("parameters", names))}
+        self._positions = {name: position for position, name in enumerate(facts.get("parameters", names))}
         self._shown: dict[str, str] = facts.get("arguments", {})
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
@@ -76,7 +76,7 @@ class Parameters:
     def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if name in kwargs:
             return kwargs[name]
-        position = self._places.get(name)
+        position = self._positions.get(name)
         return args[position] if position is not None and position < len(args) else self._defaults.get(name)
 
 
@@ -95,7 +95,6 @@ def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
 
 
 def _text(value: Any, form: str) -> str:
-    """Return what is shown of a value; empty for nothing."""
     if form.startswith(UNLESS):
         return form[1:] if value is False else ""
     if "{" not in form:
@@ -141,7 +140,7 @@ def _path(value: Any) -> str | None:
 MAX_LOGGED = 1000
 """Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
 DEEPEST = 100
-"""Open calls of one thread that are logged; calls further inside, of a recursive function, are part of the last one."""
+"""At most this many open calls of one thread are logged; calls inside of the last one are part of it."""
 FLUSH_NS = 10 * 10**9
 """Aggregated calls are flushed this often; a kill loses at most this much."""
 
@@ -209,7 +208,7 @@ class Frame:
 
 
 class Later:
-    """A coroutine or generator that goes on, in its context and not on the stack of a thread."""
+    """A coroutine or generator that has begun: it is open in its context, not on the stack of a thread."""
 
     def __init__(self, recorder: Recorder, frame: Frame, call: Call) -> None:
         self._recorder = recorder
@@ -334,7 +333,7 @@ class Recorder:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _READ = 64 * 1024
 _ROOM = 60
-"""Frames that marking may need for a moment; at a call, the program keeps all but one of them."""
+"""Frames that marking needs for a moment; while the function itself runs, it needs one."""
 _MODEL = ".xml"
 """The ending of an OpenVINO model."""
 
@@ -420,8 +419,6 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
 
 
 def _marked_later(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
-    """Return a wrapper of a coroutine or generator function that records it from its first step to its end."""
-
     def begin(args: Any, kwargs: Any) -> Later | None:
         try:
             sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
@@ -448,15 +445,11 @@ def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def _rt_info(path: str) -> str:
     """Return the elements of the model's ``rt_info``, which follows its layers and edges. Raises OSError."""
+    import re
+
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
         tail = file.read(_READ)
     tail = tail[tail.rfind(b"</edges>") + 1 :]
-    elements = b""
-    for element in ("nncf", "optimum"):
-        start = tail.find(b"<%s>" % element.encode())
-        closing = b"</%s>" % element.encode()
-        end = tail.find(closing, start)
-        if start >= 0 and end >= 0:
-            elements += tail[start : end + len(closing)]
-    return elements.decode("utf-8", "replace")
+    elements = [match.group() for match in re.finditer(rb"<(nncf|optimum)>.*?</\1>", tail, re.DOTALL)]
+    return b"".join(elements).decode("utf-8", "replace")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER, began_at
@@ -67,14 +69,10 @@ def from_pyproject(folder: pathlib.Path) -> list[Call]:
 
 def _texts(document: dict[str, Any]) -> list[str]:
     try:
-        texts = document.get("tool", {}).get("nncf-tools", {}).get("mark-calls", [])
-    except AttributeError:
-        texts = None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(
-            "`mark-calls` of [tool.nncf-tools]: a list of texts like package.module:function=Name expected"
-        )
-    return texts
+        return msgspec.convert(document.get("tool", {}).get("nncf-tools", {}).get("mark-calls", []), list[str])
+    except (AttributeError, msgspec.ValidationError) as error:
+        expected = "a list of texts like package.module:function=Name expected"
+        raise ValueError(f"`mark-calls` of [tool.nncf-tools]: {expected}") from error
 
 
 def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = None) -> dict[str, str]:

@@ -59,7 +59,7 @@ def _own_cause(error: BaseException) -> str | None:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log what ran out; of an exception that ended the program also that nothing did."""
+    """Write to the log what ran out; ``fatal``, the exception ended the program, and is written in any case."""
     cause, source = cause_of(error)
     if cause is not None or fatal:
         line.append(path, line.failure(type(source).__name__, cause, monotonic_ns(), fatal=fatal))

@@ -6,6 +6,7 @@ Here are also the sizes of what marked calls have saved, and why a recording has
 
 from __future__ import annotations
 
+import functools
 import heapq
 import io
 import os
@@ -13,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -34,13 +35,12 @@ from nncftools.session.readings import Holdings
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
-if TYPE_CHECKING:
-    Readings = Sequence[tuple[float, int]]
-    """Seconds since the start and bytes, in order."""
+Readings = Sequence[tuple[float, int]]
+"""Seconds since the start and bytes, in order."""
 
 
 def narrow(session: Session) -> None:
-    """Narrow the times between which marks rose, and with them the moment of the peak."""
+    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
     if RSS not in session.peaks:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
@@ -54,8 +54,8 @@ def narrow(session: Session) -> None:
         own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    held = read_at_marks(session.marks)
-    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=held)
+    at_marks = read_at_marks(session.marks)
+    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=at_marks)
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
@@ -85,21 +85,12 @@ _MOST = 1_000
 """Models and failures that are kept."""
 
 
-class Taken(NamedTuple):
-    """What a marks log says besides operations."""
-
-    programs: int
-    """How many Pythons the hook ran in."""
-    outside: int
-    """How many operations were not between start and end of the recording."""
-
-
-def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> Taken:
+def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> LogNotes:
     """Add the marks and saved models of a marks log to ``session``; return what it says besides.
 
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
-    notes = _Notes(session.start)
+    notes = LogNotes(session.start)
     marks = _resolved(_held(notes.operations(rows(log, name, session.start), redaction), session), session)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
@@ -109,16 +100,19 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -
     narrow(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
-    return Taken(notes.programs, len(marks) - len(session.marks))
+    notes.outside = len(marks) - len(session.marks)
+    return notes
 
 
-class _Notes:
+class LogNotes:
     """What a marks log says besides operations."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self.programs = 0
         """How many Pythons the hook ran in."""
+        self.outside = 0
+        """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
         """By path: of models saved repeatedly under one path, the last state."""
@@ -126,11 +120,11 @@ class _Notes:
         self.wrong = 0
         self.first_wrong = ""
 
-    def operations(self, found: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
+    def operations(self, log: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
         """Yield the operations and take note of the rest."""
-        for row in found:
+        for row in log:
             if row.entry is None:
-                self.first_wrong = self.first_wrong or f"{row.place} ({row.problem})"
+                self.first_wrong = self.first_wrong or f"{row.position} ({row.problem})"
                 self.wrong += 1
                 continue
             entry = _shown(row.entry, redaction)
@@ -150,8 +144,8 @@ class _Notes:
         start_ns = self._start.monotonic_ns
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None and start_ns is not None:
             at_s = max(0.0, (entry.t_ns - start_ns) / 1e9)
-            found = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
-            self.failures.append(found)
+            failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
+            self.failures.append(failure)
 
 
 def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
@@ -189,11 +183,11 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
         return
     pending = deque(("", child) for child in root)
     while pending:
-        place, element = pending.popleft()
+        path, element = pending.popleft()
         value = element.get("value")
         if value is not None:
-            yield place + element.tag, value
-        pending += [(f"{place}{element.tag}/", child) for child in element]
+            yield path + element.tag, value
+        pending += [(f"{path}{element.tag}/", child) for child in element]
 
 
 def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int = 0) -> None:
@@ -203,8 +197,8 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     """
     members = {pid, None, *(process.pid for process in session.processes)}
     redaction = Redaction()
-    found = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
-    own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
+    entries = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
+    own = (entry for entry in entries if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     session.marks = _within(_resolved(_held(mine, session), session), session)
     narrow(session)
@@ -268,11 +262,10 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
 
 def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
-    """Yield the operations of a sidecar. Raises NncfToolsError."""
     content = io.BytesIO(intake.whole(path))
     for row in rows(content, path.name, start):
         if row.entry is None:
-            raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
+            raise NncfToolsError(f"{path}: {row.position}: {row.problem}")
         entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
         if entry.is_operation:
             yield replace(entry, source=entry.source or "sidecar")
@@ -313,12 +306,10 @@ _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.
 
 def take_sizes(marks: Iterable[Mark]) -> None:
     """Set the size of what each mark has saved; it stays None where the file is gone."""
-    known: dict[str, int | None] = {}
+    size = functools.cache(size_of)
     for mark in marks:
         if mark.saved is not None:
-            if mark.saved not in known:
-                known[mark.saved] = size_of(Path(mark.saved))
-            mark.saved_size = known[mark.saved]
+            mark.saved_size = size(Path(mark.saved))
 
 
 def size_of(path: Path) -> int | None:
@@ -339,12 +330,12 @@ def size_of(path: Path) -> int | None:
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _LAST = re.compile(r"-[a-zA-Z]*[cm]")
-"""The options after which the program's own words follow."""
+"""The last option of Python; the words after it are the program's."""
 _ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
     "user": "ran as another user, who may not write the marks log",
     "root": "had another root folder, without the marks log",
-    "clock": "had another clock (a time namespace), so that its marks have no place in the recording",
+    "clock": "ran in a time namespace, whose clock is not that of the recording",
 }
 
 
@@ -354,7 +345,8 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
     start and end of the recording.
     """
-    found = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
+    marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
+    reasons = [f"{marks} made before or after the recording"] if outside else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process.command)
@@ -363,12 +355,12 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
             by_way.setdefault(way, []).append(process)
     for way, (first, *others) in by_way.items():
         more = f" and {len(others):,} more" if others else ""
-        found.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
-    known = "; ".join(found)
+        reasons.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
+    known = "; ".join(reasons)
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
-        return f"{ran}, and {known}" if known else f"{ran} and called no catalogued function that could be marked"
-    usual = "why is not known (usually python -I, -E or -S, a cleared environment, or another language)"
+        return f"{ran}, and {known}" if known else f"{ran}, but none of the functions that are marked was called"
+    usual = "the reason is not known (usually python -I, -E or -S, a cleared environment, or another language)"
     return f"no Python program loaded the hook: {known or usual}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -14,10 +14,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
 from nncftools.session.model import OwnMemory, Start
 from nncftools.session.readings import Reading
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 AUTO = "auto"
 """The source of a call that the hook marked."""
@@ -76,22 +72,16 @@ class Entry(msgspec.Struct, kw_only=True):
     @property
     def reading(self) -> Reading:
         """What the process held when it wrote this line."""
-        return Reading(
-            rss=self.rss,
-            high_water_mark=self.high_water_mark,
-            faults=self.faults,
-            descendants=self.descendants,
-            listed=self.listed,
-        )
+        return Reading(**{name: getattr(self, name) for name in Reading.__struct_fields__})
 
     @property
     def is_of_thread(self) -> bool:
-        """Whether its thread begins nothing beside it before it ends; otherwise it belongs to a context."""
+        """Whether all that its thread begins before its end is inside of it; otherwise it belongs to a context."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it may be around others: its line is not of a whole operation with its depth, or of several calls."""
+        """Whether others may be inside of it: not if its line has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
@@ -99,7 +89,7 @@ class Entry(msgspec.Struct, kw_only=True):
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None
 
-    def timed(self, start: Start) -> Self:
+    def timed(self, start: Start) -> Entry:
         """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
         if not self.is_operation:
             return self
@@ -137,9 +127,10 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
 
 
 class Row(msgspec.Struct):
-    """A row as found; ``entry`` is None when it is invalid, and ``problem`` says why."""
+    """A row; ``entry`` is None when it is invalid, and ``problem`` says why."""
 
-    place: str
+    position: str
+    """Where it is, such as ``line 3``."""
     entry: Entry | None
     problem: str = ""
 
@@ -149,7 +140,7 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
 
     Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
     """
-    for place, entry_of, row in _raw_rows(file, name):
+    for position, entry_of, row in _raw_rows(file, name):
         try:
             entry = entry_of(row)
             intake.check(entry)
@@ -157,16 +148,16 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
             for key, at_s in (("start_s", entry.start_s), ("end_s", entry.end_s)):
                 if at_s is not None:
                     intake.check(at_s, f"$.{key}", key)
-            yield Row(place, entry)
+            yield Row(position, entry)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-            yield Row(place, None, str(error))
+            yield Row(position, None, str(error))
 
 
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
-    """Yield the place of each row, what makes an entry of it, and its raw content."""
+    """Yield where each row is, what makes an entry of it, and its raw content."""
     if name.endswith(".csv"):
         yield from _cells(file, name)
         return

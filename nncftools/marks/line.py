@@ -28,7 +28,7 @@ _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000
-_STATM, _SMALL = 128, 4096
+_SMALL = 4096
 _ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 _MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
 """Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
@@ -50,7 +50,7 @@ def flags(path: bytes) -> int:
 def append(path: bytes, text: str) -> None:
     """Append a line; do nothing when there is no such file or it cannot be written: a FIFO could wait for a reader."""
     try:
-        descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
+        descriptor = os.open(path, flags(path))
         try:
             if S_ISREG(os.fstat(descriptor).st_mode):
                 os.write(descriptor, text.encode("ascii"))
@@ -109,11 +109,7 @@ def own_memory() -> str:
     """
     begun_ns = monotonic_ns()
     try:
-        descriptor = os.open(b"/proc/self/statm", os.O_RDONLY)
-        try:
-            pages = int(os.read(descriptor, _STATM).split(None, 2)[1])
-        finally:
-            os.close(descriptor)
+        pages = _pages(b"/proc/self/statm")
     except (OSError, ValueError, IndexError):
         return ""
     rss = pages * _PAGE
@@ -189,7 +185,6 @@ def _pages(path: bytes) -> int:
 
 
 def _content(path: str | bytes) -> bytes:
-    """Return the content of a small file of the kernel. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, _SMALL)

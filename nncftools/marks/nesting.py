@@ -5,7 +5,7 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before.
 
-``tell_apart`` sets in marks what their depth does not say: ends and outer ones of operations beside each other.
+``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,9 +23,7 @@ from nncftools.session.operations import with_ends
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
 
-if TYPE_CHECKING:
-    Number = int | None
-
+Number = int | None
 _What = TypeVar("_What")
 
 
@@ -138,8 +136,9 @@ class Nesting(Generic[_What]):
             of_process = self._of_process(entry.pid)
             ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
         else:
-            found = self._numbered.get((entry.pid, entry.op))
-            ended = [] if found is None else [*chain.from_iterable(map(dict.values, found.moments.values())), found]
+            operation = self._numbered.get((entry.pid, entry.op))
+            moments = {} if operation is None else operation.moments
+            ended = [*chain.from_iterable(map(dict.values, moments.values())), *filter(None, [operation])]
         for operation in ended:
             self._close(operation)
         return ended
@@ -160,7 +159,7 @@ class Nesting(Generic[_What]):
         return _latest(*(thread.innermost() for thread in threads.values()))
 
     def every(self) -> Iterator[Open[_What]]:
-        """Yield all that is open."""
+        """Yield all open operations and moments."""
         for pid in self._threads:
             yield from self._of_process(pid)
 
@@ -176,10 +175,10 @@ class Nesting(Generic[_What]):
         return _latest(stacked, other)
 
     def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
-        for one in operation.outwards if operation is not None else ():
-            is_own = entry.profiler is None or one.entry.source == AUTO or one.entry.profiler == entry.profiler
-            if is_own and not one.is_moment:
-                return one
+        for outer in operation.outwards if operation is not None else ():
+            is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
+            if is_own and not outer.is_moment:
+                return outer
         return self._processes.setdefault(entry.pid, Level())
 
     def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
@@ -216,17 +215,15 @@ def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
     return next(reversed(of.values()), None)
 
 
-def _latest(*found: Open[_What] | None) -> Open[_What] | None:
-    return max((opened for opened in found if opened is not None), key=lambda opened: opened.number, default=None)
+def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
+    return max(filter(None, operations), key=lambda operation: operation.number, default=None)
 
 
-def tell_apart(
-    marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session
-) -> None:
-    """Set what readers of marks, which are in order, need to find each one's end and what it is inside of.
+def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:
+    """Set the end of each mark, and what it is inside of, where a reader of the marks could not tell by their depth.
 
-    Both arguments are by ``id()``: what each is inside of, and until when one without an end goes on at most. Few marks
-    need more than their depth.
+    The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
+    long one without an end goes on at most.
     """
     process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
     for mark, end_s in with_ends(marks, session):
@@ -235,14 +232,14 @@ def tell_apart(
         if mark.end_s is None and end_s < last_s:
             mark.end_s = last_s
     ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
-    place_of = {id(mark): place for place, mark in enumerate(ended)}
-    found = enclosing(ended)
+    mark_of = {id(copy): mark for mark, copy in zip(marks, ended, strict=True)}
+    outer_by_time = enclosing(ended)
     numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
     for mark, copy in zip(marks, ended, strict=True):
         outer = around.get(id(mark))
         if outer is None:
             continue
-        known = found.get(id(copy))
-        if known is None or marks[place_of[id(known)]] is not outer:
+        by_time = outer_by_time.get(id(copy))
+        if by_time is None or mark_of[id(by_time)] is not outer:
             outer.op = outer.op or next(numbers)
             mark.inside = outer.op

@@ -103,7 +103,6 @@ def end_marks(profiler: int) -> None:
 
 
 def _members(name: str, profiler: int) -> str:
-    """Return the members of a line: name, source, the operation around, and the profiler that marks, if one does."""
     return _named(name) + context.around() + (f',"profiler":{profiler}' if profiler else "")
 
 

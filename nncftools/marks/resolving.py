@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
-from nncftools.marks.nesting import Nesting, Open, tell_apart
+from nncftools.marks.nesting import Nesting, Open, complete
 from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
@@ -42,28 +42,17 @@ class _Frame:
 
 
 def _mark_of(entry: Entry, depth: int) -> Mark:
-    assert entry.start_s is not None
-    return Mark(
-        name=entry.name,
-        start_s=entry.start_s,
-        end_s=entry.end_s,
-        depth=depth if entry.depth is None else entry.depth,
-        op=None if entry.depth is None else entry.op,
-        inside=entry.inside,
-        pid=entry.pid,
-        source=entry.source or "",
-        kind=entry.kind or kind_of(entry.name),
-        call=entry.call,
-        arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
-        saved=entry.saved,
-        saved_size=entry.saved_size,
-        error=entry.error,
-        count=entry.count,
-        total_s=entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
-        longest_s=entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
-        own_start=entry.own_start or entry.own,
-        own_end=entry.own_end,
-    )
+    changed = {
+        "depth": depth if entry.depth is None else entry.depth,
+        "op": None if entry.depth is None else entry.op,
+        "source": entry.source or "",
+        "kind": entry.kind or kind_of(entry.name),
+        "arguments": ", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
+        "total_s": entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
+        "longest_s": entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
+        "own_start": entry.own_start or entry.own,
+    }
+    return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
 
 
 def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
@@ -74,10 +63,10 @@ def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
       the main thread was doing; everything, in what was marked from outside the programs.
     - An operation that never ended is unfinished.
     """
-    return _Resolver(session).marks(entries)
+    return _NestedMarks(session).marks(entries)
 
 
-class _Resolver:
+class _NestedMarks:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._finished = session.finished is not False
@@ -95,11 +84,11 @@ class _Resolver:
         around = {
             id(frame.mark): frame.enclosing.mark for frame in frames if frame.enclosing and frame.entry.depth is None
         }
-        tell_apart(marks, around, dict(self._until_s()), self._session)
+        complete(marks, around, dict(self._until_s()), self._session)
         return marks
 
     def _until_s(self) -> Iterator[tuple[int, float]]:
-        """Yield the ``id()`` of each mark that was not ended, and until when it goes on if its process does.
+        """Yield the ``id()`` of each mark without an end, and how long it goes on at most, if its process lives on.
 
         A moment ends with the next one of its profiler, also on another thread.
         """
@@ -137,7 +126,7 @@ class _Resolver:
         process = self._table.at(entry.pid, entry.start_s or 0.0)
         ancestors = () if process is None else islice(self._table.upwards(process), 1, 201)
         pids = (*(ancestor.pid for ancestor in ancestors), None)
-        return main or next((found for pid in pids if (found := self._nesting.innermost(pid)) is not None), None)
+        return main or next(filter(None, map(self._nesting.innermost, pids)), None)
 
     def _finish(self, frame: _Frame) -> None:
         """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.
@@ -224,10 +213,10 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
 
 
 FURTHER = "further operations"
-"""The name of operations with so many names that each has only a few."""
+"""The name of all operations whose names are beyond the first hundred."""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""Operations inside each other; those further inside count as part of the last one."""
+"""Levels of operations; a deeper one is part of the last one."""
 
 
 _NOT_SHARED = dict.fromkeys(
@@ -236,7 +225,7 @@ _NOT_SHARED = dict.fromkeys(
         *("high_water_mark", "faults", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
     )
 )
-"""The fields of a line that say nothing of others of its name."""
+"""The fields that operations of one name do not share."""
 
 
 @dataclass(eq=False, slots=True)
@@ -324,7 +313,6 @@ class LimitedMarks:
             self._count(self._around(ended.outer, ended.entry), ended.entry, by.start_s)
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
-        """Count an operation that is not listed."""
         self.counted += entry.count
         into = around if self._listed < limits().marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
@@ -29,13 +30,13 @@ from nncftools.version import __version__
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nncftools.sampler.link import Order
-
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
 """The free descriptors that a recording needs; without a live view, half of them would just do."""
 _USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
+Relays = Sequence[tuple[int, int]]
+"""Pairs of descriptors: where this process reads the command's output, and where it writes it."""
 
 
 def host() -> dict[str, Any]:
@@ -235,6 +236,7 @@ class Outcome(NamedTuple):
     """Why the sampler did not finish the recording; None when it did."""
 
 
+@dataclass(eq=False)
 class Sampler:
     """A sampler process that is started and waited for; while it lives, signals are left to the command.
 
@@ -242,34 +244,21 @@ class Sampler:
     signals to this process alone are passed on.
     """
 
-    def __init__(  # noqa: PLR0913 — what to start, and its surroundings
-        self,
-        starter: Starter,
-        plan: Plan,
-        argv: Sequence[str],
-        *,
-        marks: pathlib.Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        outputs: tuple[int | None, int | None] = (None, None),
-        relays: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """Plan to run ``argv``, or to attach to a process when it is empty.
-
-        The command gets our environment, overridden by ``environment``, and ``outputs`` (descriptors) in place of our
-        standard output and error. ``relays`` are pairs of descriptors: where this process reads the command's output,
-        and where it writes it. The sampler takes over when this process is killed.
-        """
-        self._starter = starter
-        self._plan = plan
-        self._argv = argv
-        self._marks = marks
-        self._environment = environment
-        self._outputs = outputs
-        self._relays = relays
-        self._process: subprocess.Popen[bytes] | None = None
-        self._known_children: Collection[int] = ()
-        self._undelivered: list[int] = []
-        self._link: StarterLink | None = None
+    starter: Starter
+    plan: Plan
+    argv: Sequence[str]
+    """The command; empty to attach to a process."""
+    marks: pathlib.Path | None = None
+    environment: Mapping[str, str] | None = None
+    """What the command gets besides our own environment, or in its place."""
+    outputs: tuple[int | None, int | None] = (None, None)
+    """The descriptors that the command gets in place of our standard output and error."""
+    relays: Relays = ()
+    """The sampler takes them over when this process is killed."""
+    _process: subprocess.Popen[bytes] = field(init=False)
+    _known_children: Collection[int] = field(default=(), init=False)
+    _undelivered: list[int] = field(default_factory=list, init=False)
+    _link: StarterLink | None = field(default=None, init=False)
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
@@ -277,10 +266,10 @@ class Sampler:
         Raises NncfToolsError, OSError when the journal cannot be written.
         """
         write_all(journal, link.encoded(header))
-        relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
+        relays = [(source, above_standard(os.dup(sink))) for source, sink in self.relays]
         try:
             with held_back():  # until there is a sampler to pass signals to
-                number = self._starter.asked_to_end
+                number = self.starter.asked_to_end
                 if number is not None:
                     error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
                     error.exit_code = 128 + number
@@ -295,30 +284,29 @@ class Sampler:
     @property
     def pid(self) -> int:
         """The PID of the sampler, after its start."""
-        assert self._process is not None
         return self._process.pid
 
-    def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
+    def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
         with StarterLink.opened() as (ours, theirs):
             self._spawn((journal, *theirs), relays)
         self._link = ours
-        ours.send_order(_order(self._plan, self._argv, self._marks, self._starter, relays))
-        self._starter.passes_to = self._pass
-        if self._starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
-            self._pass(self._starter.asked_to_end)
+        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays))
+        self.starter.passes_to = self._pass
+        if self.starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
+            self._pass(self.starter.asked_to_end)
 
-    def _spawn(self, arguments: tuple[int, ...], relays: Sequence[tuple[int, int]]) -> None:
+    def _spawn(self, arguments: tuple[int, ...], relays: Relays) -> None:
         inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair))
         try:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
             self._process = subprocess.Popen(
-                _words(self._plan, arguments),
+                _words(self.plan, arguments),
                 close_fds=False,  # the command inherits descriptors that were open before us (a make jobserver's)
-                env=target.environment(self._environment),
-                stdout=self._outputs[0],
-                stderr=self._outputs[1],
+                env=target.environment(self.environment),
+                stdout=self.outputs[0],
+                stderr=self.outputs[1],
             )
         finally:
             for descriptor in inherited:
@@ -329,7 +317,7 @@ class Sampler:
 
     def __exit__(self, *_: object) -> None:
         """Close the link to the sampler."""
-        self._starter.passes_to = None
+        self.starter.passes_to = None
         if self._link is not None:
             self._link.close()
 
@@ -366,7 +354,6 @@ class Sampler:
 
         When the sampler was killed or has failed, wait for the command, which is then a child of this process.
         """
-        assert self._process is not None
         assert self._link is not None
         received = self._link.listen()
         code = self._process.wait()
@@ -374,7 +361,7 @@ class Sampler:
         lost = None
         if end is None:
             lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
-            if self._argv:
+            if self.argv:
                 # A sampler that is lost before it sends the PID has started no other process than the command.
                 adopted = (child for child in _children() if child not in self._known_children)
                 pid = received[link.STARTED] = pid or next(adopted, None)
@@ -396,7 +383,7 @@ class DetachedSampler:
                 words = [*_words(plan, inherited), DETACHED_ARGUMENT]
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
-            ours.send_order(_order(plan, (), marks, None, ()))
+            ours.send_order(order(plan, (), marks, None, ()))
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")
@@ -419,13 +406,9 @@ class DetachedSampler:
         self._link.close()
 
 
-def _order(
-    plan: Plan,
-    argv: Sequence[str],
-    marks: pathlib.Path | None,
-    starter: Starter | None,
-    relays: Sequence[tuple[int, int]],
-) -> Order:
+def order(
+    plan: Plan, argv: Sequence[str], marks: pathlib.Path | None, starter: Starter | None, relays: Relays
+) -> link.Order:
     """Return the order; without a ``starter``, for a recording of this process."""
     return {
         "plan": plan.fields(),

@@ -17,9 +17,9 @@ from nncftools.sampler.tree import PAGE
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
     Limit = tuple[str, int, str]
     """Its kind (``nncftools.journal.writing``), its bytes, and the file that sets it."""
@@ -107,26 +107,29 @@ def oom_kills_in(folder: str) -> int | None:
     This counts victims of the whole machine's shortage, too.
     """
     file = opened_counts(folder)
-    if file is None:
-        return None
     try:
         return counted_kills(file)
     finally:
-        os.close(file)
+        if file >= 0:
+            os.close(file)
 
 
-def opened_counts(folder: str) -> int | None:
-    """Return a descriptor of the file with that count; None when it cannot be opened."""
-    for name in ("memory.events", "memory.oom_control"):
-        try:
-            return os.open(f"{folder}/{name}", os.O_RDONLY)
-        except OSError:
-            continue
-    return None
+def opened_counts(folder: str) -> int:
+    """Return a descriptor of the file with that count; -1 when it cannot be opened."""
+    file = opened(f"{folder}/memory.events")
+    return file if file >= 0 else opened(f"{folder}/memory.oom_control")
+
+
+def opened(file: str) -> int:
+    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError:
+        return -1
 
 
 def counted_kills(file: int) -> int | None:
-    """Return the count in that file; None when the group is gone."""
+    """Return the count in that file; None when it could not be opened, or the group is gone."""
     try:
         return _value(os.pread(file, _MOST, 0), b"oom_kill ")
     except OSError:
@@ -177,12 +180,10 @@ def _number(file: str) -> int | None:
 
 
 def _value(data: bytes, key: bytes) -> int | None:
-    """Return the number of a line ``key number``; None when there is none."""
     return next((int(line[len(key) :]) for line in data.splitlines() if line.startswith(key)), None)
 
 
 def _content(file: str) -> bytes:
-    """Return the content of a kernel file; empty when it cannot be read."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -209,13 +210,13 @@ _SOFT = 26
 class LimitWatch:
     """Writes limits to the journal as they are found, and each rise of a group's count of killed processes."""
 
-    def __init__(self, root: str, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, root: str, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
         """In pages."""
         self._known: set[tuple[str, int, str]] = set()
-        self._groups: dict[str, tuple[int | None, int | None]] = {}
+        self._groups: dict[str, tuple[int, int | None]] = {}
         """By folder of the groups of the processes: the file with the count, kept open, and the last count."""
         self._checked_s = 0.0
         self._after_s = _FIRST_S
@@ -247,33 +248,28 @@ class LimitWatch:
         if group is not None:
             is_new = group.folder not in self._groups
             if is_new:
-                self._add(group, process)
+                file = opened_counts(group.folder)
+                kills = counted_kills(file)
+                self._groups[group.folder] = file, kills
+                facts = {"folder": group.folder, "oom_kills": kills, "process": process.number}
+                self._write_line("group", facts)
             if is_new or groups_too:
                 limits += group.limits()
         for limit in limits:
             if limit not in self._known:
                 self._known.add(limit)
-                kind, size, set_by = limit
-                facts = {"kind": kind, "size": size, "set_by": set_by, "process": process.number}
-                self._write_line("memory_limit", facts)
+                facts = dict(zip(("kind", "size", "set_by"), limit, strict=True))
+                self._write_line("memory_limit", {**facts, "process": process.number})
 
     def ended(self, process: Process) -> None:
         """Forget a process."""
         self._again_at.pop(process, None)
 
-    def _add(self, group: ControlGroup, process: Process) -> None:
-        file = opened_counts(group.folder)
-        kills = None if file is None else counted_kills(file)
-        self._groups[group.folder] = file, kills
-        self._write_line("group", {"folder": group.folder, "oom_kills": kills, "process": process.number})
-
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
         for folder, (file, before) in self._groups.items():
-            kills = None if file is None else counted_kills(file)
-            if kills is None or before is None:  # the group is gone
-                continue
-            if kills > before:
+            kills = counted_kills(file)
+            if kills is not None and before is not None and kills > before:
                 facts = {"group": folder, **span(self._checked_s, now_s), "count": kills - before}
                 self._write_line("oom_kills", facts)
                 self._groups[folder] = file, kills

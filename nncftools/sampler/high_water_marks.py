@@ -24,9 +24,9 @@ from nncftools.sampler.tree import PAGE, value_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from nncftools.sampler.tree import Exit, Process
+    from nncftools.sampler.tree import Exit, Process, WriteLine
 
 
 _MOST = 2
@@ -41,7 +41,7 @@ _RISE_SHARE = 1000
 class HighWaterMarks:
     """Reads the marks of a tree, and records when one rose above the samples around it."""
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._sampled_s = 0.0
         self.unread: dict[Process, None] = {}
@@ -63,20 +63,14 @@ class HighWaterMarks:
         self._sampled_s = now_s
 
     def read(
-        self,
-        processes: Iterable[Process],
-        restless: Iterable[Process],
-        now_s: float,
-        begun_s: float,
-        *,
-        all_of_them: bool = False,
+        self, processes: Iterable[Process], restless: Iterable[Process], now_s: float, begun_s: float, *, whole: bool
     ) -> None:
-        """Read marks after a sample: of the largest process and the one that waited longest, or of all of them.
+        """Read marks after a sample: of the largest process and the one that waited longest, or ``whole``, of all.
 
         RSS grows only by page faults, so nothing is read of processes other than ``restless``, which had any since the
         sample before. The sample began at ``now_s``, and at ``begun_s`` of ``time.monotonic()``.
         """
-        due = self._due(restless, all_of_them=all_of_them)
+        due = self._due(restless, whole=whole)
         risen = [process for process in due if _read(process)]
         if risen:
             read_s = now_s + time.monotonic() - begun_s
@@ -93,7 +87,7 @@ class HighWaterMarks:
                 process.mark.peak_rss, process.mark.peak_s = process.peak_rss, now_s
         self._sampled_s = now_s
 
-    def _due(self, restless: Iterable[Process], *, all_of_them: bool) -> list[Process]:
+    def _due(self, restless: Iterable[Process], *, whole: bool) -> list[Process]:
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
@@ -103,7 +97,7 @@ class HighWaterMarks:
         for process in [process for process in self.unread if not process.alive]:
             del self.unread[process]
         due = [process for process in self.unread if process.rss]
-        if len(due) > _MOST and not all_of_them:
+        if len(due) > _MOST and not whole:
             largest = sorted(due[1:], key=lambda process: process.rss, reverse=True)
             due = [due[0], *largest[: _MOST - 1]]
         return due
@@ -188,7 +182,7 @@ _HIGHER = 1.005
 class Floor:
     """Writes the largest sum of anonymous and shared memory so far to the journal, and what was mapped from files."""
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._own: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
@@ -266,7 +260,7 @@ def _has_changed(process: Process) -> bool:
 _UNKNOWN = 1 << 50
 """More pages than a machine has."""
 _FEW = 2
-"""Samples of a new process."""
+"""A process is new for this many samples."""
 _NOISE, _SHARE = 1 << 20, 100
 """Less than this, or than one part in so many, is not recorded."""
 
@@ -283,7 +277,7 @@ class Unseen:
     mapped between two samples is the difference of a count before the first one and a count after the second one.
     """
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._before = 0
         self._grown = self._grown_huge = 0
@@ -371,7 +365,7 @@ _MOST_HELD = 64
 class HeldAtMarks:
     """Records the RSS of the processes whose RSS is not the same as at the mark before."""
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._huge_before: int | None = None
         self._huge_now: int | None = None

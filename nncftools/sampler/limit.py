@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.journal.lines import MemoryLimit
+    from nncftools.sampler.tree import WriteLine
 
 KILL, WARN = "kill", "warn"
 GRACE_S = 5.0
@@ -23,17 +24,10 @@ class Limit:
     """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
 
     def __init__(
-        self,
-        limit: MemoryLimit,
-        alive: Callable[[float], Sequence[int]],
-        warn: Callable[[str], None],
-        write_line: Callable[[str, object], None],
+        self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None], write: WriteLine
     ) -> None:
-        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user.
-
-        ``write_line`` writes a line of the journal, by key and value.
-        """
-        self._write_line = write_line
+        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
+        self._write_line = write
         self._most = limit["rss"]
         self._kills = limit["action"] == KILL
         self._alive = alive

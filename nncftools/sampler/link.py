@@ -179,21 +179,22 @@ class OutputRelay:
 
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs of descriptors: a source of output and its sink. The command inherits none of them."""
-        self._relays = dict(relays)
+        self.relays = dict(relays)
+        """Those whose writers are not gone."""
         self._done: _thread.LockType | None = None
-        for descriptor in (*self._relays, *self._relays.values()):
+        for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
     def release(self, source: int) -> None:
         """Close a pair that the command line has closed, so that the command notices."""
-        sink = self._relays.pop(source, None)
+        sink = self.relays.pop(source, None)
         if sink is not None:
             os.close(source)
             os.close(sink)
 
     def begin(self) -> None:
         """Start to read, in a thread: a terminal that accepts no output must not stop the sampling."""
-        if self._relays and self._done is None:
+        if self.relays and self._done is None:
             self._done = _thread.allocate_lock()
             self._done.acquire()
             _thread.start_new_thread(self._run, (self._done,))
@@ -208,10 +209,10 @@ class OutputRelay:
         self._done.acquire()
 
     def _run(self, done: _thread.LockType) -> None:
-        while self._relays:
-            for source in readable(list(self._relays)):
-                if not _relayed(source, self._relays[source]):
-                    del self._relays[source]
+        while self.relays:
+            for source in readable(list(self.relays)):
+                if not _relayed(source, self.relays[source]):
+                    del self.relays[source]
         done.release()
 
 

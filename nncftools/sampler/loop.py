@@ -149,10 +149,6 @@ class Thinner:
 
     def add(self, row: Row) -> None:
         """Add the next row."""
-        if self._size == 1 and self._left > 1:
-            self._left -= 1
-            self._write(row)
-            return
         if self._size == 1:
             self._write_kept(row)
             return
@@ -190,7 +186,7 @@ class Counters:
 
         The columns ``besides`` these are totals already.
         """
-        self._places = [place for place, name in enumerate(columns) if is_counter(name) and name not in besides]
+        self._positions = [at for at, name in enumerate(columns) if is_counter(name) and name not in besides]
         self._from_now = from_now
         self._before: list[float | None] = [0] * len(columns)
         self._reached: list[float] = [0] * len(columns)
@@ -201,16 +197,12 @@ class Counters:
             self._from_now = False
             self._before = list(row)
         reached = self._reached
-        for column in self._places:
+        for column in self._positions:
             value, before = row[column], self._before[column]
             if value is None or before is None:
                 row[column] = None
                 continue
             row[column] = reached[column] = max(reached[column], value - before)
-
-    def only(self, row: Sequence[float | None]) -> list[float | None]:
-        """Return the row with None for every gauge."""
-        return [value if column in self._places else None for column, value in enumerate(row)]
 
 
 class Stillness:

@@ -18,12 +18,12 @@ from nncftools.sampler.probes.machine import FreeSpace, HugePages
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from nncftools.journal.writing import Plan
     from nncftools.sampler.control_groups import LimitWatch
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
 
 _EVERY_S = 1.0
@@ -35,12 +35,7 @@ class Occasional:
     """The occasional probes of a recording."""
 
     def __init__(
-        self,
-        classes: Sequence[Any],
-        root: str,
-        plan: Plan,
-        limits: LimitWatch,
-        write_line: Callable[[str, object], None],
+        self, classes: Sequence[Any], root: str, plan: Plan, limits: LimitWatch, write_line: WriteLine
     ) -> None:
         self._classes = classes
         self._root = root
@@ -48,6 +43,7 @@ class Occasional:
         self._limits = limits
         self._write_line = write_line
         self._probes: list[Any] = []
+        self._free_space: list[FreeSpace] = []
         self._start_ns = time.monotonic_ns()
         self._has_ended = False
         self.at_s = 0.0
@@ -57,6 +53,7 @@ class Occasional:
         """Make the probes of a command; the recording starts now."""
         self._start_ns = time.monotonic_ns()
         self._probes = [probe(self._root, pid, self._plan) for probe in self._classes]
+        self._free_space = [probe for probe in self._probes if isinstance(probe, FreeSpace)]
 
     @property
     def columns(self) -> list[str]:
@@ -89,15 +86,13 @@ class Occasional:
         """Write the last facts."""
         self._limits.check(now_s)
         self._write_room(always=True)
-        for probe in self._probes:
-            if isinstance(probe, FreeSpace):
-                probe.close()
+        for probe in self._free_space:
+            probe.close()
 
     def _write_room(self, *, always: bool) -> None:
-        for probe in self._probes:
-            if isinstance(probe, FreeSpace):
-                for line in probe.lines(self._start_ns, always=always):
-                    self._write_line("file_system", line)
+        for probe in self._free_space:
+            for line in probe.lines(self._start_ns, always=always):
+                self._write_line("file_system", line)
 
 
 _MUCH = 16 << 20
@@ -112,13 +107,13 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 class FilesRead:
     """Looks at the open files of the largest processes, and writes new ones to the journal."""
 
-    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+    def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self.due_at = float(_MUCH)
         """A look is due when all processes have read so many bytes."""
         self._again_s = 0.0
         self._running = False
-        self._found: dict[str, int] = {}
+        self._new_files: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
     def watch(self, read: float, processes: Sequence[Process]) -> None:
@@ -138,8 +133,8 @@ class FilesRead:
         """Write the files that were found since the last call."""
         if self._running:
             return
-        new = {path: size for path, size in self._found.items() if size > self._sizes.get(path, 0)}
-        self._found = {}
+        new = {path: size for path, size in self._new_files.items() if size > self._sizes.get(path, 0)}
+        self._new_files = {}
         if new:
             self._sizes.update(new)
             self._write_line("files_read", {"files": list(new.items())})
@@ -150,13 +145,12 @@ class FilesRead:
         for folder in folders:
             with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                 _add_files(folder, files)
-        self._found = files
+        self._new_files = files
         self._again_s = time.monotonic() + _SHARE * (time.thread_time() - begun_s)
         self._running = False
 
 
 def _add_files(folder: str, files: dict[str, int]) -> None:
-    """Add path and bytes of the regular files that a process has open for reading. Raises OSError."""
     for number in os.listdir(f"{folder}/fd"):
         with contextlib.suppress(OSError):
             path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")

@@ -6,7 +6,6 @@ import sys
 import time
 
 from nncftools.journal.writing import span
-from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
@@ -20,13 +19,13 @@ from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
     from nncftools.sampler.probes.machine import HugePages
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Process, WriteLine
 
 PROC = "/proc"
 DETAILS_EVERY_S = 1.0
@@ -48,18 +47,11 @@ class ProcSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
     def __init__(
-        self,
-        plan: Plan,
-        write_line: Callable[[str, object], None],
-        *,
-        reaper: int | None,
-        exits: Exits | None = None,
-        root: str = PROC,
+        self, plan: Plan, write_line: WriteLine, *, reaper: int | None, exits: Exits | None = None, root: str = PROC
     ) -> None:
         """Read the columns of ``plan`` under the proc directory ``root``.
 
-        ``write_line`` writes a line of the journal, by key and value. Orphans become children of ``reaper``. ``exits``
-        reports processes that have ended.
+        Orphans become children of ``reaper``. ``exits`` reports processes that have ended.
         """
         self.columns = plan.columns
         """In the order of the values of a sample; at the start, a metric of devices becomes one column per device."""
@@ -76,7 +68,7 @@ class ProcSource:
         self._floor = Floor(write_line)
         self._files = FilesRead(write_line)
         self._read_chars: int | None = None
-        """The place of this column in a row."""
+        """The position of this column in a row."""
         self._system: list[Any] = []
         self._order: list[int] = []
         self._values: list[float | None] = []
@@ -95,13 +87,13 @@ class ProcSource:
         self._account_at_s = 0.0 if exits is not None else float("inf")
         self._root = root
         self._write_line = write_line
-        self._held = HeldAtMarks(write_line)
+        self._at_marks = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
         self._huge_at_s = 0.0
         self._is_growing = False
         """Whether processes may have mapped huge pages before the last sample, so that they go on."""
         self._rss: int | None = None
-        """The place of this column in a row; None when nothing is known of the time between samples."""
+        """The position of this column in a row; None when nothing is known of the time between samples."""
         self._sampled_s = 0.0
         """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
@@ -142,7 +134,7 @@ class ProcSource:
             self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._held.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
+            self._at_marks.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
         self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
@@ -179,7 +171,7 @@ class ProcSource:
         self._just_counted.clear()
         self._remove_ended(read_s)
         has_details = now_s >= self._details_at_s
-        restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        restless = self._read_marks(now_s, begun_s, whole=for_mark or has_details)
         if self._rss is not None:
             span_s = self._sampled_s, now_s
             self._is_growing = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, span_s)
@@ -229,7 +221,7 @@ class ProcSource:
             row = list(row)  # the next sample may return it again
             row[self.columns.index("huge_pages")] = huge
         vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-        self._held.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
+        self._at_marks.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
         return row
 
     def _next_due_s(self, row: Sequence[float | None]) -> float:
@@ -317,18 +309,16 @@ class ProcSource:
         for system in self._system:
             values += system.read()
         values += self._unread
-        self._row = row = [values[place] for place in self._order]
+        self._row = row = [values[position] for position in self._order]
         self._counters.settle(row)
         return row
 
-    def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> list[Process]:
-        """Read marks; return the processes with page faults since the sample before."""
+    def _read_marks(self, now_s: float, begun_s: float, *, whole: bool) -> list[Process]:
         restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self._tree.processes, restless, now_s, begun_s, all_of_them=all_of_them)
+        self._marks.read(self._tree.processes, restless, now_s, begun_s, whole=whole)
         return restless
 
     def _update_records(self) -> None:
-        """Record what seldom changes: the high-water mark, and the name after an exec."""
         for process in self._tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
@@ -391,10 +381,9 @@ class ProcSource:
         self._occasional.process_ended(now_s)
 
     def totals(self) -> Sequence[float | None]:
-        """Return one value per column: the counters' totals, including ended processes; None for gauges."""
+        """Return one value per column, of counters the totals that include ended processes."""
         self._wake()
-        row = self._with_occasional(self._read(), self._occasional.values(thorough=True))
-        return [value if is_counter(column) else None for column, value in zip(self.columns, row, strict=True)]
+        return self._with_occasional(self._read(), self._occasional.values(thorough=True))
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
@@ -407,7 +396,7 @@ class ProcSource:
         self._wake()
         self._look(now_s)
         self._drain(now_s)
-        self._read_marks(now_s, time.monotonic(), all_of_them=True)
+        self._read_marks(now_s, time.monotonic(), whole=True)
         self._update_records()
         for process in list(self._tree.processes):
             self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name
@@ -442,7 +431,6 @@ def _most_kept() -> int:
 
 
 def _runs(process: Process) -> bool:
-    """Return whether a process is neither gone nor a zombie."""
     try:
         return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
     except OSError as error:

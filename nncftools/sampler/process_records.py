@@ -22,11 +22,11 @@ from nncftools.sampler.tree import DETACHED_NAME, PAGE, TICKS_PER_S, Exit, value
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.high_water_marks import HighWaterMarks
-    from nncftools.sampler.tree import Process, Tree
+    from nncftools.sampler.tree import Process, Tree, WriteLine
 
 
 HEADERS = 20
@@ -185,18 +185,15 @@ _OF_FILES = 3
 
 def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
-    barriers = []
-    if _user(process) not in {None, 0, os.geteuid()}:
-        barriers.append(USER)
-    if _differs(process, "root", "/"):
-        barriers.append(ROOT)
-    if _differs(process, "ns/time", "/proc/self/ns/time"):
-        barriers.append(CLOCK)
-    return barriers
+    barriers = {
+        USER: _user(process) not in {None, 0, os.geteuid()},
+        ROOT: _differs(process, "root", "/"),
+        CLOCK: _differs(process, "ns/time", "/proc/self/ns/time"),
+    }
+    return [barrier for barrier, differs in barriers.items() if differs]
 
 
 def _user(process: Process) -> int | None:
-    """Return the user as whom a process opens files; None for unknown."""
     try:
         return int(process.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
     except (OSError, IndexError, ValueError):
@@ -223,13 +220,7 @@ class ProcessRecords:
     """Writes the records of a tree's processes, including those that ended before any scan found them."""
 
     def __init__(
-        self,
-        tree: Tree,
-        write_line: Callable[[str, object], None],
-        marks: HighWaterMarks,
-        *,
-        reaper: int | None,
-        accounting: bool,
+        self, tree: Tree, write_line: WriteLine, marks: HighWaterMarks, *, reaper: int | None, accounting: bool
     ) -> None:
         """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
         self._marks = marks
@@ -289,7 +280,10 @@ class ProcessRecords:
             return
         has_changed = process.identify()
         if has_changed or at_end or process.number not in self._barriers:
-            has_changed |= self._has_new_barriers(process)
+            known = self._barriers.setdefault(process.number, [])
+            new = [barrier for barrier in log_barriers(process) if barrier not in known]
+            known += new
+            has_changed |= bool(new)
         if has_changed:
             self._write_line("process", self._identity(process))
 
@@ -297,13 +291,6 @@ class ProcessRecords:
         facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
         barriers = self._barriers.get(process.number)
         return {"id": process.number, **facts, **({"apart": barriers} if barriers else {})}
-
-    def _has_new_barriers(self, process: Process) -> bool:
-        """Look again what keeps a process from the marks log; return whether there is something new."""
-        known = self._barriers.setdefault(process.number, [])
-        new = [barrier for barrier in log_barriers(process) if barrier not in known]
-        known += new
-        return bool(new)
 
     def update_high_water_mark(self, process: Process) -> None:
         """Record the high-water mark of a running process if it rose."""

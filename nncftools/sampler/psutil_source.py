@@ -14,10 +14,11 @@ from nncftools.sampler.loop import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
+    from nncftools.sampler.tree import WriteLine
 
 _GAUGES = ("rss", "vms", "threads", "processes")
 _IO = ("read_bytes", "write_bytes", "read_chars", "write_chars")
@@ -59,8 +60,8 @@ class _Seen:
 class PsutilSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
-    def __init__(self, plan: Plan, write_line: Callable[[str, object], None]) -> None:
-        """Read the columns of ``plan``; ``write_line`` writes a line of the journal, by key and value."""
+    def __init__(self, plan: Plan, write_line: WriteLine) -> None:
+        """Read the columns of ``plan``."""
         self.columns = plan.columns
         self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._write_line = write_line
@@ -131,8 +132,8 @@ class PsutilSource:
         return [seen.process.pid for seen in self._alive.values() if _is_alive(seen.process)]
 
     def totals(self) -> Sequence[float | None]:
-        """Return one value per column: the counters' totals as far as they were seen; None for gauges."""
-        return self._counters.only(self._row({}))
+        """Return one value per column, of counters the totals as far as they were seen."""
+        return self._row({})
 
     def close(self, now_s: float) -> None:
         """Record the last figures of all processes; those that still run have no end."""

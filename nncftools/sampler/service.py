@@ -15,7 +15,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.signals import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import DETACHED_NAME
+from nncftools.sampler.tree import DETACHED_NAME, exit_watch
 
 TYPE_CHECKING = False
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.sampler.link import Order
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
+    from nncftools.sampler.tree import WriteLine
 
 
 _TIMEX_BYTES = 256
@@ -119,7 +119,7 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
-    order: Order = starter.order()
+    order: link.Order = starter.order()
     if order["detached"]:
         detach()
     signals = Signals(order["blocked"])
@@ -133,7 +133,7 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
 class Recording:
     """A running recording: the target, the source of its figures and the journal."""
 
-    def __init__(self, order: Order, writer: Writer, signals: Signals, starter: Link, relay: OutputRelay) -> None:
+    def __init__(self, order: link.Order, writer: Writer, signals: Signals, starter: Link, relay: OutputRelay) -> None:
         self._order = order
         self._plan = plan = Plan(**order["plan"])
         self._writer = writer
@@ -157,20 +157,19 @@ class Recording:
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
-        self._exits = _exit_accounting(plan)
-        self._loop = Loop(plan.interval_s, plan.duration_s)  # before the source, for which no process starts too late
-        self._source = _source(plan, writer.line, reaper, self._exits)
+        self._source, self._exits = source_of(plan, writer.line, reaper)
         self._limit: Limit | None = None
         if plan.limit is not None:
             from nncftools.sampler.limit import Limit
 
             self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
+        self._loop = Loop(plan.interval_s, plan.duration_s)
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
         if self._attached:
-            self._exit_watch = target.exit_watch(self._pid)
+            self._exit_watch = exit_watch(self._pid)
         else:
             interrupted = [number for number in self._signals.take() if number in ENDING]
             if interrupted:
@@ -199,7 +198,7 @@ class Recording:
         columns = self._source.columns
         if columns != self._plan.columns:
             self._writer.line("columns", columns)
-        gauges = [place for place, column in enumerate(columns) if is_memory(column)]
+        gauges = [position for position, column in enumerate(columns) if is_memory(column)]
         self._thinner = Thinner(self._plan.max_samples, gauges, self._writer.sample)
         self._writer.flush()
 
@@ -255,7 +254,6 @@ class Recording:
         return self._signals.sleep(timeout_s) or not self._is_calm
 
     def _shortest(self, timeout_s: float | None) -> float | None:
-        """Return the seconds until the first of the next deadline, decision and poll."""
         timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
         if self._exits is not None or (self._attached and self._exit_watch is None):
             timeouts_s.append(_POLL_EVERY_S)
@@ -416,26 +414,19 @@ class Recording:
         warn(text)
 
 
-# The modules that only some recordings need are imported on use: every module is resident memory.
+def source_of(plan: Plan, write_line: WriteLine, reaper: int | None) -> tuple[ProcSource | PsutilSource, Exits | None]:
+    """Return the source of a plan, and the kernel's exit accounting, which needs privilege and Linux.
 
+    Modules are imported on use: every one is resident memory.
+    """
+    if plan.source != "proc":
+        from nncftools.sampler.psutil_source import PsutilSource
 
-def _exit_accounting(plan: Plan) -> Exits | None:
-    """Subscribe to the kernel's exit accounting; return None without privilege, and off Linux."""
-    if plan.source == "proc":
-        from nncftools.sampler.process_records import Exits
+        return PsutilSource(plan, write_line), None
+    from nncftools.sampler.proc_source import ProcSource
+    from nncftools.sampler.process_records import Exits
 
-        with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
-            return Exits()
-    return None
-
-
-def _source(
-    plan: Plan, write_line: Callable[[str, object], None], reaper: int | None, exits: Exits | None
-) -> ProcSource | PsutilSource:
-    if plan.source == "proc":
-        from nncftools.sampler.proc_source import ProcSource
-
-        return ProcSource(plan, write_line, reaper=reaper, exits=exits)
-    from nncftools.sampler.psutil_source import PsutilSource
-
-    return PsutilSource(plan, write_line)
+    exits = None
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
+        exits = Exits()
+    return ProcSource(plan, write_line, reaper=reaper, exits=exits), exits

@@ -72,15 +72,10 @@ class Signals:
     def watch(self, descriptors: Sequence[int]) -> None:
         """Wake up, from now on, when one of these descriptors becomes readable."""
         self._watched = [self._wake, *descriptors]
-        self._may_select = max(self._watched) < _MOST_OF_SELECT
 
     def sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the time-out, a signal, or a descriptor becomes readable; return False after the time-out."""
-        if self._may_select:
-            ready, _, _ = select.select(self._watched, (), (), timeout_s)
-        else:
-            ready = readable(self._watched, timeout_s)
-        self.ready = ready
+        self.ready = ready = readable(self._watched, timeout_s)
         if not ready:
             return False
         if self._wake in ready:

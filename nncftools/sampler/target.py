@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -151,14 +150,6 @@ def _ended_by(number: int, *, has_exited: bool) -> ExitStatus:
 def exit_code(status: ExitStatus) -> int:
     """Return the status as a shell does: 128 + N for a process that signal N killed."""
     return 128 + (status["signal"] or 0) if status["code"] is None else status["code"]
-
-
-def exit_watch(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            return os.pidfd_open(pid)
-    return None
 
 
 def is_running(pid: int) -> bool:

@@ -20,6 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    WriteLine = Callable[[str, object], None]
+    """Writes a line of the journal, by key and value."""
+
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 """No file can be opened: that means nothing about the process whose file it is."""
@@ -457,6 +460,14 @@ class Tree:
                     self.remove(child)
                 else:
                     yield child
+
+
+def exit_watch(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # AttributeError: not on Linux
+        return None
 
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}

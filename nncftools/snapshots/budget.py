@@ -58,7 +58,7 @@ class Budget:
 
     @property
     def waits(self) -> bool:
-        """Whether the last thing that was begun is too short ago."""
+        """Whether too little time has passed since ``begin``."""
         return self._clock() < self._wait_until_s
 
     def allows(self, expected_s: float) -> bool:
@@ -83,7 +83,7 @@ def step(used: float, rss: int) -> float:
     """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
 
     Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
-    costs 10 ms, and 30 steps of 8 % are a factor of ten. ``held`` is the memory of all processes.
+    costs 10 ms, and 30 steps of 8 % are a factor of ten. ``rss`` is the memory of all processes.
     """
     coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
     return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * rss, _SHARE[1] * rss))))

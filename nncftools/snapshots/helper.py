@@ -209,7 +209,11 @@ class Helper:
             if not self._writer.flush():  # the disk is full, and this log is the first to do without
                 break
             is_wanted = self._sleep(now_ns, control) and is_wanted
-        self._close()
+        self._looks.close()
+        self._tree.write_points()
+        cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
+        self._writer.line("end", {"cpu_s": cpu_s, "looks": self._looks.taken, "failed": self._looks.failed})
+        self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
         """Wait until the next poll, or the end of a dump; return False when the starter has asked for the end."""
@@ -220,13 +224,6 @@ class Helper:
                     return False
                 self._poller.unregister(control)  # the starter is gone; the recording goes on
         return True
-
-    def _close(self) -> None:
-        self._looks.close()
-        self._tree.write_points()
-        cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
-        self._writer.line("end", {"cpu_s": cpu_s, "looks": self._looks.taken, "failed": self._looks.failed})
-        self._writer.flush()
 
 
 def _lives(pid: int) -> bool:

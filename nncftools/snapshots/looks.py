@@ -6,12 +6,12 @@ each frame is written once; later lines name it by its number.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import time
 
+from nncftools.sampler.tree import exit_watch
 from nncftools.snapshots.budget import step
 from nncftools.snapshots.tree_watch import EXPECTED_S
 
@@ -73,15 +73,14 @@ class Dump:
         except OSError:
             self._close()
             raise
-        self.watch = _watch(self._pid)
+        self.watch = exit_watch(self._pid)
         """A descriptor that becomes readable at its end; None where the kernel has none (Linux before 5.3)."""
 
     def has_ended(self) -> bool:
         """Return whether it has ended; end it when it takes too long."""
         self._is_late = time.monotonic() - self._begun_s > LONGEST_S
         if self._is_late:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)  # nobody has reaped it
         pid, status, usage = os.wait4(self._pid, 0 if self._is_late else os.WNOHANG)
         if not pid:
             return False
@@ -92,8 +91,7 @@ class Dump:
 
     def stop(self) -> None:
         """End it without its result."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+        os.kill(self._pid, signal.SIGKILL)
         os.wait4(self._pid, 0)
         self._close()
 
@@ -127,13 +125,6 @@ class DumpError(Exception):
         """Whether the kernel does not allow it."""
         text = str(self).lower()
         return "permission denied" in text or "operation not permitted" in text
-
-
-def _watch(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 def _text(descriptor: int) -> str:
@@ -198,11 +189,11 @@ class Interned:
 _MS = 1_000_000
 _STALLED_NS = 30 * _MS
 _AT_REST = 0.3
-"""When memory has stopped to rise, a smaller gain will do: the look shows whether the same code still runs."""
+"""When memory has stopped rising, this part of the gain is enough: a look shows whether the same code still runs."""
 _IMPORTING = 6
-"""Of an import, a larger gain will do: its many modules share their outer frames, and say little."""
+"""During an import, the gain must be this many times larger: its modules share their outer frames, and say little."""
 _IMPORTS_NS = 1_000 * _MS
-"""It may have ended this long after a look."""
+"""An import may have ended this long after a look."""
 _IMPORT = "<frozen importlib._bootstrap>"
 _MOST_AT_ONCE = 4
 _LEAST_GAIN = 1 << 20
@@ -224,18 +215,19 @@ class StackTaker:
         self._poller = poller
         self._program = program
         self._interned = Interned(writer)
-        self._running: dict[Watched, Dump] = {}
+        self.running: dict[Watched, Dump] = {}
+        """The dumps whose results were not taken."""
         self._step = 0.0
         self._step_at_ns = 0
         self._problems = 0
         self._others: set[int] = set()
-        """The processes that grew and have no file of Python mapped, as long as no stack was seen."""
+        """The processes that grew without a file of Python mapped; empty once a stack was seen."""
         self.taken = 0
         self.failed = 0
 
     def begin(self, processes: Collection[Watched], now_ns: int) -> None:
         """Begin to read the stacks of what has gained enough, the one that gained most first."""
-        if self._program is None or self._budget.waits or len(self._running) >= _MOST_AT_ONCE:
+        if self._program is None or self._budget.waits or len(self.running) >= _MOST_AT_ONCE:
             return
         if now_ns >= self._step_at_ns:
             self._step_at_ns = now_ns + _STEP_EVERY_NS
@@ -247,13 +239,13 @@ class StackTaker:
         gained = sum([watched.growth.gained for watched in allowed])
         due = [watched for watched in processes if self._is_due(watched, gained, now_ns)]
         due.sort(key=lambda watched: -watched.growth.gained)
-        for watched in due[: _MOST_AT_ONCE - len(self._running)]:
+        for watched in due[: _MOST_AT_ONCE - len(self.running)]:
             if self._budget.allows(watched.cost_s) and self._may_be_python(watched, now_ns):
                 self._begin(self._program, watched)
 
     def _is_due(self, watched: Watched, gained: int, now_ns: int) -> bool:
         """Return whether to look at a process, if all together have gained so many bytes since their last looks."""
-        if watched.growth.gained < _LEAST_GAIN or not watched.is_introduced or watched in self._running:
+        if watched.growth.gained < _LEAST_GAIN or not watched.is_introduced or watched in self.running:
             return False
         is_import = watched.imports and now_ns - watched.looked_ns < _IMPORTS_NS
         least = self._step * _IMPORTING if is_import else self._step
@@ -312,17 +304,17 @@ class StackTaker:
             self._problem(watched, f"py-spy cannot be started: {error.strerror or error}")
             self._program = None
             return
-        self._running[watched] = dump
+        self.running[watched] = dump
         if dump.watch is not None:
             self._poller.register(dump.watch)
 
     def finish(self) -> bool:
         """Take the results of the dumps that have ended; return whether stacks were written."""
         taken = self.taken
-        for watched, dump in list(self._running.items()):
+        for watched, dump in list(self.running.items()):
             if not dump.has_ended():
                 continue
-            del self._running[watched]
+            del self.running[watched]
             if dump.watch is not None:
                 self._poller.unregister(dump.watch)
             self._budget.add(dump.cpu_s)
@@ -381,8 +373,8 @@ class StackTaker:
         self._write(watched, at_ns, changed, used, lost)
 
     def close(self) -> None:
-        """End the dumps that still run; say it if no program that grew was a Python."""
+        """End the dumps that still run; write a line if no program that grew was Python."""
         if self._others and not self._problems:
             self._writer.line("problem", {"process": min(self._others), "text": "no_python"})
-        for dump in self._running.values():
+        for dump in self.running.values():
             dump.stop()

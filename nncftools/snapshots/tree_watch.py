@@ -146,11 +146,8 @@ class Threads:
 
 def _counted(path: str) -> tuple[int, int]:
     """Return the page faults and the clock ticks of CPU time of a process or thread. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        data = os.read(descriptor, 512)
-    finally:
-        os.close(descriptor)
+    with open(path, "rb", buffering=0) as file:
+        data = file.read(512)
     fields = data[data.rindex(b")") + 2 :].split()
     return int(fields[_MINOR]) + int(fields[_MAJOR]), int(fields[_USER]) + int(fields[_SYSTEM])
 

@@ -20,10 +20,10 @@ def times(data: str, name: str = "x.marks.jsonl", start: Start = START) -> list[
 
 
 def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple[str, str]:
-    """Return place and problem of the only row."""
+    """Return position and problem of the only row."""
     (row,) = rows(io.BytesIO(data.encode()), name, start)
     assert row.entry is None
-    return row.place, row.problem
+    return row.position, row.problem
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_times(row: dict[str, object]) -> None:
     ],
 )
 def test_wrong_rows(row: str, complaint: str) -> None:
-    """The problem of an unreadable row names its place and what was expected."""
-    place, problem = wrong(row)
+    """The problem of an unreadable row says where it is and what was expected."""
+    position, problem = wrong(row)
 
-    assert place == "line 1"
+    assert position == "line 1"
     assert complaint in problem
 
 
@@ -90,7 +90,7 @@ def test_wrong_cell_of_a_table() -> None:
     first, second = rows(io.BytesIO(b"name,start_s\na,1\nb,soon\n"), "x.csv", START)
 
     assert first.entry is not None
-    assert (second.entry, second.place) == (None, "line 3")
+    assert (second.entry, second.position) == (None, "line 3")
     assert "start_s" in second.problem
 
 

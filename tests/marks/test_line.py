@@ -189,12 +189,15 @@ class TestDescendants:
         """One child is listed with its RSS; so is one that another thread began."""
         found, single, expected = self.result("""
 (first,) = sleepers(1)
-until(lambda: own()["descendants"] == [[first.pid, rss(first.pid)]] and rss(first.pid) > 1 << 20)
-one = own()
+def read():
+    global one, expected
+    one, expected = own(), [first.pid, rss(first.pid)]
+    return one["descendants"] == [expected] and expected[1] > 1 << 20
+until(read)
 thread = threading.Thread(target=lambda: (sleepers(1), time.sleep(60)), daemon=True)
 thread.start()
 until(lambda: [held > 0 for _, held in own()["descendants"]] == [True] * 2)
-found = own(), one, [first.pid, rss(first.pid)]
+found = own(), one, expected
 """)
 
         assert (single["descendants"], single["listed"]) == ([expected], True)
@@ -246,7 +249,8 @@ found = own(), [child.pid for child in found]
 sleepers(1)
 content, failures = line._content, [ProcessLookupError] * {failures}
 def fake(path):
-    if b"statm" in os.fsencode(path) and failures:
+    path = os.fsencode(path)
+    if path.endswith(b"statm") and b"self" not in path and failures:
         raise failures.pop()
     return content(path)
 line._content = fake
@@ -262,7 +266,8 @@ found = own()
         found = self.result(f"""
 sleepers(1)
 content = line._content
-line._content = lambda path: {number} if b"statm" in os.fsencode(path) else content(path)
+is_of_child = lambda path: path.endswith(b"statm") and b"self" not in path
+line._content = lambda path: {number} if is_of_child(os.fsencode(path)) else content(path)
 found = own()
 """)
 

@@ -13,14 +13,21 @@ Both = tuple[StarterLink, Link]
 
 
 @pytest.fixture
-def both() -> Iterator[Both]:
+def outgoing() -> int:
+    """Return the sampler's end of the pipe to its starter."""
+    return os.dup(0)
+
+
+@pytest.fixture
+def both(outgoing: int) -> Iterator[Both]:
     """Return the ends of a starter and of its sampler."""
     with StarterLink.opened() as (ours, theirs):
-        sampler = Link(os.dup(theirs[0]), os.dup(theirs[1]))
+        os.dup2(theirs[1], outgoing)
+        sampler = Link(os.dup(theirs[0]), outgoing)
     yield ours, sampler
     ours.close()
     os.close(sampler.descriptor)
-    os.close(sampler._outgoing)
+    os.close(outgoing)
 
 
 ORDER = {"argv": ["é" * 70_000]}
@@ -54,29 +61,32 @@ def test_starter_that_is_gone(both: Both) -> None:
     sampler.send(link.STARTED, 1)
 
 
-def test_parts_of_a_message_wait_for_the_rest(both: Both) -> None:
+def test_parts_of_a_message_wait_for_the_rest(outgoing: int) -> None:
     """A message is read when it has arrived completely."""
-    ours, sampler = both
-    ours.send_order({})  # type: ignore[typeddict-item]
+    incoming, to_sampler = os.pipe()
+    sampler = Link(incoming, outgoing)
+    os.write(to_sampler, b"{}\n")
     sampler.order()
-    os.write(ours._outgoing, b'{"stop":true}\n{"sig')
+    os.write(to_sampler, b'{"stop":true}\n{"sig')
     first = list(sampler.messages())
-    os.write(ours._outgoing, b'nal":1}\n')
+    os.write(to_sampler, b'nal":1}\n')
+    rest = list(sampler.messages())
+    for descriptor in (incoming, to_sampler, outgoing):
+        os.close(descriptor)
 
-    assert (first, list(sampler.messages())) == ([{"stop": True}], [{"signal": 1}])
+    assert (first, rest) == ([{"stop": True}], [{"signal": 1}])
 
 
-def test_questions_are_answered(both: Both) -> None:
+def test_questions_are_answered(both: Both, outgoing: int) -> None:
     """The starter answers a question after the messages that it sent before."""
     ours, sampler = both
     ours.send_order({})  # type: ignore[typeddict-item]
     sampler.order()
     sampler.send(link.STARTED, 7)
     sampler.send(link.ASK)
-    os.close(sampler._outgoing)
+    os.dup2(sampler.descriptor, outgoing)  # closes the pipe
     ours.send_message(link.SIGNAL, 15)
     told = ours.listen()
-    sampler._outgoing = os.open(os.devnull, os.O_WRONLY)
     answers = list(sampler.messages())
 
     assert told[link.STARTED] == 7
@@ -115,8 +125,7 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
     relay.begin()
     os.write(writer, b"after")
     os.close(writer)
-    assert relay._done is not None
-    until(lambda: not relay._relays, "the end of the output")
+    until(lambda: not relay.relays, "the end of the output")
 
     assert os.read(reader, 100).startswith(b"before")
     assert capfd.readouterr() == ("", "")
@@ -133,7 +142,7 @@ def test_sink_that_is_gone_takes_all() -> None:
     for _ in range(100):
         os.write(writer, b"x" * 10_000)
     os.close(writer)
-    until(lambda: not relay._relays, "the end of the output")
+    until(lambda: not relay.relays, "the end of the output")
 
     for descriptor in (source, sink):
         os.close(descriptor)

@@ -53,12 +53,6 @@ def test_from_now_unknown_at_first() -> None:
     assert levels == [None, None]
 
 
-@pytest.mark.parametrize("row", [[1, 2, 3, 4], [None, None, None, None]])
-def test_only_counters(row: list[float | None]) -> None:
-    """The counters of a row are what is left for the totals."""
-    assert Counters(COLUMNS, from_now=False).only(row) == [None, row[1], None, row[3]]
-
-
 class Clock:
     """A monotonic clock that moves only on request."""
 

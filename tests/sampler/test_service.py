@@ -40,7 +40,7 @@ def refused() -> None:
 
 def accounting(source: str) -> object:
     """Return the exit accounting of a recording."""
-    return service._exit_accounting(Plan([], source=source))
+    return service.source_of(Plan([], source=source), lambda *_: None, None)[1]
 
 
 def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,8 @@ class Watch:
     def __init__(self, folder: pathlib.Path, pid: int, program: str | None) -> None:
         self._log = folder / "log"
         self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
-        self.looks = StackTaker(self.writer, Budget(0.01, 0.5, own_cpu=lambda: 0.0), select.poll(), program)
+        self.budget = Budget(0.01, 0.5, own_cpu=lambda: 0.0)
+        self.looks = StackTaker(self.writer, self.budget, select.poll(), program)
         self.one = Watched(Process("/proc", pid, None, 0, (), allowance=Allowance()), 0)
         self.one.is_introduced = True
         self.grow(100)
@@ -48,10 +49,10 @@ class Watch:
 
     def look(self, now_ns: int = NOW_NS) -> bool:
         """Begin a look if it is time to, and wait for its end; return whether stacks were written."""
-        until(lambda: not self.looks._budget.waits, "the budget")
+        until(lambda: not self.budget.waits, "the budget")
         self.looks.begin([self.one], now_ns)
         found = False
-        while self.looks._running:
+        while self.looks.running:
             found |= self.looks.finish()
             time.sleep(0.001)
         return found
@@ -125,11 +126,11 @@ def test_others_do_not_count(tmp_path: pathlib.Path, program: int) -> None:
         compiler.may_look = False
         watch.looks._step = 50 * MIB
         watch.looks._step_at_ns = 2 * NOW_NS
-        until(lambda: not watch.looks._budget.waits, "the budget")
+        until(lambda: not watch.budget.waits, "the budget")
         watch.looks.begin([watch.one, compiler], NOW_NS)
         other.kill()
 
-    assert watch.looks._running == {}
+    assert watch.looks.running == {}
 
 
 @pytest.mark.process
@@ -168,7 +169,7 @@ def test_refused(tmp_path: pathlib.Path, program: int) -> None:
 @pytest.mark.process
 def test_hangs(tmp_path: pathlib.Path, program: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that hangs is ended, and the next one is later."""
-    monkeypatch.setattr(looks, "LONGEST_S", 0.05)
+    monkeypatch.setattr(looks, "LONGEST_S", 0.5)
     watch = Watch(tmp_path, program, script(tmp_path, "exec sleep 1000"))
 
     assert not watch.look()
@@ -177,7 +178,7 @@ def test_hangs(tmp_path: pathlib.Path, program: int, monkeypatch: pytest.MonkeyP
 
     assert calls(tmp_path) == 1
     assert after_ns > time.monotonic_ns()
-    assert watch.lines("problem")[0]["text"] == "py-spy took more than 0.05 s"
+    assert watch.lines("problem")[0]["text"] == "py-spy took more than 0.5 s"
 
 
 @pytest.mark.process
@@ -338,7 +339,7 @@ def test_ended(py_spy_program: subprocess.Popen[str]) -> None:
 @pytest.mark.process
 def test_py_spy_hangs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dump that hangs is ended."""
-    monkeypatch.setattr(looks, "LONGEST_S", 0.05)
+    monkeypatch.setattr(looks, "LONGEST_S", 0.5)
     hanging = tmp_path / "py-spy"
     hanging.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="utf-8")
     hanging.chmod(0o755)

@@ -19,7 +19,7 @@ import contextlib
 import os
 import time
 
-from nncftools.sampler.control_groups import Hierarchies
+from nncftools.sampler.control_groups import Hierarchies, opened
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
 from nncftools.sampler.tree import PAGE, read_all
 
@@ -56,7 +56,7 @@ class Cgroup:
 
     def __init__(self, root: str, pid: int) -> None:
         group = Hierarchies(root).group_of(pid)
-        self._file = None if group is None else os.open(group.usage_file, os.O_RDONLY)
+        self._file = -1 if group is None else os.open(group.usage_file, os.O_RDONLY)
 
     @staticmethod
     def why_unavailable(root: str) -> str:
@@ -66,8 +66,6 @@ class Cgroup:
 
     def read(self) -> tuple[int | None]:
         """Return the bytes; None when the group is gone or its memory is not accounted."""
-        if self._file is None:
-            return (None,)
         try:
             return (int(os.pread(self._file, 64, 0)),)
         except OSError:
@@ -92,9 +90,9 @@ class Pressure:
 
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every plan
         self._group = group = Hierarchies(root).group_of(pid)
-        own = None if group is None else _opened(f"{group.folder}/memory.pressure")
-        self._pressure = _opened(f"{root}/pressure/memory") if own is None else own
-        self._vmstat = _opened(f"{root}/vmstat")
+        own = -1 if group is None else opened(f"{group.folder}/memory.pressure")
+        self._pressure = opened(f"{root}/pressure/memory") if own < 0 else own
+        self._vmstat = opened(f"{root}/vmstat")
         self._counts: list[int | None] = []
         self._stalled_us: int | None = None
         self._first: list[float | None] = [0] * len(self.metrics)
@@ -111,15 +109,13 @@ class Pressure:
         return [None if value is None or first is None else value - first for value, first in since]
 
     def _read_stall(self) -> int | None:
-        if self._pressure is None:
-            return None
         try:
             return int(os.pread(self._pressure, 512, 0).partition(b"total=")[2].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
 
     def _read_counts(self) -> list[int | None]:
-        data = b"" if self._vmstat is None else read_all(self._vmstat)
+        data = b"" if self._vmstat < 0 else read_all(self._vmstat)
         files, anonymous, swapped_in, swapped_out, kills = (_count(data, key) for key in _KEYS)
         refaults = _count(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
         pages = [refaults, swapped_in, swapped_out]
@@ -130,13 +126,6 @@ class Pressure:
 def _count(data: bytes, key: bytes) -> int | None:
     begin = data.find(key)
     return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
-
-
-def _opened(file: str) -> int | None:
-    try:
-        return os.open(file, os.O_RDONLY)
-    except OSError:
-        return None
 
 
 SETTINGS = "/sys/kernel/mm/transparent_hugepage"
@@ -154,13 +143,13 @@ class HugePages:
     def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
         self._size = _size_of_page()
         self._first = 0
-        self._file = _opened(f"{root}/vmstat")
+        self._file = opened(f"{root}/vmstat")
         self.latest: int | None = None
         """The count at the last reading."""
         self.is_new = False
         """Whether ``latest`` was read and not used yet."""
         self._first = self.count() or 0
-        self.latest = None if self._size is None or self._file is None else 0
+        self.latest = None if self._size is None or self._file < 0 else 0
 
     def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
         """Return the bytes that were mapped so far."""
@@ -168,7 +157,7 @@ class HugePages:
 
     def count(self) -> int | None:
         """Return the bytes that were mapped so far; None for unknown."""
-        if self._size is not None and self._file is not None:
+        if self._size is not None and self._file >= 0:
             data = read_all(self._file)
             self.latest = sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size - self._first
             self.is_new = True
@@ -191,7 +180,6 @@ def _size_of_page() -> int | None:
 
 
 def _is_off(name: str) -> bool:
-    """Return whether anonymous memory gets no huge pages of a size. Raises OSError."""
     try:
         with open(f"{SETTINGS}/{name}/enabled") as file:
             return "[never]" in file.read()

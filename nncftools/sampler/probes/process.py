@@ -139,11 +139,10 @@ class Status:
             if not process.counted or b"\nVmRSS:" not in data:  # a zombie has no VmRSS
                 continue
             counted = True
-            for place, key in enumerate(_KEYS):
-                size = value_of(data, key)
-                if size is None:
-                    return (None,) * len(_KEYS)
-                sums[place] += size
+            sizes = [value_of(data, key) for key in _KEYS]
+            if None in sizes:
+                return (None,) * len(_KEYS)
+            sums = [total + (size or 0) for total, size in zip(sums, sizes, strict=True)]
         return tuple(sums) if counted else (None,) * len(_KEYS)
 
     def retire(self, process: Process) -> None:
@@ -152,7 +151,7 @@ class Status:
 
 _UNKNOWN = (None, None, None, None)
 _NO_IO = (0, 0, 0, 0)
-_PLACES = (9, 11, 1, 3)
+_POSITIONS = (9, 11, 1, 3)
 """The words of the file that hold the metrics."""
 
 
@@ -194,7 +193,7 @@ class Io:
                 has_changed = True
                 process.data[slot] = data
                 words = data.split()
-                process.parts[slot] = tuple(int(words[place]) for place in _PLACES) if words else _NO_IO
+                process.parts[slot] = tuple(int(words[position]) for position in _POSITIONS) if words else _NO_IO
         if has_changed:
             parts = [process.parts[slot] for process in processes]
             self._sums = tuple(map(sum, zip(self._retired, *parts, strict=True)))

@@ -46,7 +46,7 @@ class Smaps:
         """Use at most ``share`` of the time; the last pass may go beyond it."""
         self._share = share
         self._begun_s = time.monotonic()
-        self._spent_s = 0.0
+        self.spent_s = 0.0
         self._highest = 0
         """The highest RSS at which a pass began, in pages."""
         self._highest_pss = 0.0
@@ -71,11 +71,11 @@ class Smaps:
         now_s = time.monotonic()
         sums = self._result(processes, now_s)
         pss = self._estimate.pss(processes)
-        left_s = self._share * (now_s - self._begun_s) - self._spent_s
+        left_s = self._share * (now_s - self._begun_s) - self.spent_s
         if left_s >= 0:
             rss = sum([process.rss for process in processes if process.counted])
             is_higher = rss > self._highest * _HIGHER or pss > self._highest_pss * _HIGHER_ESTIMATE
-            if is_higher or self._spoilt or self._spent_s <= left_s:
+            if is_higher or self._spoilt or self.spent_s <= left_s:
                 self._highest = max(self._highest, rss)
                 self._begin(processes)
         return sums
@@ -126,7 +126,7 @@ class Smaps:
         _close(folders)
         if counted and _UNREADABLE not in sums:
             self._counted = counted, (begun_s + time.monotonic()) / 2
-        self._spent_s += time.thread_time()
+        self.spent_s += time.thread_time()
         self._running = False
 
 

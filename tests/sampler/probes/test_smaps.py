@@ -152,7 +152,7 @@ class TestReal:
         probe = Smaps(0.01)
         result(probe, processes)
 
-        assert 0 < probe._spent_s == sum(spent)
+        assert 0 < probe.spent_s == sum(spent)
 
 
 @pytest.mark.usefixtures("clock")
