@@ -21,8 +21,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from nncftools.live.figures import ViewSettings
     from nncftools.live.live_view import LiveView
 
@@ -68,7 +66,7 @@ class Relay:
         """The command's standard output and error; None if ours is closed."""
         return self._inner.get(1), self._inner.get(2)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Relay:
         """Make the pipes or terminals and start to read from them. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
         if self._only_terminals:
@@ -215,7 +213,7 @@ class OutputDisplay:
             return []
         return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> OutputDisplay:
         """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
         with self._stack:
             self._open_capture()

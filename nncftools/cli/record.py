@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
+from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
 from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 
 if TYPE_CHECKING:
-    from nncftools.cli.destination import Destination
     from nncftools.cli.recording import Recorded
     from nncftools.marks.calls import Call
 

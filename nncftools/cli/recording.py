@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.destination import RecordingFiles, claim_files
+from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
 from nncftools.journal.writing import Plan
@@ -32,7 +32,6 @@ from nncftools.session.session import Session
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from nncftools.cli.destination import Destination, Log
     from nncftools.marks.calls import Call
     from nncftools.snapshots.client import Helper, StackAccess
 

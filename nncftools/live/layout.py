@@ -16,6 +16,7 @@ import numpy as np
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
+from nncftools.live.run import Run
 from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
 from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
@@ -23,7 +24,6 @@ from nncftools.render.view import label
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.live.run import Run
     from nncftools.render.canvas import Row
 
 
