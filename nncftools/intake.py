@@ -44,19 +44,12 @@ DEEPEST = 100
 _LARGEST_STATUS = 2**32
 """An exit status is 32 bits on Windows."""
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "pid": (0, LARGEST_PID),
-    "tid": (0, LARGEST_PID),
-    "attached_to": (0, LARGEST_PID),
+    **dict.fromkeys(("pid", "tid", "attached_to"), (0, LARGEST_PID)),
+    **dict.fromkeys(("count", "size", "memory", "high_water_mark", "high_water_limit"), (0, LARGEST)),
+    **dict.fromkeys(("depth", "cpus"), (0, 1_000_000)),
     "duration_s": (0, LATEST_S),
-    "depth": (0, 1_000_000),
-    "count": (0, LARGEST),
-    "size": (0, LARGEST),
     "code": (-_LARGEST_STATUS, _LARGEST_STATUS),
     "signal": (0, 1_000),
-    "high_water_mark": (0, LARGEST),
-    "high_water_limit": (0, LARGEST),
-    "cpus": (0, 1_000_000),
-    "memory": (0, LARGEST),
 }
 _PAIRS = (("start_s", "end_s"), ("from_s", "to_s"), ("rose_from_s", "rose_to_s"))
 """The second moment is not before the first."""

@@ -107,7 +107,11 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         check_owner(log_dir)
-        made = _made(log_dir, wanted)
+        for number in itertools.count(1):
+            made = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
+            with contextlib.suppress(FileExistsError):
+                made.mkdir()
+                break
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
@@ -140,16 +144,6 @@ def _logs(
         Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if has_pictures else None)
         for (metric, zero), name in names.items()
     ]
-
-
-def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
-    """Make and return the first of ``name``, ``name-2``, … that is not there."""
-    for number in itertools.count(1):
-        folder = log_dir / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-            break
-    return folder
 
 
 def check_owner(log_dir: pathlib.Path) -> None:

@@ -151,14 +151,11 @@ def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
 
 def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     """Wait until the recorder has replaced its journal with the session; if it never does, return the journal."""
-    deadline = time.monotonic() + _SAVING_S
-    patience = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
+    begun_s = time.monotonic()
+    while time.monotonic() < begun_s + (_PATIENCE_S if journal.exists() else _SAVING_S):
         session = _session_of(journal)
         if not journal.exists() and session is not None:
             return session
-        if time.monotonic() > patience and journal.exists():
-            return journal
         time.sleep(0.05)
     return journal
 
