@@ -5,38 +5,19 @@ Public names are resolved on first use (PEP 562), so that importing the package 
 
 from nncftools.version import __version__ as __version__
 
-_HOME_OF = {
-    "MemoryMonitor": "nncftools.api.memory_monitor",
-    "MemoryType": "nncftools.api.memory_monitor",
-    "MemoryUnit": "nncftools.units",
-    "MetricsCollector": "nncftools.api.qeff",
-    "ProfileSample": "nncftools.api.qeff",
-    "Profiler": "nncftools.api.notebook",
-    "ProfilerConfig": "nncftools.api.qeff",
-    "QEffMemoryProfiler": "nncftools.api.qeff",
-    "QEffMemoryVisualizer": "nncftools.api.qeff",
-    "Session": "nncftools.api.session",
-    "load_ipython_extension": "nncftools.api.notebook",
-    "mark_operation": "nncftools.marks.operations",
-    "memory_monitor_context": "nncftools.api.memory_monitor",
-    "operation": "nncftools.marks.operations",
+_NAMES_OF = {
+    "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),
+    "api.notebook": ("Profiler", "load_ipython_extension"),
+    "api.qeff": ("MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"),
+    "api.session": ("Session",),
+    "marks.operations": ("mark_operation", "operation"),
+    "units": ("MemoryUnit",),
 }
+_HOME_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
-__all__ = [
-    "MemoryMonitor",
-    "MemoryType",
-    "MemoryUnit",
-    "MetricsCollector",
-    "ProfileSample",
-    "Profiler",
-    "ProfilerConfig",
-    "QEffMemoryProfiler",
-    "QEffMemoryVisualizer",
-    "Session",
-    "mark_operation",
-    "memory_monitor_context",
-    "operation",
-]
+__all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "MetricsCollector", "ProfileSample", "Profiler"]
+__all__ += ["ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer", "Session", "mark_operation"]
+__all__ += ["memory_monitor_context", "operation"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +41,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(message)
     import importlib
 
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -44,19 +44,12 @@ DEEPEST = 100
 _LARGEST_STATUS = 2**32
 """An exit status is 32 bits on Windows."""
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "pid": (0, LARGEST_PID),
-    "tid": (0, LARGEST_PID),
-    "attached_to": (0, LARGEST_PID),
+    **dict.fromkeys(("pid", "tid", "attached_to"), (0, LARGEST_PID)),
+    **dict.fromkeys(("count", "size", "memory", "high_water_mark", "high_water_limit"), (0, LARGEST)),
+    **dict.fromkeys(("depth", "cpus"), (0, 1_000_000)),
     "duration_s": (0, LATEST_S),
-    "depth": (0, 1_000_000),
-    "count": (0, LARGEST),
-    "size": (0, LARGEST),
     "code": (-_LARGEST_STATUS, _LARGEST_STATUS),
     "signal": (0, 1_000),
-    "high_water_mark": (0, LARGEST),
-    "high_water_limit": (0, LARGEST),
-    "cpus": (0, 1_000_000),
-    "memory": (0, LARGEST),
 }
 _PAIRS = (("start_s", "end_s"), ("from_s", "to_s"), ("rose_from_s", "rose_to_s"))
 """The second moment is not before the first."""
@@ -141,15 +134,11 @@ def moment(text: str) -> dt.datetime:
     return found
 
 
-def check(value: object, place: str = "$", name: str = "") -> None:
+def check(value: object, place: str = "$", name: str = "", depth: int = 0) -> None:
     """Raise WrongValueError for the first number, text or list of a decoded document that cannot be.
 
-    ``name`` is the key that ``value`` has.
+    ``name`` is the key that ``value`` has; ``depth`` counts the lists and objects around it.
     """
-    _check(value, place, name, 0)
-
-
-def _check(value: object, place: str, name: str, depth: int) -> None:
     if value is None or value is True or value is False:
         return
     if isinstance(value, int | float):
@@ -173,7 +162,7 @@ def _check_object(value: Mapping[object, object], place: str, name: str, depth: 
         _check_list([*value, *value.values()], place, name, depth)
         return
     for key in value:
-        _check(key, f"{place} (a key)", "", depth)
+        check(key, f"{place} (a key)", depth=depth)
     _check_fields({str(key): item for key, item in value.items()}, place, depth)
 
 
@@ -186,7 +175,7 @@ def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
                 continue
         elif kind is str and name != _UTC and len(item) <= _SHORT:  # type: ignore[arg-type] # a text
             continue
-        _check(item, f"{place}.{name}", name, depth + 1)
+        check(item, f"{place}.{name}", name, depth + 1)
     _check_order(fields, place)
 
 
@@ -234,7 +223,7 @@ def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> 
             _check_number(value, f"{place}[{number}]", name)
         return
     for number, item in enumerate(values):
-        _check(item, f"{place}[{number}]", name, depth + 1)
+        check(item, f"{place}[{number}]", name, depth + 1)
 
 
 def _check_order(fields: Mapping[str, object], place: str) -> None:
@@ -264,7 +253,7 @@ def check_rising(times: Sequence[float], place: str) -> None:
 
 def _check_count(count: int, most: int, place: str, what: str) -> None:
     if count > most:
-        raise TooManyError(_at(place, f"at most {most:,} {what} expected, found {count:,}"))
+        raise error_at(place, f"at most {most:,} {what} expected, found {count:,}", TooManyError)
 
 
 def shown(value: object) -> str:
@@ -272,13 +261,9 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
-def error_at(place: str, what: str) -> WrongValueError:
+def error_at(place: str, what: str, kind: type[WrongValueError] = WrongValueError) -> WrongValueError:
     """Return the error of the value at a place; ``what`` was expected, and what was found."""
-    return WrongValueError(_at(place, what))
-
-
-def _at(place: str, what: str) -> str:
-    return f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}"
+    return kind(f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}")
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"

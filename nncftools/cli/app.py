@@ -40,15 +40,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The subcommands with what they do, by section of the help. Each is a function of its module."""
-_FILE_OF = {
-    "monitor": "record",
-    "profile": "record",
-    "replay": "watch",
-    "metrics": "reference",
-    "schema": "reference",
-    "fit": "fit.command",
-    "sweep": "sweep.command",
-}
+_FILE_OF = {"replay": "watch", "fit": "fit.command", "sweep": "sweep.command"}
+_FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("metrics", "schema"), "reference")
 """The module of a subcommand, where it has another name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit"}
 """Options after the first word of the command belong to the command."""

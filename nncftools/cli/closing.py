@@ -39,18 +39,18 @@ _LONG_ENOUGH_S = 0.5
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
-def text(session: Session, place: Destination, view: View, *, profiled: bool) -> str:
+def text(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
     """Return the lines, ready to print; ``profiled``: `profile` made the session, and is not named again."""
-    earlier = _earlier(session, place)
-    shown = pathlib.Path(place.shown)
-    folder = shown.parent if place.folder is None else shown
-    lines = [f"\nWritten to {printable(place.shown)}"]
-    views = (("page", place.page), ("picture", place.panels))
+    earlier = _earlier(session, target)
+    shown = pathlib.Path(target.shown)
+    folder = shown.parent if target.folder is None else shown
+    lines = [f"\nWritten to {printable(target.shown)}"]
+    views = (("page", target.page), ("picture", target.panels))
     lines += [f"  {name:<8} {printable(str(folder / path.name))}" for name, path in views if path and path.exists()]
     if earlier is not None:
         with contextlib.suppress(NncfToolsError):  # it was damaged since
             lines += _change(session, earlier, view)
-    steps = _next(session, place, earlier, profiled=profiled)
+    steps = _next(session, target, earlier, profiled=profiled)
     width = max(len(typed) for typed, _ in steps)
     for number, (typed, meaning) in enumerate(steps):
         heading = "\nNext" if number == 0 else "    "
@@ -59,12 +59,12 @@ def text(session: Session, place: Destination, view: View, *, profiled: bool) ->
 
 
 def _next(
-    session: Session, place: Destination, earlier: pathlib.Path | None, *, profiled: bool
+    session: Session, target: Destination, earlier: pathlib.Path | None, *, profiled: bool
 ) -> list[tuple[str, str]]:
-    is_usual = place.folder is not None and place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
-    newest = destination.in_order(place.folder.parent) if is_usual and place.folder is not None else []
-    is_latest = newest[:1] == [place.session]
-    name = destination.LATEST if is_latest else place.shown
+    is_usual = target.folder is not None and target.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
+    newest = destination.in_order(target.folder.parent) if is_usual and target.folder is not None else []
+    is_latest = newest[:1] == [target.session]
+    name = destination.LATEST if is_latest else target.shown
     word = "" if name == destination.LATEST else f" {_typed(name)}"
     steps = []
     if session.snapshots is not None and session.snapshots.stacks:
@@ -74,7 +74,7 @@ def _next(
         command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
         steps.append((f"nncf-tools profile {command}", "which operation and which code cost it"))
     if earlier is not None:
-        folder = place.shown.rpartition("/")[0]
+        folder = target.shown.rpartition("/")[0]
         before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"
         steps.append((f"nncf-tools compare {_typed(before)} {_typed(name)}", "what changed since the last run"))
     if find_spec("plotly") is None:
@@ -89,10 +89,10 @@ def _typed(name: str) -> str:
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else shlex.quote(name)
 
 
-def _earlier(session: Session, place: Destination) -> pathlib.Path | None:
-    if place.folder is None or session.attached_to is not None:
+def _earlier(session: Session, target: Destination) -> pathlib.Path | None:
+    if target.folder is None or session.attached_to is not None:
         return None
-    others = (path for path in destination.in_order(place.folder.parent) if path.parent != place.folder)
+    others = (path for path in destination.in_order(target.folder.parent) if path.parent != target.folder)
     of_sessions = [path for path in others if path.name == destination.SESSION][:_MOST_LOOKED_AT]
     return next((path for path in of_sessions if _command(path) == session.command), None)
 
@@ -133,7 +133,7 @@ def _percent(now: float, then: float) -> str:
 
 
 def repeat(
-    count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
+    count: int, targets: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:
     """Record ``count`` times, without a report; stop after the first run that fails. Return the last exit status.
 
@@ -145,14 +145,14 @@ def repeat(
     written: list[str] = []
     recorded = None
     done = 0
-    for done, place in enumerate(places, start=1):
-        recorded = record(place)
+    for done, target in enumerate(targets, start=1):
+        recorded = record(target)
         session = recorded.session
         if session is not None and not quiet and (session.rank is None or session.rank.number == 0):
-            written.append(place.shown)
+            written.append(target.shown)
             screen.to_stderr(f"Run {done} of {count}: {_line(session, view)}\n")
             with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
-                runs.append(measured(session, place.shown))
+                runs.append(measured(session, target.shown))
             if recorded.status and not recorded.interrupted:
                 from nncftools.render import text
 

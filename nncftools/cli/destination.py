@@ -107,7 +107,11 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         check_owner(log_dir)
-        made = _made(log_dir, wanted)
+        for number in itertools.count(1):
+            made = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
+            with contextlib.suppress(FileExistsError):
+                made.mkdir()
+                break
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
@@ -140,16 +144,6 @@ def _logs(
         Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if has_pictures else None)
         for (metric, zero), name in names.items()
     ]
-
-
-def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
-    """Make and return the first of ``name``, ``name-2``, … that is not there."""
-    for number in itertools.count(1):
-        folder = log_dir / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-            break
-    return folder
 
 
 def check_owner(log_dir: pathlib.Path) -> None:
@@ -199,7 +193,7 @@ def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
     return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda match: suffix + match[1], path.name, count=1))
 
 
-def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destination:
+def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
     """Add what shows the run: a picture of panels, a page if plotly is installed, and a sidecar with the operations.
 
     By default (``plot`` is None) only to a folder of its own. ``opens`` asks for the page, whatever ``plot`` says.
@@ -208,15 +202,15 @@ def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destina
     has_plotly = find_spec("plotly") is not None
     if opens and not has_plotly:
         raise UsageError("option --open: the page needs plotly; install it with: pip install 'nncf-tools[html]'")
-    is_drawn = place.folder is not None if plot is None else plot
-    name = session_stem(place.session)
-    sidecar = place.session.with_name(name + SIDECARS[0]) if is_drawn or place.folder is not None else None
-    panels = place.session.with_name(name + ".png") if is_drawn else None
-    page = place.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
+    is_drawn = target.folder is not None if plot is None else plot
+    name = session_stem(target.session)
+    sidecar = target.session.with_name(name + SIDECARS[0]) if is_drawn or target.folder is not None else None
+    panels = target.session.with_name(name + ".png") if is_drawn else None
+    page = target.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
     for path in (panels, page):
-        if path is not None and place.folder is None:
-            written(place.option, pathlib.Path(place.shown).with_name(path.name), force=place.force)
-    return replace(place, sidecar=sidecar, panels=panels, page=page)
+        if path is not None and target.folder is None:
+            written(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
+    return replace(target, sidecar=sidecar, panels=panels, page=page)
 
 
 def session_stem(session: pathlib.Path) -> str:
@@ -364,49 +358,49 @@ _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def claim_files(place: Destination, *, snapshots: bool) -> RecordingFiles:
+def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     """Create the journal, the marks log and, on request, the log of the helper, for this run alone.
 
     Raises UsageError.
     """
     try:
-        if place.folder is not None:
-            check_owner(place.folder)
-        journal = reading.create(place.journal, replace=place.force)
+        if target.folder is not None:
+            check_owner(target.folder)
+        journal = reading.create(target.journal, replace=target.force)
         try:
-            if place.folder is None:
+            if target.folder is None:
                 for ending in SIDECARS:
-                    place.session.with_name(session_stem(place.session) + ending).unlink(missing_ok=True)
-                place.snapshots.unlink(missing_ok=True)
-            return RecordingFiles(place, journal, snapshots=snapshots)
+                    target.session.with_name(session_stem(target.session) + ending).unlink(missing_ok=True)
+                target.snapshots.unlink(missing_ok=True)
+            return RecordingFiles(target, journal, snapshots=snapshots)
         except OSError:
-            reading.remove(place.journal, journal)
+            reading.remove(target.journal, journal)
             os.close(journal)
             raise
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"option {place.option}: cannot write {str(place.journal)!r}: {reason}") from error
+        raise UsageError(f"option {target.option}: cannot write {str(target.journal)!r}: {reason}") from error
 
 
 class RecordingFiles:
     """The files of a running recording, by descriptor: they stay ours even if their paths are moved or removed."""
 
-    def __init__(self, place: Destination, journal: int, *, snapshots: bool) -> None:
+    def __init__(self, target: Destination, journal: int, *, snapshots: bool) -> None:
         """Open the journal a second time, for reading; the locked descriptor goes to the sampler. Raises OSError."""
-        self._place = place
+        self._target = target
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack:
-            self.journal = stack.enter_context(reading.reader(place.journal, journal))
-            self._folder = above_standard(os.open(place.session.parent, _FOLDER))
+            self.journal = stack.enter_context(reading.reader(target.journal, journal))
+            self._folder = above_standard(os.open(target.session.parent, _FOLDER))
             stack.callback(os.close, self._folder)
-            self._real = _named(self._folder, place.session.parent).resolve()
-            self.marks = above_standard(os.open(place.marks, _NEW_LOG, reading.PRIVATE))
+            self._real = _named(self._folder, target.session.parent).resolve()
+            self.marks = above_standard(os.open(target.marks, _NEW_LOG, reading.PRIVATE))
             stack.callback(os.close, self.marks)
             self.snapshots: int | None = None
             """The descriptor of the helper's log; None without one."""
             if snapshots:
-                self.snapshots = above_standard(os.open(place.snapshots, _NEW_LOG, reading.PRIVATE))
+                self.snapshots = above_standard(os.open(target.snapshots, _NEW_LOG, reading.PRIVATE))
             stack.pop_all()
 
     def hand_over(self) -> None:
@@ -426,12 +420,12 @@ class RecordingFiles:
             return log.read()
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[Destination]:
+    def target(self) -> Iterator[Destination]:
         """Yield the files to write, by a path that leads to our folder even if another one takes its place.
 
         A folder that the command removed and made again counts as ours. Raises OSError for any other folder.
         """
-        parent = self._place.session.parent
+        parent = self._target.session.parent
         parent.mkdir(parents=True, exist_ok=True)
         folder = above_standard(os.open(parent, _FOLDER))
         try:
@@ -439,13 +433,13 @@ class RecordingFiles:
             is_new = not os.path.samestat(status, os.fstat(self._folder))
             if is_new and (name.resolve() != self._real or status.st_uid not in {os.geteuid(), 0}):
                 raise OSError(f"{parent} is another folder now")
-            yield self._place.within(name)
+            yield self._target.within(name)
         finally:
             os.close(folder)
 
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
-        path = self._place.journal
+        path = self._target.journal
         if reading.leads_to(path, self.journal.fileno()):
             return path
         import shutil
@@ -463,9 +457,9 @@ class RecordingFiles:
 
     def remove(self) -> None:
         """Remove the logs after the session is written; files that others put in their place stay."""
-        logs = {self._place.journal: self.journal.fileno(), self._place.marks: self.marks}
+        logs = {self._target.journal: self.journal.fileno(), self._target.marks: self.marks}
         if self.snapshots is not None:
-            logs[self._place.snapshots] = self.snapshots
+            logs[self._target.snapshots] = self.snapshots
         for path, descriptor in logs.items():
             with contextlib.suppress(OSError):
                 reading.remove(path, descriptor)
@@ -473,10 +467,10 @@ class RecordingFiles:
     def abandon(self) -> None:
         """Remove all files of a run that never started."""
         self.remove()
-        if self._place.folder is not None:
+        if self._target.folder is not None:
             with contextlib.suppress(OSError):
-                self._place.folder.rmdir()
-                self._place.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
+                self._target.folder.rmdir()
+                self._target.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
 
     def close(self) -> None:
         """Close all descriptors."""

@@ -13,7 +13,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
@@ -22,8 +21,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from nncftools.live.figures import ViewSettings
     from nncftools.live.live_view import LiveView
 
@@ -69,7 +66,7 @@ class Relay:
         """The command's standard output and error; None if ours is closed."""
         return self._inner.get(1), self._inner.get(2)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Relay:
         """Make the pipes or terminals and start to read from them. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
         if self._only_terminals:
@@ -174,30 +171,26 @@ def _fit(terminal: int, like: int) -> None:
 _STANDARD_ERROR = 2
 
 
-@dataclass(frozen=True)
-class DisplayOptions:
-    """What to show while the command runs."""
-
-    live: bool = False
-    capture: pathlib.Path | int | None = None
-    """The file for the command's output, or the descriptor of one that the caller has opened and will close."""
-
-
-NO_DISPLAY = DisplayOptions()
-
-
 class OutputDisplay:
-    """A context manager around a recording: a relay, a live view, both, or nothing."""
+    """A context manager around a recording: a relay, a live view, both, or only another file for the output."""
 
     def __init__(
-        self, options: DisplayOptions, view: View, on_line: Callable[[str], None] | None, starter: Starter
+        self,
+        view: View,
+        on_line: Callable[[str], None] | None,
+        starter: Starter,
+        *,
+        live: bool,
+        output: pathlib.Path | int | None,
     ) -> None:
-        """Show a run in ``view``; if ``on_line`` is given, call it with each line of output.
+        """Show a run in ``view`` if it is ``live``; call ``on_line`` with each line of the command's output.
 
-        At the end, wait for all processes that hold the command's output open, unless ``starter`` is interrupted.
+        The output goes to the file or descriptor ``output``, None for ours. At the end, wait for all processes that
+        hold the command's output open, unless ``starter`` is interrupted.
         """
         self._starter = starter
-        self._options = options
+        self._live = live
+        self._output = output
         self._view = view
         self._on_line = on_line
         self._captured = -1
@@ -220,11 +213,11 @@ class OutputDisplay:
             return []
         return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> OutputDisplay:
         """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
         with self._stack:
             self._open_capture()
-            if self._options.live:
+            if self._live:
                 from nncftools.live.live_view import LiveView
 
                 live_view = LiveView(
@@ -263,17 +256,15 @@ class OutputDisplay:
                 self._live_view.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
-        capture = self._options.capture
-        if capture is None:
-            return
-        if isinstance(capture, int):
-            self._captured = capture
-            return
-        try:
-            self._captured = open_ours(capture)
-        except OSError as error:
-            raise UsageError(f"option --capture: cannot write {str(capture)!r}: {error.strerror}") from error
-        self._stack.callback(os.close, self._captured)
+        if isinstance(self._output, int):
+            self._captured = self._output
+        elif self._output is not None:
+            try:
+                self._captured = open_ours(self._output)
+            except OSError as error:
+                what = f"cannot write {str(self._output)!r}: {error.strerror}"
+                raise UsageError(f"option --capture: {what}") from error
+            self._stack.callback(os.close, self._captured)
 
     def _put(self, descriptor: int, data: bytes) -> None:
         terminal = None if self._live_view is None else self._live_view.terminal

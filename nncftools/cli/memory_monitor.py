@@ -54,10 +54,10 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     argv = [planning.SHELL, "-c", line]
     request = options.Request()
     metrics, columns = planning.columns(request)
-    place = destination.in_folder(log_dir, metrics)
+    target = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)
     with Starter() as starter:
-        run = recording.Run(starter, planning.plan(columns, request), "", argv, place)
+        run = recording.Run(starter, planning.plan(columns, request), "", argv, target)
         recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:
         screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))

@@ -40,20 +40,17 @@ def _progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
         def show(done: int, total: int | None) -> None:
             nonlocal bar
             if bar is None and time.monotonic() - begun_s > _AFTER_S:
-                bar = stack.enter_context(_bar())
+                from rich.console import Console
+                from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+                words = TextColumn("{task.description}", markup=False)
+                columns = words, BarColumn(), DownloadColumn(), TimeRemainingColumn()
+                bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
                 bar.add_task(f"Reading {name}", total=None)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done, total=total)
 
         yield show
-
-
-def _bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

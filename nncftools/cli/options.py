@@ -114,16 +114,8 @@ Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
 Source = Annotated[
     str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
 ]
-MaxSize = Annotated[
-    int | None,
-    option(
-        "--max-size SIZE",
-        READ,
-        "Read files up to this size, unpacked, and as many more operations and processes. Default: "
-        f"{intake.Limits().size >> 30}GiB.",
-        parser=bytes_from,
-    ),
-]
+_MAX_SIZE = f"Largest file to read, unpacked; raises other limits, too. Default: {intake.Limits().size >> 30}GiB."
+MaxSize = Annotated[int | None, option("--max-size SIZE", READ, _MAX_SIZE, parser=bytes_from)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +129,8 @@ class Request:
         option(
             "--mark-call MODULE:FUNCTION[=NAME]",
             RECORD,
-            "Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
-            "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+            "Also mark calls of this function; from Python 3.12 on, __main__:FUNCTION is one of the script. "
+            "Repeatable; mark-calls in [tool.nncf-tools] of pyproject.toml adds more.",
         ),
     ] = None
     mark_on: Annotated[
@@ -146,7 +138,7 @@ class Request:
         option(
             "--mark-on REGEX",
             RECORD,
-            "A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
+            "A matching line of output begins an operation, named by the match or its group (?P<name>…). Repeatable.",
         ),
     ] = None
     depth: Depth = 1
@@ -155,11 +147,7 @@ class Request:
     unit: Unit = MemoryUnit.MiB
     output: Annotated[
         File,
-        option(
-            "--output -o FILE",
-            WRITE,
-            "Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
-        ),
+        option("--output -o FILE", WRITE, "Write only the session, as .json or .json.gz; --plot adds files beside it."),
     ] = None
     log_dir: Annotated[
         pathlib.Path,
@@ -168,11 +156,7 @@ class Request:
     from_zero: FromZero = False
     plot: Annotated[
         bool | None,
-        option(
-            "--plot/--no-plot",
-            WRITE,
-            "Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
-        ),
+        option("--plot/--no-plot", WRITE, "Write the picture and, with plotly, the page. Default: unless --output."),
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
@@ -184,21 +168,11 @@ class Request:
     pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None
     duration: Annotated[
         float | None,
-        option(
-            "--duration TIME",
-            RECORD,
-            "Stop recording after this time: 30, 30s, 2min; the command keeps running.",
-            parser=seconds_from,
-        ),
+        option("--duration TIME", RECORD, "Record only so long (30s, 2min); the command goes on.", parser=seconds_from),
     ] = None
     max_memory: Annotated[
         int | None,
-        option(
-            "--max-memory SIZE",
-            RUN,
-            "Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
-            parser=bytes_from,
-        ),
+        option("--max-memory SIZE", RUN, "Limit of the sum of RSS of all processes: 8GiB, 500M.", parser=bytes_from),
     ] = None
     on_limit: Annotated[
         str,
@@ -213,8 +187,7 @@ class Request:
         option(
             "--require SIZE|SESSION",
             RUN,
-            "Start only if so much memory is available; with an earlier session of the command, if memory and disk "
-            "suffice for what it needed then.",
+            "Start only if so much memory is available, or the memory and disk that an earlier SESSION needed.",
         ),
     ] = None
     repeat: Annotated[
@@ -225,37 +198,26 @@ class Request:
     per_process: Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")] = False
     pss_budget: Annotated[
         str,
-        option(
-            "--pss-budget PERCENT",
-            RECORD,
-            "The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
-        ),
+        option("--pss-budget PERCENT", RECORD, "Share of time for PSS and USS; a larger one counts them more often."),
     ] = "1%"
     stacks: Annotated[
         bool | None,
         option(
             "--stacks/--no-stacks",
             RECORD,
-            "See which code and which files hold the memory: by py-spy, from outside. Default: "
-            "`profile` does where it can, `monitor` does not.",
+            "Find the code and the files that hold the memory, from outside by py-spy. Default: "
+            "`profile` does if it can, `monitor` does not.",
         ),
     ] = None
     stacks_budget: Annotated[
         str,
         option(
-            "--stacks-budget PERCENT",
-            RECORD,
-            "The share of one core that taking stacks may use; half a CPU second in any case.",
+            "--stacks-budget PERCENT", RECORD, "Share of a core that stacks may use; half a CPU second in any case."
         ),
     ] = "1%"
     max_samples: Annotated[
         int,
-        option(
-            "--max-samples N",
-            RECORD,
-            "Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
-            min=100,
-        ),
+        option("--max-samples N", RECORD, "Beyond N, merge neighbouring samples; minimum and maximum stay.", min=100),
     ] = MAX_SAMPLES
     shell: Shell = False
     force: Force = False

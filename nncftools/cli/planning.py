@@ -202,7 +202,7 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
         plan.columns += filter(is_room, METRICS)
 
 
-def looking(request: Request, *, default: bool) -> StackAccess | None:
+def stack_access(request: Request, *, default: bool) -> StackAccess | None:
     """Return how stacks and mappings are taken, None to take none.
 
     Raises UsageError if stacks are asked for and cannot be taken here.

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
+from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
 from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 
 if TYPE_CHECKING:
-    from nncftools.cli.destination import Destination
     from nncftools.cli.recording import Recorded
     from nncftools.marks.calls import Call
 
@@ -74,21 +74,20 @@ def _record(request: Request, *, profiles: bool) -> int:
     argv = planning.target(request)
     capture = _capture(request)
     plan = planning.plan(columns, request)
-    looking = planning.looking(request, default=profiles)
-    looking_share = options.share("--stacks-budget", request.stacks_budget)
+    stack_access = planning.stack_access(request, default=profiles)
+    stacks_share = options.share("--stacks-budget", request.stacks_budget)
     folder = request.log_dir if request.output is None else request.output.parent
     planning.check_required(request.require, argv, folder, plan.redact)
     from nncftools.cli import recording
-    from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.client import Starter
 
     def destination_of(suffix: str) -> Destination:
         if request.output is not None:
-            place = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
+            target = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
         else:
             name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
-            place = destination.new_folder(request.log_dir, f"{name}{suffix}", metrics[:1] if profiles else metrics)
-        return destination.with_views(place, plot=request.plot, opens=request.opens)
+            target = destination.new_folder(request.log_dir, f"{name}{suffix}", metrics[:1] if profiles else metrics)
+        return destination.with_views(target, plot=request.plot, opens=request.opens)
 
     suffixes = [""] if request.repeat == 1 else [f"-{number}" for number in range(1, request.repeat + 1)]
     places: Iterable[Destination] = map(destination_of, suffixes)
@@ -100,11 +99,10 @@ def _record(request: Request, *, profiles: bool) -> int:
     quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
 
-        def record(place: Destination) -> Recorded:
-            run = recording.Run(
-                starter, plan, request.name, argv, place, marking, looking, looking_share, opens=request.opens
-            )
-            return recording.record(run, view, quiet=quiet, display=DisplayOptions(request.live, capture))
+        def record(target: Destination) -> Recorded:
+            what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share
+            run = recording.Run(*what, opens=request.opens, live=request.live, output=capture)
+            return recording.record(run, view, quiet=quiet)
 
         if request.repeat == 1:
             return record(next(iter(places))).status

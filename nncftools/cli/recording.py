@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.destination import RecordingFiles, claim_files
-from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
+from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
 from nncftools.journal.writing import Plan
@@ -33,7 +32,6 @@ from nncftools.session.session import Session
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from nncftools.cli.destination import Destination, Log
     from nncftools.marks.calls import Call
     from nncftools.snapshots.client import Helper, StackAccess
 
@@ -50,18 +48,18 @@ class Marking:
 
 @dataclass(frozen=True)
 class Run:
-    """What to record and where to save it."""
+    """What to record, what to show meanwhile, and where to save it."""
 
     starter: Starter
     plan: Plan
     name: str
     argv: Sequence[str]
     """The command; empty to attach to a process."""
-    place: Destination
+    target: Destination
     marking: Marking = Marking()
-    looking: StackAccess | None = None
+    stack_access: StackAccess | None = None
     """How stacks and mappings are taken; None to take none."""
-    looking_share: float = 0.0
+    stacks_share: float = 0.0
     """The share of one core's time that this may take."""
     entry: Sequence[str] = ()
     """Words before the command that make its process enter a control group, and then execute the command."""
@@ -69,6 +67,10 @@ class Run:
     """Whether a browser shows the page at the end."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command gets unless the user has set them."""
+    live: bool = False
+    """Whether the live view is shown."""
+    output: pathlib.Path | int | None = None
+    """The file for the command's output, or the descriptor of one that the caller has opened and will close."""
 
 
 class Recorded(NamedTuple):
@@ -82,15 +84,15 @@ class Recorded(NamedTuple):
     """Whether a signal asked us to stop, for instance while the summary was shown."""
 
 
-def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DISPLAY) -> Recorded:
+def record(run: Run, view: View, *, quiet: bool) -> Recorded:
     """Record, write the files and show the summary.
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """
-    claim = claim_files(run.place, snapshots=run.looking is not None)
+    claim = claim_files(run.target, snapshots=run.stack_access is not None)
     try:
         header = client.header(run.name, run.argv, launcher.of(os.environ), run.plan)
-        outcome = _run(run, header, claim, view, display)
+        outcome = _run(run, header, claim, view)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
         session, is_there = _make_and_save(run, header, claim, outcome)
         if session is None:
@@ -99,7 +101,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
             with run.starter.interruptible():
                 _show(session, run, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
-            where = f" to {run.place.shown}" if is_there else ""
+            where = f" to {run.target.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
@@ -107,10 +109,10 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
         claim.close()
 
 
-def _run(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
+def _run(run: Run, header: Header, claim: RecordingFiles, view: View) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
-        outcome = _record_command(run, header, claim, view, display)
+        outcome = _record_command(run, header, claim, view)
         if outcome.pid is None and run.argv:
             reason = None if outcome.end is None else outcome.end.get("error")
             not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
@@ -118,58 +120,54 @@ def _run(run: Run, header: Header, claim: RecordingFiles, view: View, display: D
             raise not_started
     except OSError as error:
         claim.abandon()
-        what = f"cannot write {str(run.place.journal)!r}: {error.strerror or error}"
-        raise UsageError(f"option {run.place.option}: {what}") from error
+        what = f"cannot write {str(run.target.journal)!r}: {error.strerror or error}"
+        raise UsageError(f"option {run.target.option}: {what}") from error
     except NncfToolsError:
         claim.abandon()
         raise
     return outcome
 
 
-def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View, display: DisplayOptions) -> Outcome:
+def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
-    with (
-        OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown,
-        _helper(claim.snapshots) as helper,
-    ):
+    on_line = _marking_lines(run, claim.marks)
+    display = helper = None
+    with contextlib.ExitStack() as stack:
+        if run.live or on_line is not None or run.output is not None:
+            from nncftools.cli.display import OutputDisplay
+
+            display = stack.enter_context(OutputDisplay(view, on_line, run.starter, live=run.live, output=run.output))
+        if claim.snapshots is not None:
+            from nncftools.snapshots.client import Helper
+
+            helper = stack.enter_context(contextlib.closing(Helper(claim.snapshots)))
         sampler = client.Sampler(
             run.starter,
             run.plan,
             [*run.entry, *run.argv],
-            marks=run.place.marks,
+            marks=run.target.marks,
             environment=_environment(run, helper),
-            outputs=shown.outputs,
-            relays=shown.relays,
+            outputs=(None, None) if display is None else display.outputs,
+            relays=() if display is None else display.relays,
         )
-        with sampler:
-            sampler.start(header, claim.locked)
-            if helper is not None and run.looking is not None:
-                helper.follow(sampler.pid, run.plan, run.looking, run.looking_share)
-            claim.hand_over()
+        stack.enter_context(sampler)
+        sampler.start(header, claim.locked)
+        if helper is not None and run.stack_access is not None:
+            helper.follow(sampler.pid, run.plan, run.stack_access, run.stacks_share)
+        claim.hand_over()
+        if display is not None:
             with _guarded("the command's output cannot be shown as requested"):
-                shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
-            with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
-                import gzip  # noqa: F401 — used by a session whose name ends in .gz
+                display.begin(run.target.journal, claim.journal.fileno(), sampler.release)
+        with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
+            import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
-                from nncftools.limits import aftermath  # noqa: F401
-                from nncftools.marks import collecting  # noqa: F401
-            outcome = sampler.wait()
-            if helper is not None:
-                helper.close()
-            claim.hold()
-            return outcome
-
-
-@contextlib.contextmanager
-def _helper(log: int | None) -> Iterator[Helper | None]:
-    """Yield the process that takes stacks and mappings; None without a log of it."""
-    if log is None:
-        yield None
-        return
-    from nncftools.snapshots.client import Helper
-
-    with contextlib.closing(Helper(log)) as helper:
-        yield helper
+            from nncftools.limits import aftermath  # noqa: F401
+            from nncftools.marks import collecting  # noqa: F401
+        outcome = sampler.wait()
+        if helper is not None:
+            helper.close()
+        claim.hold()
+        return outcome
 
 
 def _make_and_save(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
@@ -180,7 +178,7 @@ def _make_and_save(run: Run, header: Header, claim: RecordingFiles, outcome: Out
     session = None
     try:
         session = _session(run, header, claim, outcome)
-        return session, _save(session, run.place, claim)
+        return session, _save(session, run.target, claim)
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
         screen.error(f"{what}: {error}; {_journal_location(claim)}")
@@ -198,14 +196,14 @@ def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) 
     from nncftools.limits import aftermath
 
     known = StarterFacts(header, outcome.start, outcome.end)
-    journal = str(run.place.journal)
+    journal = str(run.target.journal)
     session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
     if outcome.lost is not None:
         aftermath.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else Exit(**outcome.status)
-    if run.looking is not None and session.snapshots is None:
+    if run.stack_access is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the kernel's log could not be read"):
         aftermath.take_kernel_log(session)
@@ -217,7 +215,7 @@ def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
-    taken = take_log(session, log, run.place.marks.name, Redaction(run.plan.redact))
+    taken = take_log(session, log, run.target.marks.name, Redaction(run.plan.redact))
     take_sizes(session.marks)
     if session.marks or run.marking.automatic is None:
         return
@@ -234,30 +232,30 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
-def _save(session: Session, place: Destination, claim: RecordingFiles) -> bool:
+def _save(session: Session, target: Destination, claim: RecordingFiles) -> bool:
     """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
     The journal is removed only after the session is at the requested path. Raises OSError.
     """
     try:
-        with claim.place() as files:
+        with claim.target() as files:
             session.save(files.session)
     except OSError as error:
         import tempfile
 
-        elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
+        elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / target.session.name
         session.save(elsewhere)
         reason = error.strerror or error
-        screen.error(f"the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")
         return False
     claim.remove()
-    place.point_latest()
+    target.point_latest()
     return True
 
 
 def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, *, quiet: bool) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
-    place = run.place
+    target = run.target
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     is_first = session.rank is None or session.rank.number == 0  # ranks share a terminal
     if not quiet and is_first:
@@ -267,7 +265,10 @@ def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, 
             screen.to_stderr(text.report(session, view))
     if claim is None:
         return
-    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as files:
+    with (
+        _guarded(f"the session is written to {target.shown}, but files beside it are missing"),
+        claim.target() as files,
+    ):
         _write_beside(session, files, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
@@ -275,14 +276,14 @@ def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, 
                 from nncftools.cli import closing
 
                 profiled = run.marking != Marking()
-                screen.to_stderr(closing.text(session, place, view, profiled=profiled))
+                screen.to_stderr(closing.text(session, target, view, profiled=profiled))
             else:
-                screen.to_stderr(f"{_rank_line(session, view)}: {printable(place.shown)}\n")
-    if run.opens and place.page is not None and is_first:
+                screen.to_stderr(f"{_rank_line(session, view)}: {printable(target.shown)}\n")
+    if run.opens and target.page is not None and is_first:
         with _guarded("the page could not be opened"):
             from nncftools.cli import closing
 
-            closing.show(place.page)
+            closing.show(target.page)
 
 
 @contextlib.contextmanager
@@ -304,13 +305,15 @@ def _rank_line(session: Session, view: View) -> str:
 
 
 def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
-    log, marking = run.place.marks, run.marking
+    log, marking = run.target.marks, run.marking
     wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
     if marking.automatic is None:
         return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    tracer = helper.pid if helper is not None and run.looking is not None and run.looking.needs_ptrace else None
+    tracer = (
+        helper.pid if helper is not None and run.stack_access is not None and run.stack_access.needs_ptrace else None
+    )
     return {**wanted, **calls.environment(log, marking.automatic, tracer)}
 
 
@@ -332,24 +335,24 @@ def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
     return mark
 
 
-def _write_beside(session: Session, place: Destination, view: View) -> None:
-    if place.sidecar is not None and session.marks:
+def _write_beside(session: Session, target: Destination, view: View) -> None:
+    if target.sidecar is not None and session.marks:
         from nncftools.marks.collecting import write_sidecar
 
-        write_sidecar(session.marks, place.sidecar)
-    for log in place.logs:
+        write_sidecar(session.marks, target.sidecar)
+    for log in target.logs:
         for column in columns_of([log.metric], session.samples.metrics):
             _write_log(session, log, column, view)
-    if place.panels is not None:
+    if target.panels is not None:
         from nncftools.render import panels
 
-        panels.draw(session, view, place.panels)
-    if place.page is not None:
+        panels.draw(session, view, target.panels)
+    if target.page is not None:
         from nncftools.files import replacing
         from nncftools.render import page
 
         content = page.report(session, view)
-        with replacing(place.page) as beside:
+        with replacing(target.page) as beside:
             beside.write_bytes(content)
 
 

@@ -60,11 +60,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     ] = render_view.TEXT,
     output: Annotated[
         File,
-        option(
-            "--output -o FILE",
-            WRITE,
-            "Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
-        ),
+        option("--output -o FILE", WRITE, "Write to this file; memory-log: a .txt and .png per metric to this folder."),
     ] = None,
     plot: Annotated[File, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")] = None,
     panels: Annotated[
@@ -74,16 +70,17 @@ def report(  # noqa: PLR0913 — one parameter per option
         Files, option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable.")
     ] = None,
     peak: Annotated[
-        bool,
-        option("--peak", SHOW, "Show what the RSS peak consists of: the code that took the memory, and what it is."),
+        bool, option("--peak", SHOW, "Show which code took the memory of the RSS peak, and what that memory is.")
     ] = False,
     operation: Annotated[
         str | None,
-        option("--operation NAME", SHOW, "With --peak: that of this operation or function; of the second: 'NAME (2)'."),
+        option(
+            "--operation NAME", SHOW, "With --peak: the peak of this operation or function; 'NAME (2)' is the second."
+        ),
     ] = None,
     at: Annotated[
         float | None,
-        option("--at TIME", SHOW, "With --peak: this moment instead, since the start: 7.5, 2min.", parser=seconds_from),
+        option("--at TIME", SHOW, "With --peak: this time since the start instead: 7.5, 2min.", parser=seconds_from),
     ] = None,
     depth: options.Depth = 1,
     types: options.RecordedTypes = None,

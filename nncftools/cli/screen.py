@@ -21,19 +21,8 @@ WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
 OUT, ERR = "stdout", "stderr"
 _ALIKE = "nncftools.alike"
-_IN_ASCII = {
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "…": "...",
-    "×": "x",
-    "·": ".",
-    "›": ">",
-    "→": "->",
-    "≤": "<=",
-    "≥": ">=",
-    "µ": "u",
-}
+_IN_ASCII = {"…": "...", "×": "x", "·": ".", "›": ">", "→": "->", "≤": "<=", "≥": ">=", "µ": "u"}
+_IN_ASCII |= dict.fromkeys("–—−", "-")
 """Signs of our texts, for an encoding that lacks them."""
 _BOLD, _RED, _CYAN = "1", "1;31", "36"
 

@@ -106,15 +106,9 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
             return path
         journal = path.with_name(destination.session_stem(path) + destination.JOURNAL_ENDING)
         return journal if journal.exists() else None
-    folder = path or options.DEFAULT_LOG_DIR
-    patterns = (f"*{destination.JOURNAL_ENDING}", f"*/*{destination.JOURNAL_ENDING}")
-    running = {
-        journal
-        for pattern in patterns
-        for journal in folder.glob(pattern)
-        if destination.LATEST not in journal.relative_to(folder).parts[:-1] and is_recording(journal)
-    }
-    return max(running, key=destination.written_ns, default=None)
+    recordings = destination.in_order(path or options.DEFAULT_LOG_DIR)
+    journals = (path for path in recordings if path.name.endswith(destination.JOURNAL_ENDING))
+    return next(filter(is_recording, journals), None)
 
 
 def _follow(journal: pathlib.Path) -> Follower:
@@ -126,29 +120,15 @@ def _follow(journal: pathlib.Path) -> Follower:
         raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
 
 
-class _Recording:
-    """A running recording, as the source of a view."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-        self.run = follower.run
-
-    def step(self, _passed_s: float) -> bool:
-        """Read what is new; return whether more may follow."""
-        lives = self._follower.recorder_lives()
-        self._follower.read()
-        return lives and not self.run.ended
-
-
 def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
     """Show a recording; return whether it has ended."""
     follower.read()
     metrics = options.memory_types(types, follower.run.columns, ()) if types else []
     is_here = follower.run.host.name == platform.node()
-    return _draw(_Recording(follower), View(metrics, unit), "recording", is_here=is_here, stays=False)
+    return _draw(follower, View(metrics, unit), "recording", is_here=is_here, stays=False)
 
 
-def _draw(source: _Recording | _Faster, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
+def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
     """Show a source on the terminal, without one print its last state; return whether it has ended."""
     from nncftools.cli.display import view_settings
     from nncftools.live import figures, viewer
@@ -171,14 +151,11 @@ def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
 
 def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     """Wait until the recorder has replaced its journal with the session; if it never does, return the journal."""
-    deadline = time.monotonic() + _SAVING_S
-    patience = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
+    begun_s = time.monotonic()
+    while time.monotonic() < begun_s + (_PATIENCE_S if journal.exists() else _SAVING_S):
         session = _session_of(journal)
         if not journal.exists() and session is not None:
             return session
-        if time.monotonic() > patience and journal.exists():
-            return journal
         time.sleep(0.05)
     return journal
 
@@ -260,22 +237,5 @@ def replay(
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
-    source = _Faster(Replay(session), speed)
-    view = View(metrics, unit)
+    source, view = Replay(session, speed), View(metrics, unit)
     return _until_stopped(lambda: _draw(source, view, f"replay ×{speed:g}", is_here=False, stays=True))
-
-
-class _Faster:
-    """A replay at ``speed`` times the original speed."""
-
-    def __init__(self, replay: Replay, speed: float) -> None:
-        self._replay = replay
-        self._speed = speed
-        self._now_s = 0.0
-        self.run = replay.run
-
-    def step(self, passed_s: float) -> bool:
-        """Advance the replay; return whether there is more to show."""
-        self._now_s += passed_s * self._speed
-        self._replay.advance(self._now_s)
-        return not self.run.ended

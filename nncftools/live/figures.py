@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.color import ColorSystem
@@ -21,14 +21,11 @@ from nncftools import metrics
 from nncftools.analysis.code_places import brief_label
 from nncftools.backports import StrEnum
 from nncftools.limits.needs import Available, available
+from nncftools.live.run import LiveProcess, Run, SampledPeak
 from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
 from nncftools.units import MemoryUnit, brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
-
-if TYPE_CHECKING:
-    from nncftools.live.run import LiveProcess, Run, SampledPeak
-
 
 _MOST = 200
 """The most processes that one reading looks at."""

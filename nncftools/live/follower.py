@@ -12,7 +12,7 @@ import pathlib
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,10 +33,6 @@ from nncftools.session.recording import Line, Recording
 from nncftools.session.session import Session
 from nncftools.session.snapshots import WRONG, Look, LostError, SnapshotLine, Stacks, decoded
 from nncftools.units import printable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _MOST = 50_000
 """Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
@@ -129,7 +125,7 @@ class Follower:
             max_memory=None if plan.limit is None else plan.limit["rss"],
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Follower:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -162,6 +158,12 @@ class Follower:
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
         return reading.is_held(self._journal.fileno())
+
+    def step(self, _passed_s: float) -> bool:
+        """Read what is new; return whether more may follow."""
+        lives = self.recorder_lives()
+        self.read()
+        return lives and not self.run.ended
 
     def _take(self, line: Line) -> None:
         if "process" in line:
@@ -206,9 +208,11 @@ class Follower:
 class Replay:
     """A session up to a moment that only moves forward."""
 
-    def __init__(self, session: Session) -> None:
-        """Begin at the session's start."""
+    def __init__(self, session: Session, speed: float = 1.0) -> None:
+        """Begin at the session's start; ``speed`` is the number of its seconds that a second shows."""
         self._session = session
+        self._speed = speed
+        self._now_s = 0.0
         samples, sampler = session.samples, session.sampler
         self._time_s = np.asarray(samples.time_s)
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
@@ -227,6 +231,12 @@ class Replay:
             limits=session.memory_limits,
             max_memory=None if session.limit_reached is None else session.limit_reached.limit,
         )
+
+    def step(self, passed_s: float) -> bool:
+        """Take what happened in this time, at the speed of the replay; return whether there is more to come."""
+        self._now_s += passed_s * self._speed
+        self.advance(self._now_s)
+        return not self.run.ended
 
     def advance(self, now_s: float) -> None:
         """Take what happened up to ``now_s`` seconds from the start."""

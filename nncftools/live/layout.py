@@ -16,6 +16,7 @@ import numpy as np
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
+from nncftools.live.run import Run
 from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
 from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
@@ -23,7 +24,6 @@ from nncftools.render.view import label
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.live.run import Run
     from nncftools.render.canvas import Row
 
 
@@ -143,15 +143,7 @@ def sided(row: Row, width: int, medium: Medium) -> Row:
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
 _HIGH, _VERY_HIGH = 0.75, 0.9
-KEYS = (
-    ("q", "quit"),
-    ("space", "pause"),
-    ("s", "sort"),
-    ("/", "filter"),
-    ("l", "list"),
-    ("m", "metric"),
-    ("+ -", "zoom"),
-)
+KEYS = {"q": "quit", "space": "pause", "s": "sort", "/": "filter", "l": "list", "m": "metric", "+ -": "zoom"}
 """In the order in which they are named where there is little room."""
 
 
@@ -246,7 +238,8 @@ def keys(settings: ViewSettings, medium: Medium, width: int) -> Row:
     row: Row = []
     if settings.typing:
         row = [text("filter: ", medium.style("key")), text(f"{printable(settings.filter)}▏   ")]
-    for name, meaning in (("enter", "keep"), ("esc", "clear")) if settings.typing else KEYS:
+    shown = {"enter": "keep", "esc": "clear"} if settings.typing else KEYS
+    for name, meaning in shown.items():
         part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
         if length(row) + length(part) - _GAP <= width:
             row += part

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from nncftools.live.figures import Machine, ViewSettings
     from nncftools.live.follower import Follower
 
@@ -57,7 +55,7 @@ class LiveView:
         self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 from nncftools.live.figures import Order, ShownProcess, ViewSettings
-from nncftools.render.canvas import CURVES, text
+from nncftools.render.canvas import CURVES, Medium, text
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.render.canvas import Medium, Row
+    from nncftools.render.canvas import Row
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200

@@ -11,17 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from nncftools.live.figures import Machine, ViewSettings, after, status_line
+from nncftools.live.follower import Follower, Replay
 from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from nncftools.live.run import Run
-
 
 _STEP_S = 0.5
 _GONE = "\x04"
@@ -62,7 +57,7 @@ class FullScreen(Terminal):
         self._handlers: dict[int, Any] = {}
         self._painted: list[str] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> FullScreen:
         import termios
 
         with contextlib.suppress(OSError, termios.error):
@@ -149,16 +144,7 @@ def _end(number: int, _frame: object) -> None:
     raise Ended(number)
 
 
-class Source(Protocol):
-    """A run to show, and what moves it on."""
-
-    run: Run
-
-    def step(self, passed_s: float) -> bool:
-        """Take what happened in the last ``passed_s`` seconds; return whether there is more to come."""
-
-
-def show(source: Source, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
+def show(source: Follower | Replay, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
     """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
@@ -191,7 +177,7 @@ def show(source: Source, settings: ViewSettings, here: Machine, output: int, *, 
                 screen.paint(drawing.frame(source.run, settings, *size))
 
 
-def print_status(source: Source, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
+def print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
     before_s = time.monotonic()
     next_s = before_s + STATUS_S

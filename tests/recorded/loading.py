@@ -134,8 +134,8 @@ def listed(name: str) -> tuple[str, set[str]]:
 
 
 COMMANDS: dict[str, tuple[list[str], int]] = {
-    "monitor": (["monitor", "--", "true"], 83),
-    "monitor --quiet": (["monitor", "--quiet", "--no-plot", "-o", "run.json", "--", "true"], 68),
+    "monitor": (["monitor", "--", "true"], 82),
+    "monitor --quiet": (["monitor", "--quiet", "--no-plot", "-o", "run.json", "--", "true"], 67),
 }
 """Recordings, and the number of our modules that command line and sampler may load together; it may only fall."""
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import msgspec.structs
 
 from nncftools.cli import destination, planning, recording, screen
-from nncftools.cli.display import DisplayOptions
 from nncftools.cli.fit import folder, groups, outputs
 from nncftools.cli.fit.folder import FitOptions
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
@@ -281,12 +280,12 @@ class _Runs:
             plan = copy.deepcopy(options.plan)
             planning.watch_disks(plan, options.argv, self._folder)
             target, entry = destination.at_file(file, force=True), () if group is None else group.entry
-            run = recording.Run(self._starter, plan, name, options.argv, target, entry=entry)
+            run = recording.Run(self._starter, plan, name, options.argv, target, entry=entry, output=output)
             view = View(metrics=["rss"], unit=options.unit)
             self._input.rewind()
             cached = groups.drop(files)
             with Watch(group, most_s, self._starter) as watch:
-                recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
+                recorded = recording.record(run, view, quiet=True)
             if self._is_interrupted():
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us

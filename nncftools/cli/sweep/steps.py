@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.cli import destination, options, planning, recording
-from nncftools.cli.display import DisplayOptions
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import worker
 from nncftools.cli.sweep.results import Row
@@ -282,12 +281,12 @@ def _recorded(
     metrics, columns = planning.columns(request)
     plan = planning.plan(columns, request)
     target = destination.at_file(folder / f"{name}.json", force=True)
-    looking = planning.looking(request, default=True)
+    access = planning.stack_access(request, default=True)
     share = options.share("--stacks-budget", request.stacks_budget)
-    what = plan, name, running.argv, target, recording.Marking([]), looking, share
-    run = recording.Run(running.starter, *what, entry=entry, environment=ENVIRONMENT)
+    what = plan, name, running.argv, target, recording.Marking([]), access, share
     with destination.opened("--output", folder / f"{name}.log") as log:
-        recorded = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+        run = recording.Run(running.starter, *what, entry=entry, environment=ENVIRONMENT, output=log)
+        recorded = recording.record(run, View(metrics=metrics), quiet=True)
         result = None if recorded.status else running.result()
         failed = "" if result is not None else f"{name}: {_verdict(recorded, log)}"
     return Ran(recorded.session, result, failed)
