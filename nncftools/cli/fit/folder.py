@@ -6,49 +6,32 @@ import contextlib
 import os
 import pathlib
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import msgspec
 
 from nncftools import intake
-from nncftools.cli import destination
+from nncftools.cli import destination, options
 from nncftools.cli.fit import outputs
+from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import held, replacing
-from nncftools.journal.writing import Plan
 from nncftools.redaction import Redaction
 from nncftools.units import MemoryUnit
 
 STATE = "fit.json"
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """What the user asks for."""
-
-    argv: Sequence[str]
-    plan: Plan
-    unit: MemoryUnit
-    tolerance: float
-    slower: float
-    most_runs: int
-    give_up: float
-    swap: int
-    success: str | None
-    before: str | None
-    free_only: bool
-    as_json: bool
-
-
-def folder(options: FitOptions, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
+def folder(request: FitOptions) -> pathlib.Path:
     """Return the folder of the results. Raises UsageError."""
+    output = request.output
     if output is None:
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(options.argv[0]).name}")
+        name = pathlib.Path((request.words or [""])[0]).name
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{name}")
         assert made.folder is not None
         return made.folder
-    if os.path.lexists(output / STATE) and not (resume or force):
+    if os.path.lexists(output / STATE) and not (request.resume or request.force):
         raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -82,23 +65,32 @@ def remove_earlier(output: pathlib.Path) -> None:
             raise destination.cannot_write("--output", path, error) from error
 
 
-def new(options: FitOptions) -> Fit:
-    """Return a search without runs."""
-    words = [os.fsencode(word).decode(errors="backslashreplace") for word in options.argv]
-    redaction = Redaction(options.plan.redact)
+def new(request: FitOptions) -> Fit:
+    """Return a search without runs. Raises UsageError."""
+    redaction = Redaction()
     return Fit(
-        command=redaction.words(words),
-        tolerance=options.tolerance,
-        slower=options.slower,
-        swap=options.swap,
-        give_up=options.give_up,
-        success=None if options.success is None else redaction.text(options.success),
+        command=redaction.words([os.fsencode(word).decode(errors="backslashreplace") for word in request.words or ()]),
+        tolerance=options.share("--tolerance", request.tolerance),
+        slower=request.slower,
+        swap=request.swap,
+        give_up=_factor(request.give_up),
+        success=None if request.success is None else redaction.text(request.success),
     )
 
 
-def begun(options: FitOptions, output: pathlib.Path) -> Fit:
+def _factor(text: str) -> float:
+    try:
+        factor = float(text.strip().removesuffix("x"))
+    except ValueError:
+        factor = 0.0
+    if not 1 < factor < float("inf"):
+        raise UsageError(f"option --give-up: a factor above 1 expected, such as 5x, found {text!r}")
+    return factor
+
+
+def begun(wanted: Fit, output: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
-    file, wanted = output / STATE, new(options)
+    file = output / STATE
     if not os.path.lexists(file):
         return wanted
     try:

@@ -8,12 +8,14 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools import intake
 from nncftools.cli import destination, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import results, steps
+from nncftools.cli.sweep.grid import Configuration
+from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
@@ -21,9 +23,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.sampler.client import Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
-
-if TYPE_CHECKING:
-    from nncftools.cli.sweep.grid import Configuration
 
 
 class Expected(NamedTuple):
@@ -65,29 +64,6 @@ _MOST = 1e8
 """So many times the baseline's figure is no error of a model that works."""
 _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """What the user asks for."""
-
-    model: pathlib.Path
-    output: pathlib.Path
-    grid: str
-    inputs: Mapping[str, pathlib.Path | None]
-    only: Sequence[str]
-    name: str
-    python: str
-    max_memory: int | None
-    keep_models: bool
-    resume: bool
-    force: bool
-    is_dry: bool
-    scheduler: str | None = None
-    tasks: Sequence[str] = ()
-    """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
-    include_path: pathlib.Path | None = None
-    """Where other tasks than its own are."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +136,7 @@ class _Runs:
         self._starter = starter
         self._folder = plan.folder
         rows = self._folder.rows(plan.grid).items()
-        self.rows = {name: row for name, row in rows if row.is_complete or name not in plan.options.only}
+        self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
 
     def go(self) -> bool:
@@ -214,7 +190,7 @@ class _Runs:
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.python, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if self._starter.received is not None:
                 return None
@@ -235,10 +211,10 @@ class _Runs:
             needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
             inputs={name: path for name, path in inputs.items() if name not in without},
             folder=str(self._folder.of(configuration.name).absolute()),
-            python=options.python,
+            python=options.interpreter,
             max_memory=options.max_memory,
             keep_model=options.keep_models,
-            tasks=list(options.tasks),
+            tasks=options.tasks or [],
             include_path="" if options.include_path is None else str(options.include_path.absolute()),
             code=self._plan.code,
             reference=continuations,

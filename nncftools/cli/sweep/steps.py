@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,10 +33,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
-
-if TYPE_CHECKING:
-    pass
-
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
 """What the inputs are for; the keys of ``Task.inputs``."""

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from nncftools.cli.fit import folder, groups, runs
+from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.journal.writing import Plan
-from nncftools.units import MemoryUnit
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE
@@ -25,22 +25,9 @@ as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control gr
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 
-def choices(*argv: str) -> folder.FitOptions:
-    """Return what a user asks for who gives no options."""
-    return folder.FitOptions(
-        argv or ("work",),
-        Plan(["rss"]),
-        MemoryUnit.MiB,
-        0.03,
-        1.1,
-        10,
-        5,
-        0,
-        None,
-        None,
-        free_only=False,
-        as_json=False,
-    )
+def request(*words: str, **options: Any) -> FitOptions:  # noqa: ANN401 — any option
+    """Return the options of a search."""
+    return FitOptions(words=list(words or ("work",)), **options)
 
 
 def result(folder: pathlib.Path) -> dict[str, object]:
@@ -109,8 +96,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            folder.folder(choices(), tmp_path, resume=False, force=False)
-        assert folder.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
+            folder.folder(request(output=tmp_path))
+        assert folder.folder(request(output=tmp_path, resume=True)) == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -127,7 +114,7 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            folder.begun(choices(), tmp_path)
+            folder.begun(folder.new(request()), tmp_path)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -142,7 +129,7 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            folder.begun(choices(), tmp_path)
+            folder.begun(folder.new(request()), tmp_path)
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
@@ -164,17 +151,17 @@ class TestOptions:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
         with folder.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
-            runs.search(choices(), tmp_path, None, resume=False)
+            runs.search(request(), folder.new(request()), tmp_path, None)
         with folder.alone_in(tmp_path):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
-        assert folder.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
+        assert folder.begun(folder.new(request()), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(folder.new(choices("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(folder.new(request("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process
