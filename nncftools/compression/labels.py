@@ -6,17 +6,15 @@ All is in pixels. A box is left, bottom, right and top; a segment is two points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-    Truths = NDArray[np.bool_]
-    Point = tuple[float, float]
-    Segment = tuple[Point, Point]
+Numbers = NDArray[np.float64]
+Truths = NDArray[np.bool_]
+Point = tuple[float, float]
+Segment = tuple[Point, Point]
 
 _DISTANCES = (4, 9, 16, 26, 38, 52, 70, 92, 120, 150, 185, 225)
 _DIRECTIONS = 16

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nncftools.importers.source import Head, Source
 from nncftools.importers.table import RowLog, words
 from nncftools.intake import is_pid
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Source
 
 _PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)")
 _CSV = b"elapsed_time,"

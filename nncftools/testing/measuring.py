@@ -10,17 +10,13 @@ import textwrap
 import warnings
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pluggy
 import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, put, taken
 from nncftools.units import MemoryUnit, size_from, size_text
-
-if TYPE_CHECKING:
-    import pluggy
-
 
 _MARKER = "limit_peak"
 _KNOWN_HOW = {KERNEL: "the kernel's maximum of one process", SAMPLED: "sampled", UNSAMPLED: "the test's process only"}

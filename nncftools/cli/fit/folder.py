@@ -59,10 +59,8 @@ def remove_earlier(output: pathlib.Path) -> None:
         return
     recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
     for path in (output / STATE, *(output / name for name in outputs.FILES), *recordings):
-        try:
+        with destination.writing("--output", path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise destination.cannot_write("--output", path, error) from error
 
 
 def new(request: FitOptions) -> Fit:
@@ -117,11 +115,8 @@ def begun(wanted: Fit, output: pathlib.Path) -> Fit:
 def write(fit: Fit, output: pathlib.Path) -> None:
     """Write what is known so far. Raises NncfToolsError."""
     file = output / STATE
-    try:
-        with replacing(file) as beside:
-            beside.write_bytes(as_json(fit))
-    except OSError as error:
-        raise destination.cannot_write("--output", file, error) from error
+    with destination.writing("--output", file), replacing(file) as beside:
+        beside.write_bytes(as_json(fit))
 
 
 def write_beside(fit: Fit, unit: MemoryUnit, output: pathlib.Path) -> NncfToolsError | None:

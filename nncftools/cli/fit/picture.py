@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
+from nncftools.cli.fit.search import Fit, Free
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nncftools.cli.fit.search import Fit, Free
-
 
 _WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]
 _TITLE = 90

@@ -15,7 +15,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec.structs
 
@@ -32,10 +31,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _POLL_S = 0.1
 _GRACE_S = 2.0
@@ -70,18 +65,14 @@ class Watch(Watcher):
         super().__init__(starter)
         self._group = group
         self._most_s = most_s
-        self._begun_s = 0.0
         self._ours = groups.files_of([os.getpid()])
         """They stay in the page cache: we have mapped them, too."""
+        self._begun_s = time.monotonic()
         self.files: set[str] = set()
         self.gave_up = False
         self.lost_processes = False
         """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
         self.seconds = 0.0
-
-    def __enter__(self) -> Self:
-        self._begun_s = time.monotonic()
-        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
@@ -169,10 +160,9 @@ class _Runs:
         return True
 
     def _keep(self, plan: Search) -> None:
-        works, fast = plan.works_from(self._fit.trials), plan.fast_from(self._fit.trials)
-        self._fit.works_from = None if works is None else works.limit
-        self._fit.fast_from = None if fast is None else fast.limit
-        folder.write(self._fit, self._folder)
+        fit = self._fit
+        fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
+        folder.write(fit, self._folder)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
@@ -200,13 +190,10 @@ class _Runs:
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
-        charged = None
-        if self._parent is None:
-            done = self._recorded(None, None, files)
-        else:
-            with LimitedGroup(self._parent, self._fit.runs + 1) as group:
-                done = self._recorded(group, None, files)
-                charged = group.most_charged()
+        parent = self._parent
+        with contextlib.nullcontext() if parent is None else LimitedGroup(parent, self._fit.runs + 1) as group:
+            done = self._recorded(group, None, files)
+            charged = None if group is None else group.most_charged()
         if done is None:
             return None
         session = done.session

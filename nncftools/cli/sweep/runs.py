@@ -92,11 +92,8 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
     """
     with Starter() as starter:
         runs = _Runs(plan, starter)
-        try:
-            with plan.folder.held():
-                is_whole = runs.go()
-        except OSError as error:
-            raise destination.cannot_write("--output", plan.folder.path, error) from error
+        with destination.writing("--output", plan.folder.path), plan.folder.held():
+            is_whole = runs.go()
         if not is_whole:
             screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
@@ -289,9 +286,6 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
-    try:
-        with replacing(table) as beside:
-            beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
-    except OSError as error:
-        raise destination.cannot_write("--output", table, error) from error
+    with destination.writing("--output", table), replacing(table) as beside:
+        beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")

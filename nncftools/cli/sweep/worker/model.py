@@ -13,18 +13,14 @@ import pathlib
 import shutil
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import evaluation
 from .steps import seconds, user_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 MODEL = "model.xml"
 _OFF = -1.0
