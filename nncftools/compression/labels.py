@@ -89,7 +89,8 @@ class Labels:
         """Return the cost of each place: lines under it, and a leader that crosses labels, points or leaders."""
         costs: Numbers = _ON_LINE * _cross(self._lines, _grown(boxes, _BESIDE_LINE)).sum(axis=0)
         costs += _CROSSED * _cross(self._leaders, boxes).sum(axis=0)
-        crossed = _cross(leaders, self._taken).sum(axis=1) + _meet(leaders, self._leaders).sum(axis=1)
+        meeting = _are_apart(leaders, self._leaders) & _are_apart(self._leaders, leaders).T
+        crossed = _cross(leaders, self._taken).sum(axis=1) + meeting.sum(axis=1)
         crossed += self._points_on(leaders, index)
         costs += np.where(distances >= FAR, _LEADER + _CROSSED * crossed, 0)
         return costs
@@ -134,11 +135,6 @@ def _cross(segments: Numbers, boxes: Numbers) -> Truths:
         ends = (boxes.reshape(-1, 2, 2) - start) / along
     enter, leave = ends.min(axis=2).max(axis=2), ends.max(axis=2).min(axis=2)
     crossing: Truths = np.maximum(enter, 0) < np.minimum(leave, 1)
-    return crossing
-
-
-def _meet(segments: Numbers, others: Numbers) -> Truths:
-    crossing: Truths = _are_apart(segments, others) & _are_apart(others, segments).T
     return crossing
 
 

@@ -33,10 +33,10 @@ def fit(request: FitOptions) -> int:
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {request.slower:g}")
     if request.resume and request.output is None:
         raise UsageError("option --resume: only with --output, the folder of the search to go on with")
-    from nncftools.cli.fit import folder, groups, runs
+    from nncftools.cli.fit import groups, outputs, runs
 
     request = replace(request, words=argv)
-    wanted = folder.new(request)
+    wanted = outputs.new_search(request)
     parent = None
     if not request.free_only:
         try:
@@ -51,4 +51,4 @@ def fit(request: FitOptions) -> int:
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
-    return runs.search(request, wanted, folder.folder(request), parent)
+    return runs.search(request, wanted, outputs.results_folder(request), parent)

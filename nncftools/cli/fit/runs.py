@@ -20,7 +20,7 @@ import msgspec.structs
 
 from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
-from nncftools.cli.fit import folder, groups, outputs
+from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
@@ -85,20 +85,20 @@ class Watch(Watcher):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
             if self.starter.received is None and too_long:
                 self.gave_up = True
-                group.end(signal.SIGTERM)
+                groups.send(signal.SIGTERM, group.folder)
             if self.starter.received is not None or too_long:
                 if not self._over.wait(_GRACE_S):
-                    group.end(signal.SIGKILL)
+                    groups.send(signal.SIGKILL, group.folder)
             elif self._most_s is None:
-                self.files |= groups.files_of(group.pids()) - self._ours
+                self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
 
 
 def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with folder.alone_in(output):
+    with outputs.alone_in(output):
         if not request.resume:
-            folder.remove_earlier(output)
-        fit = folder.begun(wanted, output) if request.resume else wanted
+            outputs.remove_earlier(output)
+        fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with Starter() as starter:
@@ -106,9 +106,9 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
                 how = f"--resume --output {shlex.quote(str(output))}"
                 screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
-        failure = folder.write_beside(fit, request.unit, output)
+        failure = outputs.write_beside(fit, request.unit, output)
         if request.as_json:
-            screen.to_stdout(folder.as_json(fit))
+            screen.to_stdout(outputs.as_json(fit))
         else:
             screen.to_stdout(outputs.text(fit, request.unit))
             screen.to_stdout(outputs.commands(fit))
@@ -162,7 +162,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        folder.write(fit, self._folder)
+        outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
@@ -185,7 +185,7 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             screen.to_stderr(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}\n")
-        folder.write(fit, self._folder)
+        outputs.write_state(fit, self._folder)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:

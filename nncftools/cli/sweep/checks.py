@@ -73,6 +73,9 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
     with options.named("--only"):
         chosen = grid.chosen(configurations, request.only or ())
+    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
+    if needing is not None and CALIBRATION not in inputs:
+        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
     _check_tasks(request)
     _check_packages(request)
     inputs[MODEL] = request.model
@@ -129,11 +132,6 @@ def _of_language(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> t
         layers = grid.layers_of(request.model)
     with options.named("--grid"):
         configurations, notes = grid.weight_grid(request.grid, layers)
-    with options.named("--only"):
-        chosen = grid.chosen(configurations, request.only or ())
-    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
-    if needing is not None and CALIBRATION not in inputs:
-        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
     words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
