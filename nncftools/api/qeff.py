@@ -13,7 +13,7 @@ import pathlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import psutil
 
@@ -21,15 +21,13 @@ from nncftools.api.memory_monitor import memory_now
 from nncftools.api.notebook import Profiler
 from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, MB, ProfileSample, Recorded, local, report
 from nncftools.api.recorder import SHORTEST_S
+from nncftools.api.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
 from nncftools.render.colours import FILLS, REST
 from nncftools.session.model import Mark
 from nncftools.session.operation import KINDS, Operation
 from nncftools.version import __version__
-
-if TYPE_CHECKING:
-    from nncftools.api.session import Session
 
 
 @dataclass

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import reading
@@ -23,8 +23,6 @@ from nncftools.metrics import recorded_with
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from nncftools.api.session import Session
     from nncftools.sampler.client import DetachedSampler
 
@@ -102,7 +100,7 @@ class Recorder:
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
 
-    def __deepcopy__(self, _: object) -> Self:
+    def __deepcopy__(self, _: object) -> NoReturn:
         """Refuse: a second object would close the descriptors of the first."""
         raise TypeError("a recording cannot be copied; take its session")
 

@@ -61,7 +61,12 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
     hints = typing.get_type_hints(kind, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
+        inspect.Parameter(
+            field.name,
+            keyword,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+            annotation=hints[field.name],
+        )
         for field in dataclasses.fields(kind)
         if field.name not in without
     ]

@@ -6,17 +6,15 @@ All is in pixels. A box is left, bottom, right and top; a segment is two points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-    Truths = NDArray[np.bool_]
-    Point = tuple[float, float]
-    Segment = tuple[Point, Point]
+Numbers = NDArray[np.float64]
+Truths = NDArray[np.bool_]
+Point = tuple[float, float]
+Segment = tuple[Point, Point]
 
 _DISTANCES = (4, 9, 16, 26, 38, 52, 70, 92, 120, 150, 185, 225)
 _DIRECTIONS = 16
@@ -91,7 +89,8 @@ class Labels:
         """Return the cost of each place: lines under it, and a leader that crosses labels, points or leaders."""
         costs: Numbers = _ON_LINE * _cross(self._lines, _grown(boxes, _BESIDE_LINE)).sum(axis=0)
         costs += _CROSSED * _cross(self._leaders, boxes).sum(axis=0)
-        crossed = _cross(leaders, self._taken).sum(axis=1) + _meet(leaders, self._leaders).sum(axis=1)
+        meeting = _are_apart(leaders, self._leaders) & _are_apart(self._leaders, leaders).T
+        crossed = _cross(leaders, self._taken).sum(axis=1) + meeting.sum(axis=1)
         crossed += self._points_on(leaders, index)
         costs += np.where(distances >= FAR, _LEADER + _CROSSED * crossed, 0)
         return costs
@@ -136,11 +135,6 @@ def _cross(segments: Numbers, boxes: Numbers) -> Truths:
         ends = (boxes.reshape(-1, 2, 2) - start) / along
     enter, leave = ends.min(axis=2).max(axis=2), ends.max(axis=2).min(axis=2)
     crossing: Truths = np.maximum(enter, 0) < np.minimum(leave, 1)
-    return crossing
-
-
-def _meet(segments: Numbers, others: Numbers) -> Truths:
-    crossing: Truths = _are_apart(segments, others) & _are_apart(others, segments).T
     return crossing
 
 

@@ -15,7 +15,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.compression import reading
 from nncftools.compression import results as computed
@@ -24,10 +24,6 @@ from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK
 from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
 from nncftools.files import replacing
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    pass
-
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
 MODEL = "model"

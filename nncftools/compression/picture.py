@@ -11,28 +11,24 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools.compression import reading, results
-from nncftools.compression.labels import FAR, Labels
+from nncftools.compression.labels import FAR, Labels, Segment
+from nncftools.compression.labels import Point as Pixels
 from nncftools.compression.reading import MODEL_SIZE
 from nncftools.compression.results import Bound, Bounds, Comparison, Group, Result, measured
 from nncftools.drawing import FAINT, PALETTE, Ruler, figure, missing_glyphs_as_boxes, plain
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.backend_bases import RendererBase
-    from matplotlib.figure import Figure
-
-    from nncftools.compression.labels import Point as Pixels
-    from nncftools.compression.labels import Segment
 
 LABEL = 40
 MAX_NAMED = 80

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.backports import StrEnum
 from nncftools.compression.checking import Model, Row, number
@@ -20,10 +20,8 @@ from nncftools.errors import UsageError
 from nncftools.intake import are_within
 from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
 
-if TYPE_CHECKING:
-    Points = Sequence[tuple[float, float]]
-    """Error and rate of each row."""
-
+Points = Sequence[tuple[float, float]]
+"""Error and rate of each row."""
 _MOST = 1e9
 """Larger errors and rates are impossible."""
 LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")

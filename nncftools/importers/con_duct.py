@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import pathlib
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
+from nncftools.importers.source import Head, Lines, Source
 from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
 from nncftools.session.session import Session
 from nncftools.units import size_text
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Lines, Source
 
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")

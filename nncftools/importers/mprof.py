@@ -16,17 +16,15 @@ import ast
 import heapq
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nncftools.importers.source import Head, Source
 from nncftools.importers.table import Children, RowLog, words
 from nncftools.intake import LARGEST_PID, LATEST_S, is_pid
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Source
 
 _WORDS = (b"MEM ", b"CHLD ")
 _OF_COMMAND = -1.0

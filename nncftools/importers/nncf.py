@@ -9,18 +9,16 @@ llm_bench, ``rss_memory_usage_mem_increase_0.txt``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nncftools.errors import SessionFileError
+from nncftools.importers.source import Head, Source
 from nncftools.importers.table import RowLog
 from nncftools.intake import LARGEST
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Source
 
 _NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY)}|rss_top)_memory_usage(.*)")
 _FROM_ZERO = ("_from-zero", "_mem_increase")

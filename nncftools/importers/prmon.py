@@ -7,16 +7,12 @@ seconds since the first process started, memory in units of 1024 bytes, CPU time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nncftools.errors import SessionFileError
+from nncftools.importers.source import Head, Source
 from nncftools.importers.table import RowLog
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Source
 
 _CLOCK = "time"
 _METRICS = {

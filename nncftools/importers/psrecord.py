@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from math import isnan, nan
+from typing import Any
 
+from nncftools.importers.source import Head, Source
 from nncftools.importers.table import RowLog, words
 from nncftools.intake import is_pid
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Head, Source
 
 _PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)")
 _CSV = b"elapsed_time,"
@@ -63,12 +62,20 @@ class _Log(RowLog):
     def reset(self) -> None:
         super().reset()
         self.counters.pop("cpu", None)
-        self._cpu_time = CpuTime()
+        self._cpu_s, self._before_s = 0.0, nan
 
     def take(self, columns: dict[str, list[float]]) -> None:
         if "cpu" in columns:
-            columns["cpu"] = self._cpu_time.take(columns[TIME], columns["cpu"])
+            columns["cpu"] = self._cpu_seconds(columns[TIME], columns["cpu"])
         super().take(columns)
+
+    def _cpu_seconds(self, time_s: list[float], percent: list[float]) -> list[float]:
+        """Return the CPU time up to each row; 100 % is one core, and the first row covers no time."""
+        before = [time_s[0] if isnan(self._before_s) else self._before_s, *time_s[:-1]]
+        seconds = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
+        _, *totals = accumulate(seconds, initial=self._cpu_s)
+        self._before_s, self._cpu_s = time_s[-1], totals[-1]
+        return totals
 
     def take_line(self, number: int, line: bytes) -> bool:
         if _PLAIN.match(line):
@@ -97,21 +104,3 @@ class _Log(RowLog):
 
     def known(self) -> dict[str, Any]:
         return self._known
-
-
-class CpuTime:
-    """CPU time, from the CPU percentage since the previous row."""
-
-    def __init__(self) -> None:
-        """Start at 0: the first row covers no time."""
-        self._last_s: float | None = None
-        self._total = 0.0
-
-    def take(self, time_s: list[float], percent: list[float]) -> list[float]:
-        """Return the CPU seconds up to each row; 100 % is one core."""
-        before = [time_s[0] if self._last_s is None else self._last_s, *time_s[:-1]]
-        seconds = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
-        totals = list(accumulate(seconds, initial=self._total))
-        self._last_s = time_s[-1]
-        self._total = totals[-1]
-        return totals[1:]

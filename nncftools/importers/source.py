@@ -131,7 +131,8 @@ class Source:
         if is_packed:
             begin = intake.begin(begin, _HEAD)
         name = path.name.removesuffix(".gz") if is_packed else path.name
-        self._other_encoding = begin.startswith(intake.UTF_16_MARKS)
+        self.is_utf_16 = begin.startswith(intake.UTF_16_MARKS)
+        """What PowerShell's ``>`` writes."""
         self.head = Head(name, begin.removeprefix(intake.UTF_8_MARK).replace(b"\r\n", b"\n"))
 
     def __enter__(self) -> Self:
@@ -147,12 +148,6 @@ class Source:
     def as_session(self) -> Session:
         """Read it as our own session or journal. Raises SessionFileError."""
         return Session.of(session.load_from(self._bytes, self.path))
-
-    def refuse_other_encodings(self) -> None:
-        """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""
-        if self._other_encoding:
-            mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
-            raise SessionFileError(f"{self.path}: UTF-16, UTF-8 expected; {mended}")
 
     def lines(self) -> Iterator[Lines]:
         """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""
@@ -244,7 +239,9 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
         begins_an_object = source.head.text.lstrip().startswith(b"{")
         if forced is None and begins_an_object and _OURS.search(source.head.text):
             return source.as_session()
-        source.refuse_other_encodings()
+        if source.is_utf_16:
+            mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
+            raise SessionFileError(f"{path}: UTF-16, UTF-8 expected; {mended}")
         name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
         if name is not None:
             imported = _importer(name).read(source)

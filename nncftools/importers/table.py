@@ -16,11 +16,12 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from nncftools.errors import SessionFileError
+from nncftools.importers.source import Lines, Problems, Source
 from nncftools.intake import LARGEST, LATEST_S, are_within
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
@@ -28,10 +29,6 @@ from nncftools.session.peaks import peaks
 from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
 from nncftools.session.session import Session
-
-if TYPE_CHECKING:
-    from nncftools.importers.source import Lines, Problems, Source
-
 
 MAX_ROWS = 1_000_000
 """The most rows that a session holds."""

@@ -5,22 +5,19 @@ A test that exceeds its ``@pytest.mark.limit_peak`` fails; the largest peaks are
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import textwrap
 import warnings
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pluggy
 import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, put, taken
 from nncftools.units import MemoryUnit, size_from, size_text
-
-if TYPE_CHECKING:
-    import pluggy
-
 
 _MARKER = "limit_peak"
 _KNOWN_HOW = {KERNEL: "the kernel's maximum of one process", SAMPLED: "sampled", UNSAMPLED: "the test's process only"}
@@ -123,7 +120,8 @@ class Measuring:
         if self._runs and self._meter.is_own_process:
             line = self._line(item, call)
             if line is not None and call.excinfo is None:
-                call.excinfo = failure = _failed(line)
+                failed = pytest.CallInfo.from_call(functools.partial(pytest.fail, line, pytrace=False), when="call")
+                call.excinfo = failure = failed.excinfo
         result = yield
         if line is not None and call.excinfo is not failure and result.get_result().failed:
             result.get_result().sections.append(("memory limit", line))
@@ -181,10 +179,6 @@ class Measuring:
         message = warnings.WarningMessage(pytest.PytestWarning(text), pytest.PytestWarning, "nncf-tools", 0, line="")
         record = {"warning_message": message, "when": "runtest", "nodeid": nodeid, "location": None}
         self._config.hook.pytest_warning_recorded.call_historic(kwargs=record)
-
-
-def _failed(line: str) -> pytest.ExceptionInfo[BaseException] | None:
-    return pytest.CallInfo.from_call(lambda: pytest.fail(line, pytrace=False), when="call").excinfo
 
 
 _ROW = "{:>10}  {:>11}  {:<9}  {}"

@@ -4,7 +4,6 @@ from math import isnan, nan
 
 import pytest
 
-from nncftools.importers.psrecord import CpuTime
 from nncftools.importers.table import MonotonicTotal
 
 
@@ -19,13 +18,6 @@ def test_an_unknown_count() -> None:
     found = MonotonicTotal().take([5, nan, 7])
 
     assert (found[0], isnan(found[1]), found[2]) == (0, True, 2)
-
-
-def test_cpu_time_over_pieces() -> None:
-    """Rows in several chunks are read as one sequence."""
-    cpu_time = CpuTime()
-
-    assert cpu_time.take([0.0, 1.0], [50.0, 50.0]) + cpu_time.take([3.0], [200.0]) == [0, 0.5, 4.5]
 
 
 def test_a_counter_over_pieces() -> None:

@@ -28,6 +28,13 @@ def test_cpu(tmp_path: pathlib.Path) -> None:
     assert found.totals == {"cpu": pytest.approx(0.6)}
 
 
+def test_cpu_over_pieces(tmp_path: pathlib.Path) -> None:
+    """Rows before and after a line that cannot be read are one sequence."""
+    found = imported(tmp_path, b"elapsed_time,cpu,mem_real\n0,50,1\n1,50,1\nx\n3,200,1\n", forced="psrecord")
+
+    assert list(found.samples["cpu"]) == [0, 0.5, 4.5]
+
+
 def test_io_never_falls(tmp_path: pathlib.Path) -> None:
     """Bytes count from the first row on, including those of processes that ended."""
     found = imported(tmp_path, PSRECORD_IO)

@@ -76,14 +76,6 @@ class LimitedGroup:
         """Words before a command that make it enter the group first: what it took before is charged elsewhere."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
-    def pids(self) -> list[int]:
-        """Return its processes."""
-        return _pids_of(self.folder)
-
-    def end(self, number: int) -> None:
-        """Send a signal to all of its processes."""
-        _signal(self.folder, number)
-
     def oom_kills(self) -> int:
         """Return how many of its processes the kernel killed."""
         return self._counts.oom_kills() or 0
@@ -135,8 +127,8 @@ def remove(folder: pathlib.Path) -> None:
     while folder.exists():
         for inner in (path for path in folder.glob("*") if path.is_dir()):
             remove(inner)
-        _signal(folder, signal.SIGKILL)
-        if not _pids_of(folder):
+        send(signal.SIGKILL, folder)
+        if not pids_of(folder):
             with contextlib.suppress(OSError):
                 _write(folder / "memory.force_empty", 0)
             with contextlib.suppress(OSError, ValueError):  # a v2 group drops as much as it is told to
@@ -152,7 +144,7 @@ def remove(folder: pathlib.Path) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _pids_of(folder: pathlib.Path) -> list[int]:
+def pids_of(folder: pathlib.Path) -> list[int]:
     """Return the processes of a group; none when it is gone."""
     with contextlib.suppress(OSError):
         return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
@@ -164,8 +156,9 @@ def own_name() -> str:
     return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}"
 
 
-def _signal(folder: pathlib.Path, number: int) -> None:
-    for pid in _pids_of(folder):
+def send(number: int, folder: pathlib.Path) -> None:
+    """Send a signal to all processes of a group."""
+    for pid in pids_of(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -229,7 +222,7 @@ def _delegated(own: pathlib.Path) -> ParentGroup:
     folder = own.parent if own.name == _BESIDE else own
     beside = folder / _BESIDE
     beside.mkdir(exist_ok=True)
-    for pid in _pids_of(folder):
+    for pid in pids_of(folder):
         _write(beside / "cgroup.procs", pid)
     _write(folder / "cgroup.subtree_control", "+memory")
     return ParentGroup(str(folder), is_v2=True)

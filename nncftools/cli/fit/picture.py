@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
+from nncftools.cli.fit.search import Fit
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nncftools.cli.fit.search import Fit, Free
-
 
 _WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]
 _TITLE = 90
@@ -36,7 +32,11 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     if failed:
         cross: dict[str, Any] = {"markersize": 8, "markeredgewidth": 2, "label": "failed or given up"}
         axes.plot(*zip(*failed, strict=True), "x", color=_FAILED, **cross)
-    _draw_free(axes, fit.free, unit)
+    free_text = f"time without a limit, {seconds_text(fit.free.duration_s)}"
+    axes.axhline(fit.free.duration_s, color=_FREE, linewidth=1, label=free_text)
+    for size, style, name in ((fit.free.floor, ":", "floor"), (fit.free.peak_rss, "--", "free peak")):
+        label = f"{name}, {unit.brief(size)} {unit}"
+        axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
     _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
     for trial in fit.trials:
         limits = {"works": fit.works_from, "full speed": fit.fast_from}
@@ -50,14 +50,6 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     axes.set_xlabel(f"Memory limit ({unit})")
     drawing.legend_below(canvas, 5)
     drawing.save(canvas, path)
-
-
-def _draw_free(axes: Axes, free: Free, unit: MemoryUnit) -> None:
-    told = f"time without a limit, {seconds_text(free.duration_s)}"
-    axes.axhline(free.duration_s, color=_FREE, linewidth=1, label=told)
-    for size, style, name in ((free.floor, ":", "floor"), (free.peak_rss, "--", "free peak")):
-        label = f"{name}, {unit.brief(size)} {unit}"
-        axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
 
 
 def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:

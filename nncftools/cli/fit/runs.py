@@ -6,7 +6,6 @@ Each run is recorded with the same input, and ended when it takes too long.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import pathlib
 import shlex
@@ -16,14 +15,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec.structs
 
 from nncftools.cli import destination, planning, recording, screen
-from nncftools.cli.fit import folder, groups, outputs
-from nncftools.cli.fit.folder import FitOptions
+from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
+from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
@@ -32,10 +30,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _POLL_S = 0.1
 _GRACE_S = 2.0
@@ -70,18 +64,14 @@ class Watch(Watcher):
         super().__init__(starter)
         self._group = group
         self._most_s = most_s
-        self._begun_s = 0.0
         self._ours = groups.files_of([os.getpid()])
         """They stay in the page cache: we have mapped them, too."""
+        self._begun_s = time.monotonic()
         self.files: set[str] = set()
         self.gave_up = False
         self.lost_processes = False
         """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
         self.seconds = 0.0
-
-    def __enter__(self) -> Self:
-        self._begun_s = time.monotonic()
-        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
@@ -94,46 +84,46 @@ class Watch(Watcher):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
             if self.starter.received is None and too_long:
                 self.gave_up = True
-                group.end(signal.SIGTERM)
+                groups.send(signal.SIGTERM, group.folder)
             if self.starter.received is not None or too_long:
                 if not self._over.wait(_GRACE_S):
-                    group.end(signal.SIGKILL)
+                    groups.send(signal.SIGKILL, group.folder)
             elif self._most_s is None:
-                self.files |= groups.files_of(group.pids()) - self._ours
+                self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
 
 
-def search(options: FitOptions, output: pathlib.Path, parent: ParentGroup | None, *, resume: bool) -> int:
+def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with folder.alone_in(output):
-        if not resume:
-            folder.remove_earlier(output)
-        fit = folder.begun(options, output) if resume else folder.new(options)
+    with outputs.alone_in(output):
+        if not request.resume:
+            outputs.remove_earlier(output)
+        fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with Starter() as starter:
-            if not _Runs(options, output, parent, fit, starter).go():
+            if not _Runs(request, output, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
                 screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
-        failure = folder.write_beside(fit, options.unit, output)
-        if options.as_json:
-            screen.to_stdout(folder.as_json(fit))
+        failure = outputs.write_beside(fit, request.unit, output)
+        if request.as_json:
+            screen.to_stdout(outputs.as_json(fit))
         else:
-            screen.to_stdout(outputs.text(fit, options.unit))
+            screen.to_stdout(outputs.text(fit, request.unit))
             screen.to_stdout(outputs.commands(fit))
         if failure is not None:
             raise failure
         screen.to_stderr(f"\nWritten to {printable(str(output))}\n")
-        return int(not options.free_only and fit.works_from is None)
+        return int(not request.free_only and fit.works_from is None)
 
 
 class _Runs:
     """The runs of a search."""
 
     def __init__(
-        self, options: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
+        self, request: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
     ) -> None:
-        self._options = options
+        self._request = request
         self._folder = output
         self._parent = parent
         self._fit = fit
@@ -142,41 +132,40 @@ class _Runs:
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
-        fit, options = self._fit, self._options
+        fit, request = self._fit, self._request
         if fit.free is None:
             screen.to_stderr(f"Run 1: {printable(shlex.join(fit.command))}, without a limit\n")
             if not self._run_free():
                 return False
         assert fit.free is not None
-        if options.free_only or self._parent is None:
+        if request.free_only or self._parent is None:
             return True
         free = fit.free
         sizes = free.floor, free.comfortable, free.peak_rss
-        plan = Search(*sizes, free.duration_s, options.tolerance, options.slower, free.charged)
+        plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
         screen.to_stderr(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}\n")
         limit = plan.next_limit(fit.trials)
-        while limit is not None and fit.runs < options.most_runs:
+        while limit is not None and fit.runs < request.runs:
             trial = self._try(limit, free)
             if trial is None:
                 return False
             fit.trials.append(trial)
             self._keep(plan)
             limit = plan.next_limit(fit.trials)
-            left = self._left(free) if limit is not None and fit.runs < options.most_runs else "the last run"
-            screen.to_stderr(f"Run {fit.runs}: {outputs.of_trial(trial, options.unit)} ({left})\n")
+            left = self._left(free) if limit is not None and fit.runs < request.runs else "the last run"
+            screen.to_stderr(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})\n")
         fit.is_finished = limit is None
         self._keep(plan)
         return True
 
     def _keep(self, plan: Search) -> None:
-        works, fast = plan.works_from(self._fit.trials), plan.fast_from(self._fit.trials)
-        self._fit.works_from = None if works is None else works.limit
-        self._fit.fast_from = None if fast is None else fast.limit
-        folder.write(self._fit, self._folder)
+        fit = self._fit
+        fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
+        outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
-        most, trials = max(0, self._options.most_runs - self._fit.runs), self._fit.trials
+        most, trials = max(0, self._request.runs - self._fit.runs), self._fit.trials
         each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
         runs = min(most, max(1, _USUAL_RUNS - len(trials)))
         return f"at most {most} more, about {seconds_text(each_s * runs)}"
@@ -194,19 +183,16 @@ class _Runs:
             fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
-            screen.to_stderr(f"Run {fit.runs}: {outputs.of_free(free, self._options.unit)}{again}\n")
-        folder.write(fit, self._folder)
+            screen.to_stderr(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}\n")
+        outputs.write_state(fit, self._folder)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
-        charged = None
-        if self._parent is None:
-            done = self._recorded(None, None, files)
-        else:
-            with LimitedGroup(self._parent, self._fit.runs + 1) as group:
-                done = self._recorded(group, None, files)
-                charged = group.most_charged()
+        parent = self._parent
+        with contextlib.nullcontext() if parent is None else LimitedGroup(parent, self._fit.runs + 1) as group:
+            done = self._recorded(group, None, files)
+            charged = None if group is None else group.most_charged()
         if done is None:
             return None
         session = done.session
@@ -239,11 +225,11 @@ class _Runs:
         assert self._parent is not None
         with LimitedGroup(self._parent, self._fit.runs + 1) as group:
             try:
-                group.limit(limit, self._options.swap)
+                group.limit(limit, self._fit.swap)
             except OSError as error:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._recorded(group, max(_SHORTEST_S, free.duration_s * self._options.give_up), free.files)
+            done = self._recorded(group, max(_SHORTEST_S, free.duration_s * self._fit.give_up), free.files)
             refaults = group.refaults()
         if done is None:
             return None
@@ -269,19 +255,19 @@ class _Runs:
 
         Raises NncfToolsError.
         """
-        options, name = self._options, f"run-{self._fit.runs + 1}"
+        request, name = self._request, f"run-{self._fit.runs + 1}"
         log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
         with destination.opened("--output", log) as output:
-            failed = options.before is not None and self._shell(options.before, output)
+            failed = request.before is not None and self._shell(request.before, output)
             if self._is_interrupted():
                 return None
             if failed:
-                raise NncfToolsError(f"option --before: {options.before!r} failed; its output is in {log}")
-            plan = copy.deepcopy(options.plan)
-            planning.watch_disks(plan, options.argv, self._folder)
+                raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
+            plan, argv = request.plan(), request.words or []
+            planning.watch_disks(plan, argv, self._folder)
             target, entry = destination.at_file(file, force=True), () if group is None else group.entry
-            run = recording.Run(self._starter, plan, name, options.argv, target, entry=entry, output=output)
-            view = View(metrics=["rss"], unit=options.unit)
+            run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
+            view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()
             cached = groups.drop(files)
             with Watch(group, most_s, self._starter) as watch:
@@ -308,7 +294,7 @@ class _Runs:
             return given_up
         if status:
             return f"exit status {status}"
-        success = self._options.success
+        success = self._request.success
         return "not successful" if success is not None and self._shell(success, output) else WORKED
 
     def _shell(self, script: str, output: int) -> int:

@@ -7,7 +7,6 @@ never hurts: what works with a limit works with any larger one.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -107,7 +106,6 @@ it, a tenth of the limit is.
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
 _FEW, _SLOW_STORAGE = 0.02, 2.5
-_LIMIT = operator.attrgetter("limit")
 _NOTHING_S = 0.1
 """A difference of times that says nothing."""
 
@@ -130,13 +128,13 @@ class Search:
         limit = self._next_working(trials) or self._next_fast(trials)
         return None if limit is None else max(_MIB, round(limit))
 
-    def works_from(self, trials: Sequence[Trial]) -> Trial | None:
-        """Return the trial with the smallest limit with which the command worked."""
-        return min((trial for trial in trials if trial.worked), key=_LIMIT, default=None)
+    def works_from(self, trials: Sequence[Trial]) -> int | None:
+        """Return the smallest limit with which the command worked."""
+        return min((trial.limit for trial in trials if trial.worked), default=None)
 
-    def fast_from(self, trials: Sequence[Trial]) -> Trial | None:
-        """Return the trial with the smallest limit with which it took about as long as the free run."""
-        return min((trial for trial in trials if self.is_fast(trial)), key=_LIMIT, default=None)
+    def fast_from(self, trials: Sequence[Trial]) -> int | None:
+        """Return the smallest limit with which it took about as long as in the free run."""
+        return min((trial.limit for trial in trials if self.is_fast(trial)), default=None)
 
     def is_fast(self, trial: Trial) -> bool:
         """Return whether a trial took about as long as the free run.
@@ -149,17 +147,17 @@ class Search:
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
-        below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works.limit))
-        failed = max(below, key=_LIMIT, default=None)
+        below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works))
+        failed = max(below, key=lambda trial: trial.limit, default=None)
         if works is None:
             return next(self._upwards(failed, trials), None)
         if failed is None:
-            return self._next_below(works.limit, trials)
-        if _is_close(failed.limit, works.limit, self.tolerance):
+            return self._next_below(works, trials)
+        if _is_close(failed.limit, works, self.tolerance):
             return None
-        if failed.gave_up and works.limit > failed.limit * _FAR:
+        if failed.gave_up and works > failed.limit * _FAR:
             return _down([trial.limit for trial in trials if trial.worked], failed.limit, self.tolerance)
-        return _middle(failed.limit, works.limit)
+        return _middle(failed.limit, works)
 
     def _upwards(self, failed: Trial | None, trials: Sequence[Trial]) -> Iterator[float]:
         """Yield limits above one with which it failed; where it was only slow, its files need more room."""
@@ -183,24 +181,24 @@ class Search:
 
     def _next_fast(self, trials: Sequence[Trial]) -> float | None:
         fast = self.fast_from(trials)
-        below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
-        slow = max(below, key=_LIMIT, default=None)
+        below = (trial.limit for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast))
+        slow = max(below, default=None)
         if fast is None:
             ways = self._enough_for_files()
             if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
                 ways[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
-            return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
+            return next((limit for limit in ways if slow is None or limit > slow * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
-        if slow is None or _is_close(slow.limit, fast.limit, near):
+        if slow is None or _is_close(slow, fast, near):
             return None
-        between = fast.limit - slow.limit
-        if slow.limit >= self.comfortable:
-            return None if between <= fast.limit * _NEAR_ON_SLOPE else _middle(slow.limit, fast.limit)
-        if fast.limit < self.comfortable * _NO_CLIFF and between <= self.comfortable * _NEAR_ON_SLOPE:
+        between = fast - slow
+        if slow >= self.comfortable:
+            return None if between <= fast * _NEAR_ON_SLOPE else _middle(slow, fast)
+        if fast < self.comfortable * _NO_CLIFF and between <= self.comfortable * _NEAR_ON_SLOPE:
             return None
         good = [trial.limit for trial in trials if self.is_fast(trial)]
-        is_flat = len(good) > 1 and fast.limit > slow.limit * _FAR
-        return _middle(slow.limit, fast.limit) if is_flat else _down(good, slow.limit, near)
+        is_flat = len(good) > 1 and fast > slow * _FAR
+        return _middle(slow, fast) if is_flat else _down(good, slow, near)
 
     def _enough_for_files(self) -> list[float]:
         """Return limits at which it may be at full speed; at the last one it was, if what was charged is known.

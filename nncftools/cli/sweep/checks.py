@@ -18,8 +18,9 @@ from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Configuration, Weights
+from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp
-from nncftools.cli.sweep.runs import Sweep, SweepOptions
+from nncftools.cli.sweep.runs import Sweep
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
@@ -48,39 +49,42 @@ _ASKS_S = 60
 _WRITTEN = (".csv", ".md", ".png")
 
 
-def checked(asked: SweepOptions) -> tuple[Sweep, list[str]]:
+def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     """Return what to do, and notes for the user. Raises NncfToolsError for anything that would fail later."""
     refuse_to_record()
-    if asked.output.suffix != ".csv":
-        raise UsageError(f"option --output: a file that ends in .csv expected, found {str(asked.output)!r}")
-    inputs = {name: path for name, path in asked.inputs.items() if path is not None}
+    if request.output.suffix != ".csv":
+        raise UsageError(f"option --output: a file that ends in .csv expected, found {str(request.output)!r}")
+    inputs = dict(request.inputs)
     for name, path in inputs.items():
         with options.named(f"--{name}"):
             if path.exists() and not path.is_file():
                 raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
-    _check_output(asked, inputs)
+    _check_output(request, inputs)
     configurations: Sequence[Configuration]
     notes: list[str] = []
     code, setup = "", "model"
     if KIND in inputs:
         code = _code(inputs[KIND])
-        configurations = _of_kind(asked, inputs, code)
+        configurations = _of_kind(request, inputs, code)
     else:
-        configurations, notes = _of_language(asked, inputs)
+        configurations, notes = _of_language(request, inputs)
         sizes = {weights.group_size for weights in configurations if weights.group_size is not None}
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
     with options.named("--only"):
-        chosen = grid.chosen(configurations, asked.only)
-    _check_tasks(asked)
-    _check_packages(asked)
-    inputs[MODEL] = asked.model
+        chosen = grid.chosen(configurations, request.only or ())
+    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
+    if needing is not None and CALIBRATION not in inputs:
+        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+    _check_tasks(request)
+    _check_packages(request)
+    inputs[MODEL] = request.model
     stamps = {name: stamp(path) for name, path in inputs.items()}
-    stamps |= {"tasks": ",".join(asked.tasks)} if asked.tasks else {}
-    model = asked.name or (asked.model if asked.model.name.strip(".") else asked.model.resolve()).name
-    folder, state = Folder(asked.output), State(model, setup, stamps)
-    before = _before(asked, folder, state, configurations)
-    return Sweep(asked, configurations, chosen, folder, state, inputs, code, before), notes
+    stamps |= {"tasks": ",".join(request.tasks)} if request.tasks else {}
+    model = request.name.strip() or (request.model if request.model.name.strip(".") else request.model.resolve()).name
+    folder, state = Folder(request.output), State(model, setup, stamps)
+    before = _before(request, folder, state, configurations)
+    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), notes
 
 
 def _code(path: pathlib.Path) -> str:
@@ -100,13 +104,13 @@ def _refuse_others(path: pathlib.Path, status: os.stat_result) -> None:
         raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
 
 
-def _of_kind(asked: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
+def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
             raise UsageError(f"option --{name}: for language models; with --kind, your file gives data and score")
-    if asked.model.suffix not in {".xml", ".onnx"} or not asked.model.is_file():
+    if request.model.suffix not in {".xml", ".onnx"} or not request.model.is_file():
         expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
-        raise UsageError(f"option --model: {expected}, found {str(asked.model)!r}")
+        raise UsageError(f"option --model: {expected}, found {str(request.model)!r}")
     try:
         code = compile(text, str(inputs[KIND]), "exec")
     except (SyntaxError, ValueError) as error:
@@ -115,24 +119,19 @@ def _of_kind(asked: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str)
         if needed not in code.co_names:
             raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
     with options.named("--grid"):
-        return grid.quantization_grid(asked.grid)
+        return grid.quantization_grid(request.grid)
 
 
-def _of_language(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
+def _of_language(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
     with options.named("--model"):
-        if not asked.model.is_dir():
-            raise UsageError(f"the folder of a language model expected, found {str(asked.model)!r}")
-        grid.config_of(asked.model)
-        layers = grid.layers_of(asked.model)
+        if not request.model.is_dir():
+            raise UsageError(f"the folder of a language model expected, found {str(request.model)!r}")
+        grid.config_of(request.model)
+        layers = grid.layers_of(request.model)
     with options.named("--grid"):
-        configurations, notes = grid.weight_grid(asked.grid, layers)
-    with options.named("--only"):
-        chosen = grid.chosen(configurations, asked.only)
-    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
-    if needing is not None and CALIBRATION not in inputs:
-        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+        configurations, notes = grid.weight_grid(request.grid, layers)
     words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
@@ -167,28 +166,28 @@ def _words(path: pathlib.Path) -> str:
     return words
 
 
-def _check_output(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
+def _check_output(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
     """Raise UsageError for results that would be among the inputs, or replace one."""
-    output = asked.output.resolve()
-    if asked.model.is_dir() and output.is_relative_to(asked.model.resolve()):
+    output = request.output.resolve()
+    if request.model.is_dir() and output.is_relative_to(request.model.resolve()):
         why = "is in the folder of the model, which a sweep must not change"
-        raise UsageError(f"option --output: {str(asked.output)!r} {why}; name another folder")
+        raise UsageError(f"option --output: {str(request.output)!r} {why}; name another folder")
     for name, path in inputs.items():
         if path.resolve() in {output.with_suffix(ending) for ending in _WRITTEN}:
             raise UsageError(f"option --output: the results would replace the file of --{name}; choose another name")
 
 
-def _check_tasks(asked: SweepOptions) -> None:
-    if asked.tasks and asked.inputs[KIND] is not None:
+def _check_tasks(request: SweepOptions) -> None:
+    if request.tasks and request.kind is not None:
         raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
-    if asked.include_path is not None:
+    if request.include_path is not None:
         with options.named("--include-path"):
-            _check_include_path(asked.include_path)
+            _check_include_path(request.include_path)
     with options.named("--tasks"):
-        for name in asked.tasks:
+        for name in request.tasks or ():
             if os.sep in name:
                 raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")
-        filling.tasks_of([name for name in asked.tasks if ":" in name])
+        filling.tasks_of([name for name in request.tasks or () if ":" in name])
 
 
 def _check_include_path(path: pathlib.Path) -> None:
@@ -203,53 +202,54 @@ def _check_include_path(path: pathlib.Path) -> None:
         raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
 
-def _check_packages(asked: SweepOptions) -> None:
+def _check_packages(request: SweepOptions) -> None:
     """Raise NncfToolsError unless the interpreter has what the steps import. A dry run needs nothing of it."""
-    if asked.is_dry:
+    if request.dry_run:
         return
-    if shutil.which(asked.python) is None:
-        raise UsageError(f"option --python: {asked.python!r} is not a program")
-    needs_export = asked.inputs[KIND] is None and not (asked.model / "openvino_model.xml").exists()
-    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if asked.tasks else [])]
+    python = request.interpreter
+    if shutil.which(python) is None:
+        raise UsageError(f"option --python: {python!r} is not a program")
+    needs_export = request.kind is None and not (request.model / "openvino_model.xml").exists()
+    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if request.tasks else [])]
     script = (
         f"{SAFE_PATH}; import importlib.metadata as m, json\n"
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )
-    words = [asked.python, "-c", script, *wanted]
+    words = [python, "-c", script, *wanted]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_ASKS_S, check=False)
     try:
         missing = json.loads(done.stdout)
     except ValueError:
-        raise UsageError(f"option --python: {asked.python!r} is no Python that works: {done.stderr.strip()}") from None
+        raise UsageError(f"option --python: {python!r} is no Python that works: {done.stderr.strip()}") from None
     if missing:
         everything = f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
         alone = {("lm_eval",): "pip install lm_eval", ("optimum-intel",): _OPTIMUM}
-        why = f"{asked.python!r} has no {' and no '.join(missing)}: {alone.get(tuple(missing), everything)}"
+        why = f"{python!r} has no {' and no '.join(missing)}: {alone.get(tuple(missing), everything)}"
         raise NncfToolsError(f"{why}; or name another Python with --python")
 
 
-def _before(asked: SweepOptions, folder: Folder, state: State, grid: Sequence[Configuration]) -> dict[str, Row]:
+def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[Configuration]) -> dict[str, Row]:
     """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
     if folder.is_foreign:
         raise UsageError(f"option --output: {str(folder.path)!r} is there, and no sweep's; choose another name")
     try:
         earlier = folder.state()
     except NncfToolsError as error:
-        if not asked.force:
+        if not request.force:
             raise UsageError(f"option --output: {error}; give --force to replace it") from error
         earlier = None
-    if asked.resume and earlier is not None:
+    if request.resume and earlier is not None:
         why = differing(earlier, state)
         if why:
             raise UsageError(f"option --resume: {str(folder.path)!r} cannot go on: {why}")
         return {}
-    if asked.is_dry:
+    if request.dry_run:
         return {} if earlier is None else folder.rows(grid)
-    if earlier is not None and not asked.force:
+    if earlier is not None and not request.force:
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
     for ending in _WRITTEN:
-        destination.replaceable("--output", asked.output.with_suffix(ending), force=asked.force)
+        destination.replaceable("--output", request.output.with_suffix(ending), force=request.force)
     rows: dict[str, Row] = {}
     if folder.path.exists():
         with folder.held():

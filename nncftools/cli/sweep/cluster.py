@@ -17,18 +17,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from nncftools.backports import running
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
-from nncftools.cli.sweep.steps import Task
+from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-
-if TYPE_CHECKING:
-    from nncftools.sampler.client import Starter
-
+from nncftools.sampler.client import Starter
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -96,13 +93,10 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
-    from nncftools.cli.sweep import steps
-    from nncftools.sampler.client import Starter
-
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with Starter() as starter:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        row = steps.run_task(task, starter)
+        row = run_task(task, starter)
     if row is not None:
         (folder / ROW).write_bytes(msgspec.json.encode(row))
 

@@ -2,89 +2,21 @@
 
 from __future__ import annotations
 
-import pathlib
-import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from nncftools.cli import options, screen
-from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
-from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
+from nncftools.cli.parameters import with_options
+from nncftools.cli.sweep.options import SweepOptions
+from nncftools.cli.viz_compression import viz_compression
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.units import bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.sweep.runs import Sweep
 
 
-def sweep(  # noqa: PLR0913 — one parameter per option
-    *,
-    model: Annotated[
-        pathlib.Path,
-        option(
-            "--model -m DIR",
-            READ,
-            "Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
-        ),
-    ],
-    output: Annotated[pathlib.Path, option("--output -o FILE", WRITE, "The CSV file of the results.")],
-    grid: Annotated[
-        str, option("--grid quick|full|FILE", RUN, "What to try; FILE is a TOML file of configurations.")
-    ] = "quick",
-    text: Annotated[
-        File, option("--text FILE", READ, "Held-out text for perplexity (.txt, or .jsonl with `text`).")
-    ] = None,
-    calibration: Annotated[
-        File, option("--calibration FILE", READ, "Text for data-aware compression; not of --text.")
-    ] = None,
-    lambada: Annotated[
-        File,
-        option("--lambada FILE", READ, "Passages whose last word is guessed, one per line. Default: those of --text."),
-    ] = None,
-    prompts: Annotated[
-        File, option("--prompts FILE", READ, "Prompts to continue, one per line, for similarity.")
-    ] = None,
-    tasks: Annotated[
-        Texts,
-        option(
-            "--tasks TASK[:METRIC]",
-            READ,
-            "Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
-        ),
-    ] = None,
-    include_path: Annotated[File, option("--include-path DIR", READ, "Folder with tasks of your own (YAML).")] = None,
-    only: Annotated[Texts, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")] = None,
-    kind: Annotated[
-        File,
-        option(
-            "--kind FILE",
-            READ,
-            "Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
-        ),
-    ] = None,
-    max_memory: Annotated[
-        int | None,
-        option("--max-memory SIZE", RUN, "Limit of each configuration: a control group, or by RSS.", parser=bytes_from),
-    ] = None,
-    recommend: Recommend = "",
-    also: Panels = None,
-    name: options.Name = "",
-    python: Annotated[
-        str, option("--python FILE", RUN, "The Python that has NNCF and OpenVINO. Default: this one.")
-    ] = "",
-    scheduler: Annotated[
-        str | None,
-        option(
-            "--scheduler ADDRESS",
-            RUN,
-            "Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
-        ),
-    ] = None,
-    keep_models: Annotated[bool, option("--keep-models", WRITE, "Keep the compressed models.")] = False,
-    dry_run: Annotated[bool, option("--dry-run", RUN, "Show what would run, with expected times.")] = False,
-    resume: Annotated[bool, option("--resume", RUN, "Go on with the sweep of --output.")] = False,
-    force: options.Force = False,
-) -> int:
+@with_options(SweepOptions)
+def sweep(request: SweepOptions) -> int:
     """Compress a model in many ways; measure size, quality, time, and memory.
 
     The results are a CSV file, and a table and a picture of it as made by
@@ -107,44 +39,27 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     begun_s = time.monotonic()
     from nncftools.cli.sweep import checks, runs
 
-    asked = runs.SweepOptions(
-        model=model,
-        output=output,
-        grid=grid,
-        inputs={"text": text, "calibration": calibration, "lambada": lambada, "prompts": prompts, "kind": kind},
-        only=tuple(only or ()),
-        name=name.strip(),
-        python=python or sys.executable,
-        max_memory=max_memory,
-        keep_models=keep_models,
-        resume=resume,
-        force=force,
-        is_dry=dry_run,
-        scheduler=scheduler,
-        tasks=tuple(tasks or ()),
-        include_path=include_path,
-    )
-    _check_shown(recommend, also, is_kind=kind is not None)
-    choices, notes = checks.checked(asked)
+    _check_shown(request)
+    plan, notes = checks.checked(request)
     for note in notes:
         screen.message(f"note: {note}")
-    if dry_run:
-        screen.to_stdout(runs.dry_run(choices))
+    if request.dry_run:
+        screen.to_stdout(runs.dry_run(plan))
         return 0
-    interrupted, measured_s = runs.sweep(choices)
+    interrupted, measured_s = runs.sweep(plan)
     if interrupted is not None:
         return interrupted
-    status = _finish(choices, recommend, also)
-    if scheduler is None:
+    status = _finish(plan)
+    if request.scheduler is None:
         screen.to_stderr(runs.took(begun_s, measured_s))
     return status
 
 
-def _finish(choices: Sweep, recommend: str, also: list[Also] | None) -> int:
+def _finish(plan: Sweep) -> int:
     """Make table and picture; return the exit status."""
     from nncftools.cli.sweep import runs
 
-    rows = list(choices.folder.rows(choices.grid).values())
+    rows = list(plan.folder.rows(plan.grid).values())
     for row in rows:
         if not row.is_complete:
             screen.message(f"failed: {row.name}: {row.failed}")
@@ -153,26 +68,25 @@ def _finish(choices: Sweep, recommend: str, also: list[Also] | None) -> int:
     metrics, notes = runs.metrics_of(rows)
     for note in notes:
         screen.message(f"note: {note}")
+    table, request = plan.folder.output, plan.options
     if not metrics:
-        raise NncfToolsError(
-            f"no figure can be compared, so there is no table and no picture; {choices.folder.output} has the figures"
-        )
+        raise NncfToolsError(f"no figure can be compared, so there is no table and no picture; {table} has the figures")
     viz_compression(
-        inputs=[choices.folder.output], metrics=metrics, recommend=recommend, also=also, extra=True, lenient=True
+        inputs=[table], metrics=metrics, recommend=request.recommend, also=request.also, extra=True, lenient=True
     )
-    runs.define(choices.folder.output.with_suffix(".md"), rows)
+    runs.define(table.with_suffix(".md"), rows)
     return int(any(not row.is_complete for row in rows))
 
 
-def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> None:
+def _check_shown(request: SweepOptions) -> None:
     """Raise UsageError for figures that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import bounds_of
 
     with options.named("--recommend"):
-        bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []
-    shown = [figure.replace("-", " ") for figure in also or ()]
+        bounded = [figure.name for figure in bounds_of(request.recommend).figures] if request.recommend else []
+    shown = [figure.replace("-", " ") for figure in request.also or ()]
     for name, figures in (("--recommend", bounded), ("--also", shown)):
         for figure in (LATENCY, FIRST_TOKEN):
-            if is_kind and figure.name in figures:
+            if request.kind is not None and figure.name in figures:
                 raise UsageError(f"option {name}: {figure.name!r} is of language models; --kind measures another one")

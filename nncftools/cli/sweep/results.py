@@ -14,11 +14,12 @@ import pathlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from nncftools import intake
+from nncftools.cli.sweep.grid import Configuration
 from nncftools.compression import reading
 from nncftools.compression.checking import FAILED
 from nncftools.compression.filling import GIB
@@ -26,10 +27,6 @@ from nncftools.compression.outputs import escaped
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, held, replacing
-
-if TYPE_CHECKING:
-    from nncftools.cli.sweep.grid import Configuration
-
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER

@@ -8,12 +8,14 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools import intake
 from nncftools.cli import destination, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import results, steps
+from nncftools.cli.sweep.grid import Configuration
+from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
@@ -21,9 +23,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.sampler.client import Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
-
-if TYPE_CHECKING:
-    from nncftools.cli.sweep.grid import Configuration
 
 
 class Expected(NamedTuple):
@@ -68,29 +67,6 @@ _TASK = "text-generation-with-past"
 
 
 @dataclass(frozen=True)
-class SweepOptions:
-    """What the user asks for."""
-
-    model: pathlib.Path
-    output: pathlib.Path
-    grid: str
-    inputs: Mapping[str, pathlib.Path | None]
-    only: Sequence[str]
-    name: str
-    python: str
-    max_memory: int | None
-    keep_models: bool
-    resume: bool
-    force: bool
-    is_dry: bool
-    scheduler: str | None = None
-    tasks: Sequence[str] = ()
-    """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
-    include_path: pathlib.Path | None = None
-    """Where other tasks than its own are."""
-
-
-@dataclass(frozen=True)
 class Sweep:
     """What to do, by options that were checked."""
 
@@ -116,11 +92,8 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
     """
     with Starter() as starter:
         runs = _Runs(plan, starter)
-        try:
-            with plan.folder.held():
-                is_whole = runs.go()
-        except OSError as error:
-            raise destination.cannot_write("--output", plan.folder.path, error) from error
+        with destination.writing("--output", plan.folder.path), plan.folder.held():
+            is_whole = runs.go()
         if not is_whole:
             screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
@@ -160,7 +133,7 @@ class _Runs:
         self._starter = starter
         self._folder = plan.folder
         rows = self._folder.rows(plan.grid).items()
-        self.rows = {name: row for name, row in rows if row.is_complete or name not in plan.options.only}
+        self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
 
     def go(self) -> bool:
@@ -214,7 +187,7 @@ class _Runs:
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.python, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if self._starter.received is not None:
                 return None
@@ -235,10 +208,10 @@ class _Runs:
             needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
             inputs={name: path for name, path in inputs.items() if name not in without},
             folder=str(self._folder.of(configuration.name).absolute()),
-            python=options.python,
+            python=options.interpreter,
             max_memory=options.max_memory,
             keep_model=options.keep_models,
-            tasks=list(options.tasks),
+            tasks=options.tasks or [],
             include_path="" if options.include_path is None else str(options.include_path.absolute()),
             code=self._plan.code,
             reference=continuations,
@@ -313,9 +286,6 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
-    try:
-        with replacing(table) as beside:
-            beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
-    except OSError as error:
-        raise destination.cannot_write("--output", table, error) from error
+    with destination.writing("--output", table), replacing(table) as beside:
+        beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -32,10 +32,6 @@ from nncftools.render.view import View
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
-
-if TYPE_CHECKING:
-    pass
-
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
 """What the inputs are for; the keys of ``Task.inputs``."""
@@ -157,10 +153,8 @@ class _Steps:
             return
         row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)
         self._keep(ran.result["figures"])
-        row.widths = ran.result["widths"]
-        row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
-        row.inference_s = ran.result.get("inference_s")
-        row.continuations = ran.result.get("continuations", [])
+        for name in {"widths", "first_token_s", "per_token_s", "inference_s", "continuations"} & ran.result.keys():
+            setattr(row, name, ran.result[name])
         if self._task.tasks and row.is_complete:
             self._evaluate_tasks(model)
 

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
-from nncftools.cli.fit import folder, groups, runs
+from nncftools.cli.fit import groups, outputs, runs
+from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.journal.writing import Plan
-from nncftools.units import MemoryUnit
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE
@@ -25,22 +25,9 @@ as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control gr
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 
-def choices(*argv: str) -> folder.FitOptions:
-    """Return what a user asks for who gives no options."""
-    return folder.FitOptions(
-        argv or ("work",),
-        Plan(["rss"]),
-        MemoryUnit.MiB,
-        0.03,
-        1.1,
-        10,
-        5,
-        0,
-        None,
-        None,
-        free_only=False,
-        as_json=False,
-    )
+def request(*words: str, **options: Any) -> FitOptions:  # noqa: ANN401 — any option
+    """Return the options of a search."""
+    return FitOptions(words=list(words or ("work",)), **options)
 
 
 def result(folder: pathlib.Path) -> dict[str, object]:
@@ -109,8 +96,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            folder.folder(choices(), tmp_path, resume=False, force=False)
-        assert folder.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
+            outputs.results_folder(request(output=tmp_path))
+        assert outputs.results_folder(request(output=tmp_path, resume=True)) == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -127,7 +114,7 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            folder.begun(choices(), tmp_path)
+            outputs.begun_search(outputs.new_search(request()), tmp_path)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -142,39 +129,41 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            folder.begun(choices(), tmp_path)
+            outputs.begun_search(outputs.new_search(request()), tmp_path)
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        folder.remove_earlier(tmp_path)
+        outputs.remove_earlier(tmp_path)
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
 
     def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
         """Where no search was, recordings of another one's are left alone."""
         (tmp_path / "run-1.json").touch()
-        folder.remove_earlier(tmp_path)
+        outputs.remove_earlier(tmp_path)
 
         assert (tmp_path / "run-1.json").exists()
 
     def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
-        with folder.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
-            runs.search(choices(), tmp_path, None, resume=False)
-        with folder.alone_in(tmp_path):
+        with outputs.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
+            runs.search(request(), outputs.new_search(request()), tmp_path, None)
+        with outputs.alone_in(tmp_path):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
-        assert folder.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
+        assert outputs.begun_search(outputs.new_search(request()), tmp_path) == Fit(
+            command=["work"], tolerance=0.03, slower=1.1
+        )
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(folder.new(choices("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(outputs.new_search(request("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process

@@ -103,7 +103,7 @@ class TestReal:
         with LimitedGroup(parent_group(), 1) as group:
             run(group, "sh", "-c", "sleep 100 >/dev/null 2>&1 &")
 
-            assert len(group.pids()) == 1
+            assert len(groups.pids_of(group.folder)) == 1
 
         assert not group.folder.exists()
 
@@ -298,7 +298,7 @@ class TestLeftovers:
         left.folder = pathlib.Path(place.folder) / f"nncf-tools-fit-{os.getpid()}-1-9"
         left.folder.mkdir()
         with subprocess.Popen([*left.entry, "sleep", "100"]) as process:
-            while not left.pids():
+            while not groups.pids_of(left.folder):
                 pass
             found = groups.remove_leftovers(place)
 

@@ -100,10 +100,10 @@ def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
 
 def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
-    outputs.write(FOUND, GIB, tmp_path)
     (tmp_path / "free").mkdir()
-    outputs.write(search(works=None, fast=None), GIB, tmp_path / "free")
 
+    assert outputs.write_beside(FOUND, GIB, tmp_path) is None
+    assert outputs.write_beside(search(works=None, fast=None), GIB, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 

@@ -16,8 +16,8 @@ import pytest
 
 from nncftools.cli.sweep import checks, cluster
 from nncftools.cli.sweep.command import sweep
+from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import stamp
-from nncftools.cli.sweep.runs import SweepOptions
 from nncftools.cli.viz_compression import Also
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
@@ -55,25 +55,11 @@ def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def asked(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
-    """Return what a user asks for; ``inputs`` completes the usual ones."""
-    usual: dict[str, pathlib.Path | None] = dict.fromkeys(("lambada", "prompts", "kind"))
-    usual |= {"text": folder / "text.txt", "calibration": folder / "calibration.txt"} | options.pop("inputs", {})
-    found = {
-        "model": folder / "model",
-        "output": folder / "results.csv",
-        "grid": "quick",
-        "inputs": usual,
-        "only": (),
-        "name": "",
-        "python": sys.executable,
-        "max_memory": None,
-        "keep_models": False,
-        "resume": False,
-        "force": False,
-        "is_dry": True,
-    }
-    return SweepOptions(**{**found, **options})
+def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
+    """Return the options of a dry run, with a model and texts."""
+    texts = {"text": folder / "text.txt", "calibration": folder / "calibration.txt"}
+    usual = {"model": folder / "model", "output": folder / "results.csv", "dry_run": True, **texts}
+    return SweepOptions(**{**usual, **options})
 
 
 def words(folder: pathlib.Path, *more: object) -> list[str]:
@@ -109,9 +95,9 @@ def run(folder: pathlib.Path, *more: object) -> subprocess.CompletedProcess[str]
 class TestChecks:
     def test_group_size_is_part_of_the_setup(self, inputs: pathlib.Path) -> None:
         """The first column says which group size the layers allow, the model is named like its folder."""
-        choices, _ = checks.checked(asked(inputs))
+        plan, _ = checks.checked(request(inputs))
 
-        assert (choices.state.model, choices.state.setup) == ("model", "model, group size 64")
+        assert (plan.state.model, plan.state.setup) == ("model", "model, group size 64")
 
     @pytest.mark.parametrize(
         ("options", "expected"),
@@ -119,11 +105,11 @@ class TestChecks:
             ({"output": pathlib.Path("results")}, "option --output: a file that ends in .csv expected"),
             ({"model": pathlib.Path("nowhere")}, "option --model: the folder of a language model expected"),
             ({"grid": "nowhere.toml"}, "option --grid: "),
-            ({"only": ("int2",)}, "option --only: no configuration 'int2'"),
-            ({"inputs": {"text": None}}, "option --text: a held-out text is needed"),
-            ({"inputs": {"prompts": pathlib.Path("nowhere")}}, "option --prompts: "),
-            ({"inputs": {"calibration": None}}, "option --calibration: a text is needed by 'scale estimation'"),
-            ({"python": "/nowhere", "is_dry": False}, "option --python: '/nowhere' is not a program"),
+            ({"only": ["int2"]}, "option --only: no configuration 'int2'"),
+            ({"text": None}, "option --text: a held-out text is needed"),
+            ({"prompts": pathlib.Path("nowhere")}, "option --prompts: "),
+            ({"calibration": None}, "option --calibration: a text is needed by 'scale estimation'"),
+            ({"python": "/nowhere", "dry_run": False}, "option --python: '/nowhere' is not a program"),
         ],
     )
     def test_what_would_fail_later_is_refused(
@@ -131,7 +117,7 @@ class TestChecks:
     ) -> None:
         """The error names the option, before anything runs."""
         with pytest.raises(NncfToolsError) as error:
-            checks.checked(asked(inputs, **options))
+            checks.checked(request(inputs, **options))
 
         assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
 
@@ -148,7 +134,7 @@ class TestChecks:
         (inputs / name).write_bytes(content)
 
         with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
-            checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
+            checks.checked(request(inputs, prompts=inputs / name))
 
     @pytest.mark.process
     def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
@@ -156,11 +142,11 @@ class TestChecks:
         cases: list[tuple[dict[str, Any], str]] = [
             ({"output": inputs / "model" / "r.csv"}, "is in the folder of the model"),
             (
-                {"output": inputs / "held.csv", "inputs": {"text": inputs / "held.md"}},
+                {"output": inputs / "held.csv", "text": inputs / "held.md"},
                 "would replace the file of --text",
             ),
-            ({"output": inputs / "made.csv", "is_dry": False, "resume": True}, "'made.csv' exists|made.csv' exists"),
-            ({"output": inputs / "mine.csv", "is_dry": False, "force": True}, "mine.sweep' is there, and no sweep's"),
+            ({"output": inputs / "made.csv", "dry_run": False, "resume": True}, "'made.csv' exists|made.csv' exists"),
+            ({"output": inputs / "mine.csv", "dry_run": False, "force": True}, "mine.sweep' is there, and no sweep's"),
         ]
         (inputs / "held.md").write_text(WORDS)
         (inputs / "made.csv").write_text("by hand")
@@ -168,7 +154,7 @@ class TestChecks:
         (inputs / "mine.sweep" / "precious").touch()
         for options, expected in cases:
             with pytest.raises(UsageError, match=expected):
-                checks.checked(asked(inputs, python=str(inputs / "python"), **options))
+                checks.checked(request(inputs, python=str(inputs / "python"), **options))
 
         assert (inputs / "mine.sweep" / "precious").exists()
 
@@ -177,10 +163,10 @@ class TestChecks:
         """Without it, the error says what to do."""
         (inputs / "results.sweep").mkdir()
         (inputs / "results.sweep" / "sweep.json").write_text("{")
-        options: dict[str, Any] = {"output": inputs / "results.csv", "python": str(inputs / "python"), "is_dry": False}
+        options: dict[str, Any] = {"output": inputs / "results.csv", "python": str(inputs / "python"), "dry_run": False}
         with pytest.raises(UsageError, match="give --force to replace it"):
-            checks.checked(asked(inputs, **options))
-        checks.checked(asked(inputs, **options, force=True))
+            checks.checked(request(inputs, **options))
+        checks.checked(request(inputs, **options, force=True))
 
         assert not (inputs / "results.sweep").exists()
 
@@ -190,7 +176,7 @@ class TestChecks:
         lines.write_text(json.dumps({"text": "\n".join(WORDS.split())}))
 
         with pytest.raises(UsageError, match="holds the same words"):
-            checks.checked(asked(inputs, inputs={"calibration": lines}))
+            checks.checked(request(inputs, calibration=lines))
 
     def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
         """They would be missed after hours, when all has run."""
@@ -205,19 +191,19 @@ class TestChecks:
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
 
         with pytest.raises(UsageError, match=r"option --calibration: .*each process has memory of its own"):
-            checks.checked(asked(inputs))
+            checks.checked(request(inputs))
 
     def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: pathlib.Path) -> None:
         """What is chosen counts, not the whole grid."""
-        choices, _ = checks.checked(asked(inputs, only=("int4",), inputs={"calibration": None}))
+        plan, _ = checks.checked(request(inputs, only=["int4"], calibration=None))
 
-        assert [one.name for one in choices.chosen] == ["fp32", "int4"]
+        assert [configuration.name for configuration in plan.chosen] == ["fp32", "int4"]
 
     @pytest.mark.process
     def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
         """One line names what is missing and both recipes."""
         with pytest.raises(NncfToolsError) as error:
-            checks.checked(asked(inputs, is_dry=False))
+            checks.checked(request(inputs, dry_run=False))
 
         assert "has no nncf and no openvino and no optimum-intel" in str(error.value)
         assert "pip install 'nncf-tools[nncf]'" in str(error.value)
@@ -227,14 +213,14 @@ class TestChecks:
         """The user's file is checked without running it, and language options do not go with it."""
         kind = inputs / "kind.py"
         kind.write_text("def calibration(): ...\n")
-        without = {"text": None, "calibration": None, "kind": kind}
+        without: dict[str, Any] = {"text": None, "calibration": None, "kind": kind}
         with pytest.raises(UsageError, match=r"option --model: with --kind, a file \.xml \(OpenVINO\) or \.onnx"):
-            checks.checked(asked(inputs, inputs=without))
+            checks.checked(request(inputs, **without))
         (inputs / "m.onnx").touch()
         with pytest.raises(UsageError, match="no function 'score'"):
-            checks.checked(asked(inputs, inputs=without, model=inputs / "m.onnx"))
+            checks.checked(request(inputs, **without, model=inputs / "m.onnx"))
         with pytest.raises(UsageError, match="option --text: for language models"):
-            checks.checked(asked(inputs, inputs={"kind": kind}))
+            checks.checked(request(inputs, kind=kind))
 
     @another_user.as_another
     @pytest.mark.parametrize(
@@ -245,14 +231,14 @@ class TestChecks:
         kind = inputs / "kind.py"
         kind.write_text("def calibration(): ...\ndef score(): ...\n")
         (inputs / "m.onnx").touch()
-        options: dict[str, Any] = {"inputs": {"text": None, "calibration": None, "kind": kind}}
-        choices, _ = checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
+        options: dict[str, Any] = {"text": None, "calibration": None, "kind": kind}
+        plan, _ = checks.checked(request(inputs, **options, model=inputs / "m.onnx"))
         os.chown(kind, owner, owner)
         kind.chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --kind: .*kind.py' .*{why}"):
-            checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
-        assert choices.code == kind.read_text()
+            checks.checked(request(inputs, **options, model=inputs / "m.onnx"))
+        assert plan.code == kind.read_text()
 
     @another_user.as_another
     @pytest.mark.parametrize("name", ["shared", "shared/tasks", "shared/tasks/utils.py"])
@@ -262,22 +248,22 @@ class TestChecks:
         tasks = inputs / "shared" / "tasks"
         tasks.mkdir(parents=True)
         (tasks / "utils.py").touch()
-        checks.checked(asked(inputs, include_path=tasks))
+        checks.checked(request(inputs, include_path=tasks))
         os.chown(inputs / name, owner, owner)
         (inputs / name).chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --include-path: .*{name}'"):
-            checks.checked(asked(inputs, include_path=tasks))
+            checks.checked(request(inputs, include_path=tasks))
         if name != "shared":
             return
         (inputs / name).chmod(0o1777)
         os.chown(inputs / name, 0, 0)
-        checks.checked(asked(inputs, include_path=tasks))
+        checks.checked(request(inputs, include_path=tasks))
 
     def test_file_is_no_task(self, inputs: pathlib.Path) -> None:
         """Tasks are named: lm-evaluation-harness would run the code beside a file."""
         with pytest.raises(UsageError, match=r"option --tasks: the name of a task expected, found '\./task\.yaml:acc'"):
-            checks.checked(asked(inputs, tasks=("./task.yaml:acc",)))
+            checks.checked(request(inputs, tasks=["./task.yaml:acc"]))
 
     @another_user.as_another
     @pytest.mark.process

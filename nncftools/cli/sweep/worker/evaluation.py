@@ -10,17 +10,14 @@ import json
 import math
 import pathlib
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    Encode = Callable[[str], "list[int]"]
-    """Returns the tokens of a text, without special ones."""
+Encode = Callable[[str], list[int]]
+"""Returns the tokens of a text, without special ones."""
 
 BLOCK = 64
 """Tokens whose log-likelihoods are summed to one observation of the standard error: neighbours depend on each other."""

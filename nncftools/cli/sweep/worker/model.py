@@ -13,18 +13,14 @@ import pathlib
 import shutil
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import evaluation
 from .steps import seconds, user_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 MODEL = "model.xml"
 _OFF = -1.0
@@ -49,13 +45,12 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def saved(model: Any, file: pathlib.Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
-    """Save a model; return the time of its compression, and the versions."""
-    import nncf
+    """Save a model; return the time of its compression."""
     import openvino
 
     file.parent.mkdir(parents=True, exist_ok=True)
     openvino.save_model(model, file, compress_to_fp16=False)
-    return {"compression_s": compression_s, "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__}}
+    return {"compression_s": compression_s}
 
 
 def _calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module and data
@@ -92,9 +87,10 @@ def _arguments(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-_KINDS = {"boolean", "i4", "u4", "nf4", "f4e2m1", "u2", "i2", "u3", "u6", "u1"}
-_NAMES = {"i4": "int4", "u4": "int4", "i8": "int8", "u8": "int8", "i2": "int2", "u2": "int2", "f4e2m1": "mxfp4"}
-_FLOATS = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8", "f8e5m2": "fp8"}
+_WIDTHS = {kind: kind for kind in ("boolean", "nf4", "u3", "u6", "u1", "bf16")}
+_WIDTHS |= {"i4": "int4", "u4": "int4", "i8": "int8", "u8": "int8", "i2": "int2", "u2": "int2", "f4e2m1": "mxfp4"}
+_WIDTHS |= {"f16": "fp16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8", "f8e5m2": "fp8"}
+"""What results call the width of each element type that weights may have."""
 _BESIDE = ("zero_point", "scale", "shift")
 _DIMENSIONS = 2
 
@@ -121,8 +117,7 @@ def by_width(constants: Iterable[Constant]) -> dict[str, int]:
     """Return the number of weights by their width: matrices and larger arrays, without scales and zero points."""
     counts: dict[str, int] = {}
     for constant in constants:
-        kind = constant.kind
-        name = _NAMES.get(kind) or _FLOATS.get(kind) or (kind if kind in _KINDS else None)
+        name = _WIDTHS.get(constant.kind)
         is_matrix = sum(size > 1 for size in constant.shape) >= _DIMENSIONS
         if name is not None and is_matrix and not any(part in constant.name.rpartition("/")[2] for part in _BESIDE):
             counts[name] = counts.get(name, 0) + math.prod(constant.shape)
@@ -258,7 +253,7 @@ _SAMPLES = 32
 
 
 def compress(job: dict[str, Any]) -> dict[str, Any]:
-    """Compress the model in the folder ``model`` into the folder ``output``; return the time and the versions."""
+    """Compress the model in the folder ``model`` into the folder ``output``; return the time."""
     import nncf
     import openvino
 

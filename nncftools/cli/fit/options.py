@@ -1,0 +1,57 @@
+"""The options of ``fit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from nncftools.cli import options, planning
+from nncftools.cli.parameters import RUN, SHOW, WRITE, File, Texts, option
+from nncftools.journal.writing import Plan
+from nncftools.units import MemoryUnit, bytes_from
+
+
+def _swap(text: str) -> int:
+    from nncftools.cli.fit import groups
+
+    size = 0 if text.strip() == "0" else bytes_from(text)
+    if size and not groups.has_swap():
+        raise ValueError("this machine has no swap; add some (swapon), or leave the option out")
+    return size
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What to search, and how exactly."""
+
+    words: Annotated[Texts, options.command_words("it keeps folder and environment. Its output goes to files.")] = None
+    output: Annotated[
+        File, option("--output -o DIR", WRITE, "Write results and recordings here. Default: in memory_logs.")
+    ] = None
+    tolerance: Annotated[str, option("--tolerance PERCENT", RUN, "How exactly to find the limit.")] = "3%"
+    slower: Annotated[
+        float, option("--slower FACTOR", RUN, "Full speed is up to this many times the time without a limit.")
+    ] = 1.1
+    runs: Annotated[int, option("--runs N", RUN, "The most runs, with the one without a limit.", min=2)] = 10
+    give_up: Annotated[
+        str, option("--give-up Nx", RUN, "End a run that takes so many times the time without a limit.")
+    ] = "5x"
+    swap: Annotated[int, option("--swap SIZE", RUN, "Swap that a run may use beside its limit.", parser=_swap)] = 0
+    success: Annotated[
+        str | None, option("--success COMMAND", RUN, "Run this shell command after each run; it fails if the run did.")
+    ] = None
+    before: Annotated[
+        str | None, option("--before COMMAND", RUN, "Run this shell command before each run, to clean up.")
+    ] = None
+    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit: no control group.")] = False
+    resume: Annotated[bool, option("--resume", RUN, "Go on with the search in --output.")] = False
+    interval: options.Interval = 0.1
+    unit: options.Unit = MemoryUnit.MiB
+    shell: options.Shell = False
+    force: options.Force = False
+    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in fit.json.")] = False
+
+    def plan(self) -> Plan:
+        """Return the plan of a run. Raises NncfToolsError."""
+        request = options.Request(interval=self.interval)
+        return planning.plan(planning.columns(request, ("rss",))[1], request)
