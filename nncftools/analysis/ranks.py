@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nncftools import metrics
-from nncftools.analysis.hints import of_recording
 from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
-from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
+from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank, of_recording
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory

@@ -16,8 +16,7 @@ from matplotlib.collections import PolyCollection
 from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
-from nncftools.render.colours import Fill
-from nncftools.render.listing import NumberedOperation, in_lanes
+from nncftools.render.listing import Fill, NumberedOperation, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of

@@ -21,16 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.hints import hints
 from nncftools.analysis.series import Floats, rates_of, run_s
-from nncftools.analysis.summary import unit_for
+from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render import session_tables
-from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import NumberedOperation, counters_of, in_lanes, with_inner_levels
-from nncftools.render.memory_line import drawn_limit, limit_text, memory_line, peak_label
-from nncftools.render.peak_lines import verdict_lines
+from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
+from nncftools.render.peak_lines import drawn_limit, limit_text, memory_line, peak_label, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label

@@ -17,8 +17,8 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import is_machinery, module_of, shared_depth
-from nncftools.analysis.hints import hints
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
+from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import bounds_by_key, by_key
 from nncftools.render.stacks import place_text

@@ -13,7 +13,7 @@ from nncftools import drawing
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE
 from nncftools.render.listing import numbered
-from nncftools.render.memory_line import DrawnLimit, drawn_limit, memory_line, peak_label
+from nncftools.render.peak_lines import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
 from nncftools.session.session import Session

@@ -16,8 +16,15 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, Bu
 from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
-from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
-from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
+from nncftools.render.listing import (
+    OTHER_PACKAGES,
+    REST,
+    NumberedOperation,
+    numbered,
+    package_fills,
+    timeline,
+    without_small,
+)
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame
 from nncftools.session.operation import Bracket

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import Node, holders, tree_of
-from nncftools.analysis.hints import hints
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
-from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory

@@ -18,7 +18,7 @@ from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, Medium, Window, colours_of, fitted, text
 from nncftools.render.listing import timeline
-from nncftools.render.memory_line import memory_line
+from nncftools.render.peak_lines import memory_line
 from nncftools.render.terminal_plot import Line, Rate
 from nncftools.render.view import View, label
 from nncftools.session.operation import RATE_WINDOW_S

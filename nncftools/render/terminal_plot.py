@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from nncftools import metrics
 from nncftools.metrics import cpu_counters
 from nncftools.render.canvas import AREA, CURVES, Canvas, Levels, levels, plain, text
-from nncftools.render.colours import fills
+from nncftools.render.listing import fills
 from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
