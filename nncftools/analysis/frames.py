@@ -203,11 +203,6 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     return labels
 
 
-def branch_text(chain: Sequence[Frame], before: Frame | None) -> str:
-    """Return functions that call each other, the outermost first, by a few frames; ``before`` calls them."""
-    return _joined(chain, sorted({0, *_best_frames(chain)}), before=before)
-
-
 def running_text(top: Part) -> str:
     """Return where the program stood, or the two places if it is one of them, the deeper one of one stack first."""
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
@@ -325,7 +320,9 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
             continue
         chain = _chain(child)
         places = [place for one in chain if (place := one.place) is not None]
-        yield TreeRow(depth, child.size, chain[-1].certain, branch_text(places, before))
+        yield TreeRow(
+            depth, child.size, chain[-1].certain, _joined(places, sorted({0, *_best_frames(places)}), before=before)
+        )
         yield from _below(chain[-1], depth + 1, least, places[-1])
     if smaller >= least and count:
         yield TreeRow(depth, smaller, None, f"… {count:,} smaller")

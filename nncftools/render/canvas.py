@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.color import ColorSystem
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
 from nncftools.units import MemoryUnit
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from rich.console import Console
-
-    Floats = NDArray[np.float64]
-    Row = list[Segment]
+Floats = NDArray[np.float64]
+Row = list[Segment]
 
 _ACROSS, _UP = 2, 4
 _BITS = np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.uint32)

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import Node, holders, tree_of
+from nncftools.analysis.gates import Verdict
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
@@ -23,11 +25,6 @@ from nncftools.render.view import View, as_json
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Comparison
-    from nncftools.analysis.gates import Verdict
-
 
 FORMAT = "nncf-tools-summary"
 VERSION = 1

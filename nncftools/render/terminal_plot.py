@@ -8,21 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from nncftools import metrics
 from nncftools.metrics import cpu_counters
-from nncftools.render.canvas import AREA, CURVES, Canvas, Levels, levels, plain, text
+from nncftools.render.canvas import AREA, CURVES, Canvas, Floats, Levels, Medium, Row, Window, levels, plain, text
 from nncftools.render.listing import fills
 from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
-
-if TYPE_CHECKING:
-    from nncftools.render.canvas import Floats, Medium, Row, Window
-
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 _NAME = 5
