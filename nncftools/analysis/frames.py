@@ -319,11 +319,10 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
             yield TreeRow(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
             continue
         chain = _chain(child)
-        places = [place for one in chain if (place := one.place) is not None]
-        yield TreeRow(
-            depth, child.size, chain[-1].certain, _joined(places, sorted({0, *_best_frames(places)}), before=before)
-        )
-        yield from _below(chain[-1], depth + 1, least, places[-1])
+        frames = [frame for callee in chain if (frame := callee.place) is not None]
+        label = _joined(frames, sorted({0, *_best_frames(frames)}), before=before)
+        yield TreeRow(depth, child.size, chain[-1].certain, label)
+        yield from _below(chain[-1], depth + 1, least, frames[-1])
     if smaller >= least and count:
         yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
 
