@@ -213,8 +213,7 @@ class _Builder:
         """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
         watched, lowest = held.watched, held.levels[0]
         at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
-        inherited = min(watched.inherited, at_first)
-        if inherited:
+        if inherited := min(watched.inherited, at_first):
             inherited = self._inherited(self._processes.get(watched.process), inherited, watched.time_s[0])
         yield None, inherited
         yield UNSEEN, at_first - inherited

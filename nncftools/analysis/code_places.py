@@ -29,8 +29,7 @@ _LOCALS = ".<locals>"
 
 def package_of(file: str) -> str:
     """Return the package that a file belongs to: ``torch``, ``python`` for the standard library, empty for others."""
-    inside = _SITE.match(file)
-    if inside:
+    if inside := _SITE.match(file):
         return file[inside.end() :].partition("/")[0].removesuffix(".py")
     return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else PROGRAM
 
@@ -46,8 +45,7 @@ def short_file(file: str) -> str:
 def label(frame: Frame) -> str:
     """Return a frame as one text: ``torch/jit/_trace.py:455 _check_trace``, or ``import torch`` for a module's code."""
     function, file = printable(frame.function), printable(short_file(frame.file))
-    module = module_of(frame)
-    if module:
+    if module := module_of(frame):
         return shortened(f"import {module}", _LONGEST)
     line = f":{frame.line}" if frame.line else ""
     return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
@@ -58,8 +56,7 @@ def brief_label(frame: Frame, before: Frame | None = None) -> str:
 
     ``before`` is the frame that is named before it: a file is not repeated.
     """
-    module = module_of(frame)
-    if module:
+    if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
     file, line = "", f":{frame.line}" if frame.line else ""
     if before is None or before.file != frame.file or module_of(before):

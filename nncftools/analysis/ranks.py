@@ -368,8 +368,7 @@ def _missing(sessions: Iterable[Session]) -> Iterator[str]:
     ranks = [session.rank for session in sessions if session.rank is not None]
     size = max((rank.size or 0 for rank in ranks), default=0)
     present = {rank.number for rank in ranks if 0 <= rank.number < size}
-    missing = size - len(present)
-    if missing:
+    if missing := size - len(present):
         first = itertools.islice((number for number in range(size) if number not in present), _NAMED)
         which = ", ".join(map(str, first)) + (", …" if missing > _NAMED else "")
         yield f"{missing} of {size} ranks are missing: no recording of rank {which}, and sums do not count them"

@@ -112,8 +112,7 @@ class Owners:
         before = self._threads[place - 1] if place else {}
         after = self._threads[place] if place < len(self._threads) else {}
         weights = self._weights(place, before, after)
-        whole = sum(weights.values())
-        if not whole:
+        if not (whole := sum(weights.values())):
             return [(UNSEEN, 1.0)]
         goes_on = self._goes_on(place)
         found: dict[Owner, float] = {}

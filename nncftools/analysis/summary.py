@@ -242,8 +242,7 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
     """If PSS was recorded, compare it with the RSS of the same sample; advise only if that is near the RSS peak."""
-    near = pss_near_peak(session)
-    if near is None:
+    if (near := pss_near_peak(session)) is None:
         return
     rss, pss = unit.label(near.rss), unit.label(near.pss)
     if not near.is_at_peak:

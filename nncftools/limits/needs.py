@@ -118,8 +118,7 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     The floor was sampled. What RSS had between two samples, as a high-water mark proves, counts as anonymous memory.
     ``is_bound`` says whether the run was cut short; by default it was unless it ended with an exit status.
     """
-    floor = session.floor
-    if floor is None:
+    if (floor := session.floor) is None:
         return None
     peak = session.peaks.get("rss")
     size = floor.size + (0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0)))
@@ -262,8 +261,7 @@ class Requirement(NamedTuple):
 
 def of_session(session: SessionData) -> Requirement | None:
     """Return what a command needed in an earlier run; None when the least memory that it needs was not recorded."""
-    found = needs(session)
-    if found is None:
+    if (found := needs(session)) is None:
         return None
     used = {one.role: one.first - one.lowest for one in session.file_systems if one.first and one.lowest is not None}
     return Requirement(found.floor, {role: size for role, size in used.items() if size > 0}, found.is_bound)

@@ -348,8 +348,7 @@ class Evidence:
     def _hung_s(self, since_s: float) -> float | None:
         """Return for how long the command did nothing after a moment, until its end or that of the recording."""
         samples = self.session.samples
-        names = cpu_counters(samples.metrics)
-        if not names:
+        if not (names := cpu_counters(samples.metrics)):
             return None
         rows = zip(samples.time_s, *(samples[name] for name in names), strict=True)
         spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
@@ -367,8 +366,7 @@ _SOON_S = 0.02
 
 def judge_ranks(session: Session) -> Verdict | None:
     """Return the first rank that failed; None when none did."""
-    failed = failed_in_order(session.ranks)
-    if not failed:
+    if not (failed := failed_in_order(session.ranks)):
         return None
     first, *others = failed
     is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)

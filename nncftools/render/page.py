@@ -220,8 +220,7 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
         line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits, shown)
         yield {**line, "unit": view.unit, "hidden": True}
-    limit = drawn_limit(session, view)
-    if limit is not None:
+    if (limit := drawn_limit(session, view)) is not None:
         moments = np.array([0, run_s(session)]) / factor
         line = _line(f"{limit.name} {limit.size_text}", moments, np.full(2, limit.size), digits, shown)
         yield {**line, "unit": view.unit, "limit": True}

@@ -56,8 +56,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     """
     name = shown_metric(session, view)
     _label_values(axes, f"{label(name)}{view.above} ({view.unit})")
-    line = memory_line(session, view, name)
-    if line is None:
+    if (line := memory_line(session, view, name)) is None:
         _note(axes, "no samples were recorded")
         return
     if name == "rss" and not view.from_zero:

@@ -179,8 +179,7 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
         return lines
     from nncftools.analysis import build_up  # a run without stacks does without it
 
-    found = build_up.of_peak(session)
-    if found is not None:
+    if (found := build_up.of_peak(session)) is not None:
         return [*lines, *lines_of(session, found, unit)]
     peak, place = session.peaks.get("rss"), session.peak_place
     size = 0 if peak is None or place is None else peak.low or 0
@@ -229,8 +228,7 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     from nncftools.analysis.memory_kinds import near
 
-    kinds = near(session, at_s, size)
-    if kinds is None:
+    if (kinds := near(session, at_s, size)) is None:
         return
     parts = ", ".join(_parts(kinds, unit))
     if kinds.is_other_memory:
@@ -323,8 +321,7 @@ def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts, the conclusion first; empty when nothing died."""
-    found = verdict(session, unit)
-    if found is None:
+    if (found := verdict(session, unit)) is None:
         return []
     needed = needs(session, is_bound=True) if found.is_for_memory else None
     enough = [] if needed is None else [("needs", needed.text(unit))]
@@ -361,8 +358,7 @@ def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
-    limit = found.limit
-    if limit is None:
+    if (limit := found.limit) is None:
         return ""
     if limit.is_of_process:
         rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)

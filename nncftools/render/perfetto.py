@@ -302,8 +302,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 
     Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
     """
-    snapshots = session.snapshots
-    if snapshots is None:
+    if (snapshots := session.snapshots) is None:
         return
     looked_at = [watched for watched in snapshots.processes if watched.process == process]
     threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]

@@ -279,8 +279,7 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     if view.from_zero or "rss" not in view.metrics or found is None or found.low is None:
         return None
     most = f"RSS {view.unit.label(found.low)}"
-    place = session.peak_place
-    if place is None:
+    if (place := session.peak_place) is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
     when = span_text((place.from_s, place.to_s))
     if summary.is_between_samples(found):
@@ -302,8 +301,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if found is not None and found.low and found.high and found.high > found.low * _WIDE:
         between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
-    needed = needs(session)
-    if needed is not None:
+    if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
     yield "CPU", _cpu(session)
@@ -321,8 +319,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         return
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
-    near = summary.pss_near_peak(session)
-    if near is not None:
+    if (near := summary.pss_near_peak(session)) is not None:
         text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
     peak = session.peaks.get("pss")
     if peak is not None and peak.low and peak.high:
@@ -331,8 +328,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(session: Session) -> str:
-    total = summary.cpu_s(session)
-    if total is None:
+    if (total := summary.cpu_s(session)) is None:
         return "unknown"
     cores = summary.cores_average(session)
     busy = "" if cores is None else f", {cores_text(cores)} on average"
@@ -358,8 +354,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     if not session.processes:
         return "unknown"
     text = f"{len(session.processes):,}"
-    largest = summary.largest_process(session)
-    if largest is not None:
+    if (largest := summary.largest_process(session)) is not None:
         name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"

@@ -51,8 +51,7 @@ class Named(NamedTuple):
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     """Return the build-up of the peak. Raises NncfToolsError, which names the format, when it is not known."""
-    found = of_peak(session)
-    if found is not None:
+    if (found := of_peak(session)) is not None:
         return found
     snapshots = session.snapshots
     if snapshots is not None and snapshots.missing:
@@ -184,8 +183,7 @@ class _Box(NamedTuple):
 
 def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
-    build_up = of_peak(session)
-    if build_up is None:
+    if (build_up := of_peak(session)) is None:
         return None
     boxes = list(_boxes(tree_of(build_up)))
     largest: dict[str, int] = {}

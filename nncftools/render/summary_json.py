@@ -73,8 +73,7 @@ def report(session: Session, view: View) -> str:
 
 def _verdict(session: Session) -> dict[str, Any] | None:
     """Return why something died; None when nothing did."""
-    found = verdict(session, MemoryUnit.MiB)
-    if found is None:
+    if (found := verdict(session, MemoryUnit.MiB)) is None:
         return None
     state = found.state
     return {
@@ -101,8 +100,7 @@ def _level(session: Session, name: str) -> dict[str, float | None]:
 
 def _peak(session: Session) -> dict[str, Any] | None:
     """Return the moment of the RSS peak and its operations by name, the outermost first."""
-    place = session.peak_place
-    if place is None:
+    if (place := session.peak_place) is None:
         return None
     return {
         "rss": session.peaks["rss"].low,
@@ -121,8 +119,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
 
 def _build_up(session: Session) -> dict[str, Any] | None:
     """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
-    found = of_peak(session)
-    if found is None:
+    if (found := of_peak(session)) is None:
         return None
     memory = near(session, found.at_s, found.size)
     groups: list[tuple[object, ...]] = []

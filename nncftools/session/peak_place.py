@@ -90,8 +90,7 @@ def place_of(
             rivals=[*beside, *_rivals(operations, path, place, proven, above)],
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
-    shared = _shared(path, inside, place)
-    if shared is not None:
+    if (shared := _shared(path, inside, place)) is not None:
         return shared
     either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):

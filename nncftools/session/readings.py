@@ -152,8 +152,7 @@ class Holdings:
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
         for child, rss in reading.descendants or ():
-            process = self._table.at(child, at_s + _EARLY_S)
-            if process is not None:
+            if (process := self._table.at(child, at_s + _EARLY_S)) is not None:
                 mark.covered.add(process.id)
                 mark.absent[process.id] = not rss and process.samples > 0
             if process is not None or self._with_descendants:
@@ -219,8 +218,7 @@ class Holdings:
 
     def _below(self, process: Process) -> set[int]:
         """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
-        found = self._families.get(process.id)
-        if found is None:
+        if (found := self._families.get(process.id)) is None:
             found, waiting = self._families.setdefault(process.id, set()), [process.id]
             while waiting:
                 new = self._children.get(waiting.pop(), set()) - found
