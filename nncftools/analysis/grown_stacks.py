@@ -157,17 +157,13 @@ def _divided(root: _Change, least: float) -> Iterator[tuple[Place, _Change]]:
         place, node = waiting.pop()
         large = [(code, child) for code, child in node.children.items() if child.largest >= least]
         explained = sum(child.change for _, child in large)
-        amount = max(abs(node.change), sum(abs(child.change) for _, child in large))
-        is_explained = large and abs(node.change - explained) <= amount * (1 - _EXPLAINED)
-        if not place or (is_explained and (node.is_within_bounds or not _is_blurred(large))):
+        changed = sum(abs(child.change) for _, child in large)
+        unsure = sum(abs(child.change) for _, child in large if child.is_within_bounds)
+        is_explained = large and abs(node.change - explained) <= max(abs(node.change), changed) * (1 - _EXPLAINED)
+        if not place or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
             waiting += [((*place, code), child) for code, child in large]
         elif abs(node.change) >= least:
             yield place, node
-
-
-def _is_blurred(children: Sequence[tuple[object, _Change]]) -> bool:
-    unsure = sum(abs(child.change) for _, child in children if child.is_within_bounds)
-    return unsure * 2 > sum(abs(child.change) for _, child in children)
 
 
 def _labels(found: Sequence[Place]) -> list[str]:

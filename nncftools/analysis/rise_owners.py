@@ -57,7 +57,10 @@ class Owners:
         self._looks = watched.looks
         self._times = [look.time_s for look in watched.looks]
         self._snapshots = snapshots
-        self._grows = [_grows(watched, look.time_s) for look in watched.looks]
+        self._grows = [
+            rss_at(watched, time_s + _BESIDE_S) - rss_at(watched, time_s) >= _GROWTH for time_s in self._times
+        ]
+        """Whether RSS still rises right after each look: a look always comes after a rise."""
         self._threads: list[dict[int, ThreadLook]] = [
             {thread.thread: thread for thread in look.threads} for look in watched.looks
         ]
@@ -243,11 +246,6 @@ class Owners:
 
     def _shared(self, one: int, other: int) -> int:
         return shared_depth(self._code(one), self._code(other))
-
-
-def _grows(watched: WatchedProcess, at_s: float) -> bool:
-    """Return whether the RSS of a process still rises right after a look: the look comes after a rise, in any case."""
-    return rss_at(watched, at_s + _BESIDE_S) - rss_at(watched, at_s) >= _GROWTH
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf, isnan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nncftools.analysis.peak_text import where_reached
 from nncftools.metrics import cpu_counters, in_order, is_counter
@@ -46,10 +46,9 @@ class MetricSummary:
 
     def from_zero(self) -> MetricSummary:
         """Return the same with the first sample, the baseline, subtracted."""
-        above: dict[str, Any] = {}
-        for name in ("peak", "final", "average", "lowest", "first"):
-            size = getattr(self, name)
-            above[name] = None if size is None or self.first is None else size - self.first
+        zero = self.first
+        sizes = {name: getattr(self, name) for name in ("peak", "final", "average", "lowest", "first")}
+        above = {name: None if size is None or zero is None else size - zero for name, size in sizes.items()}
         return replace(self, **above)
 
 

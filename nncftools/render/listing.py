@@ -159,7 +159,7 @@ class NumberedOperation:
 
 def counters_of(columns: Iterable[str]) -> list[str]:
     """Return the counters that are shown of each operation, for a session with these columns."""
-    return [column for column in metrics.of_operations(columns) if metrics.is_counter(column)]
+    return [column for column, metric in metrics.of_operations(columns).items() if metric.is_counter]
 
 
 def by_key(operation: Operation) -> dict[str, float | None]:
@@ -169,12 +169,12 @@ def by_key(operation: Operation) -> dict[str, float | None]:
     numbers.
     """
     every: dict[str, float | None] = {}
-    for column in metrics.of_operations(operation.figures):
-        figures = operation.of(column)
-        levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": figures.peak_low}
-        is_counter, is_size = metrics.is_counter(column), metrics.unit_of(column) == "B"
-        of_column = {column: figures.spent} if is_counter else {f"{column}_{key}": levels[key] for key in levels}
-        every |= {key: round(value) if is_size and value is not None else value for key, value in of_column.items()}
+    for column, metric in metrics.of_operations(operation.figures).items():
+        of = operation.of(column)
+        levels = {"start": of.start, "end": of.end, "delta": of.delta, "peak": of.peak_low}
+        values = {column: of.spent} if metric.is_counter else {f"{column}_{key}": levels[key] for key in levels}
+        is_size = metric.unit == "B"
+        every |= {key: round(value) if is_size and value is not None else value for key, value in values.items()}
     return every
 
 

@@ -114,8 +114,7 @@ def operations(session: Session, view: View, most: int) -> Table:
 
 def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, view: View) -> Table:
     """Return the table of these operations; ``more`` says what is left out."""
-    names = metrics.of_operations(session.samples.metrics)
-    every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
+    every = metrics.of_operations(session.samples.metrics).items()
     gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
     has_own = any(row.process for row in shown)
     columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
@@ -340,9 +339,8 @@ def _cpu(session: Session) -> str:
 def _counters(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the totals of the counters that operations have, one text for each family."""
     families: dict[str, list[tuple[str, float | None, str]]] = {}
-    for column in metrics.of_operations(session.totals):
-        metric = metrics.of(column)
-        if metric is not None and metric.is_counter:
+    for column, metric in metrics.of_operations(session.totals).items():
+        if metric.is_counter:
             name = metric.label if metric.family is None else f"{metric.family[0]} {metric.device}".rstrip()
             families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
     for name, parts in families.items():

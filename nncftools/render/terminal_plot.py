@@ -48,9 +48,8 @@ class Rate(NamedTuple):
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
     found = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
-    for column in metrics.of_operations(columns):
-        metric = metrics.of(column)
-        if metric is not None and metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
+    for column, metric in metrics.of_operations(columns).items():
+        if metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
             name, role = _OF_STORAGE.get(column, (metric.label, "rate"))
             found.append(Rate(shortened(name, _NAME), (column,), metric.unit, role))
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]

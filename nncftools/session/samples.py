@@ -162,12 +162,7 @@ def figures(column: array[float]) -> Figures:
 
 def are_whole(name: str, values: array[float]) -> bool:
     """Return whether a column holds whole numbers: bytes, or counts."""
-    return unit_of(name) == "B" or (unit_of(name) == "" and are_counts(values))
-
-
-def are_counts(values: array[float]) -> bool:
-    """Return whether all known values are whole numbers."""
-    return all(map(float.is_integer, known(values)))
+    return unit_of(name) == "B" or (unit_of(name) == "" and all(map(float.is_integer, known(values))))
 
 
 def known(values: array[float]) -> array[float]:
