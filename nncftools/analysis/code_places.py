@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePath
 
 from nncftools.session.model import Frame
@@ -72,16 +71,6 @@ def module_of(frame: Frame) -> str:
     if frame.function != "<module>" or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
         return ""
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
-    """Return how many outer frames stacks share, given by the codes of their frames."""
-    depth = 0
-    for codes in zip(*stacks, strict=False):
-        if codes.count(codes[0]) != len(codes):
-            break
-        depth += 1
-    return depth
 
 
 def is_machinery(frame: Frame) -> bool:

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.code_places import (
-    PROGRAM,
-    PYTHON,
-    brief_label,
-    is_machinery,
-    module_of,
-    package_of,
-    shared_depth,
-)
+from nncftools.analysis.code_places import PROGRAM, PYTHON, brief_label, is_machinery, module_of, package_of
 from nncftools.analysis.peak_text import SEPARATOR
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
 
 _SMALL = 0.05

@@ -129,17 +129,12 @@ def grown(base: Sequence[Mapping[Place, Held]], new: Sequence[Mapping[Place, Hel
     least = max(whole) * _LEAST_CHANGE
     found = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
     labels = _labels([place for place, _ in found])
-    return [
-        GrownStack(
-            label,
-            place[-1][0] if place[-1][1] else label,
-            short_file(place[-1][1]),
-            node.base.size,
-            node.new.size,
-            node.is_within_bounds,
-        )
-        for label, (place, node) in zip(labels, found, strict=True)
-    ]
+    stacks = []
+    for label, (place, node) in zip(labels, found, strict=True):
+        function, file = place[-1]
+        names = label, function if file else label, short_file(file)
+        stacks.append(GrownStack(*names, node.base.size, node.new.size, node.is_within_bounds))
+    return stacks
 
 
 def _held(run: Mapping[Place, Held], place: Place) -> Held:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import shared_depth
 from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
 
 Weights = dict[tuple[int | None, bool], float]
@@ -246,6 +245,16 @@ class Owners:
 
     def _shared(self, one: int, other: int) -> int:
         return shared_depth(self._code(one), self._code(other))
+
+
+def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
+    """Return how many outer frames stacks share, given by the codes of their frames."""
+    depth = 0
+    for codes in zip(*stacks, strict=False):
+        if codes.count(codes[0]) != len(codes):
+            break
+        depth += 1
+    return depth
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:

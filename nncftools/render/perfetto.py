@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.code_places import is_machinery, module_of, shared_depth
+from nncftools.analysis.code_places import is_machinery, module_of
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory

@@ -22,6 +22,7 @@ from nncftools.render.table import Cell, Column, Output, Row, Table, change_text
 from nncftools.render.view import View, label
 from nncftools.session.model import Process, RankRun, SavedModel
 from nncftools.session.peak_place import span_of
+from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
@@ -223,13 +224,8 @@ def _by_size(every: Sequence[Process]) -> list[Process]:
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
-    by_id = {process.id: process for process in every}
-    kept: set[int] = set()
-    for process in wanted:
-        above: Process | None = process
-        while above is not None and above.id not in kept:
-            kept.add(above.id)
-            above = by_id.get(above.parent) if above.parent is not None else None
+    table = ProcessTable(every)
+    kept = {above.id for process in wanted for above in table.upwards(process)}
     return [process for process in every if process.id in kept]
 
 

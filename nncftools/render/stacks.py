@@ -16,15 +16,8 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, Bu
 from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
-from nncftools.render.listing import (
-    OTHER_PACKAGES,
-    REST,
-    NumberedOperation,
-    numbered,
-    package_fills,
-    timeline,
-    without_small,
-)
+from nncftools.render import listing
+from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame
 from nncftools.session.operation import Bracket
@@ -190,7 +183,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     for box in boxes:
         if box.package is not None:
             largest[box.package] = max(largest.get(box.package, 0), box.size)
-    fills = package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
+    fills = listing.package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
     places = {package: place for place, package in enumerate(fills)}
     return {
         **{
@@ -202,11 +195,11 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
                 "colour": fill.colour,
                 "ink": fill.ink,
-                "other": fill == OTHER_PACKAGES,
+                "other": fill == listing.OTHER_PACKAGES,
             }
             for package, fill in fills.items()
         ],
-        "rest": {"colour": REST.colour, "ink": REST.ink},
+        "rest": {"colour": listing.REST.colour, "ink": listing.REST.ink},
         "unit": view.unit,
         "factor": view.unit.factor,
         "digits": view.unit.decimals,
