@@ -191,8 +191,7 @@ class _Builder:
         size = round(whole) if moment.size < 0 else moment.size
         sums: dict[tuple[int | None, Owner | None], float] = {}
         for process in others:
-            unseen = min(process.first_rss or 0, size - whole)
-            if unseen > 0:
+            if (unseen := min(process.first_rss or 0, size - whole)) > 0:
                 inherited = self._inherited(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
                 sums[process.id, None], sums[process.id, UNSEEN] = inherited, unseen - inherited
                 whole += unseen

@@ -61,8 +61,7 @@ def places(build_up: BuildUp) -> dict[Place, Held]:
     while waiting:
         above, node = waiting.pop()
         for child in node.children.values():
-            most = child.size + possible.get(id(child), 0)
-            if most >= root.size * _SMALLEST:
+            if (most := child.size + possible.get(id(child), 0)) >= root.size * _SMALLEST:
                 frame = child.frame
                 here = (*above, (child.kind, "") if frame is None else (frame.function, _file(frame.file)))
                 before = found.get(here, _NOTHING)

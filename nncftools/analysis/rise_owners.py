@@ -82,10 +82,7 @@ class Owners:
         cuts = [*around, *((one + next_one) / 2 for one, next_one in pairwise(around))]
         cuts += [time_s + sign * _NEAR_S for time_s in around for sign in (-1, 1)]
         inside = sorted({cut for cut in cuts if from_s < cut < to_s})
-        before_s = from_s
-        for cut in [*inside, to_s]:
-            yield before_s, cut
-            before_s = cut
+        yield from pairwise([from_s, *inside, to_s])
 
     def _shares(self, place: int, at_s: float) -> list[tuple[Owner, float]]:
         """Return owners and their shares at a moment before the look number ``place``."""

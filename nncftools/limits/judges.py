@@ -32,8 +32,7 @@ def judge_by_limit(case: Evidence) -> Verdict | None:
     death = case.death_by(signal.SIGABRT, signal.SIGSEGV, of_command=True)
     if limit is None or case.has_other_reason or not (case.has_failed or death is not None):
         return None
-    share = _largest(case.session) / limit.size
-    if share < NEAR:
+    if (share := _largest(case.session) / limit.size) < NEAR:
         return None
     how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
     if death is not None:

@@ -36,11 +36,6 @@ class Effective(NamedTuple):
     set_by: str = ""
     """The file that sets it."""
 
-    @classmethod
-    def of(cls, limit: MemoryLimit) -> Effective:
-        """Return a limit that was read."""
-        return cls(limit.kind, limit.size, limit.set_by)
-
     @property
     def name(self) -> str:
         """Its name where there is little room."""
@@ -73,7 +68,8 @@ def smallest(
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
     least = max(1.0, held / _ABOVE)
-    found = [Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
+    groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
+    found = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
     if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
@@ -83,8 +79,9 @@ def smallest(
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
     """Return the smallest limit of these kinds, whatever the run held; None for none."""
-    found = [Effective.of(limit) for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
-    return min(found, key=lambda limit: limit.size, default=None)
+    limits = [limit for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
+    least = min(limits, key=lambda limit: limit.size, default=None)
+    return None if least is None else Effective(least.kind, least.size, least.set_by)
 
 
 _PAGES_OF_FILES = 0.02

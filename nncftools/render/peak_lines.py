@@ -145,8 +145,7 @@ def _owner(session: Session, unit: MemoryUnit) -> str:
     from nncftools.analysis.frames import held_by, tree_of
 
     build_up = of_peak(session)
-    largest = [] if build_up is None else held_by(tree_of(build_up), 1)
-    if not largest:
+    if not (largest := [] if build_up is None else held_by(tree_of(build_up), 1)):
         return ""
     text = largest[0].label
     if len(text) > _OWNER:

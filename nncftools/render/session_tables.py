@@ -20,7 +20,7 @@ from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation
 from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
-from nncftools.session.model import Process, RankRun, SavedModel
+from nncftools.session.model import Process, SavedModel
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
@@ -76,19 +76,17 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
     columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
     largest, failed = summary.largest_rank(session.ranks), summary.failed_in_order(session.ranks)
     first = failed[0] if len(failed) > 1 else None
-    rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
+    rows = []
+    for run in session.ranks:
+        peak, is_largest = run.peaks.get("rss"), run is largest
+        number = run.name if run.rank is None else f"{run.rank.number}"
+        end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
+        low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+        figures = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
+        figures += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
+        cells = [Cell(text) for text in (*figures, f"{end}, first" if run is first else end)]
+        rows.append(Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else ""))
     return Table(columns=columns, rows=rows)
-
-
-def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -> Row:
-    peak = run.peaks.get("rss")
-    number = run.name if run.rank is None else f"{run.rank.number}"
-    end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-    low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
-    texts = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
-    texts += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
-    cells = [Cell(text) for text in (*texts, f"{end}, first" if is_first else end)]
-    return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
 def shown_operations(session: Session, view: View, most: int) -> tuple[list[NumberedOperation], str]:
@@ -191,23 +189,19 @@ def few_processes(session: Session, unit: MemoryUnit) -> Table:
 
 def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longest: int, more: str = "") -> Table:
     columns = [Column("Process", is_text=True), *map(Column, ("pid", "from", "to", f"Peak, {unit}", "CPU"))]
-    return Table(columns=columns, rows=[_process(process, depth, unit, longest) for process, depth in shown], more=more)
-
-
-def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Row:
-    cells = [
-        Cell(shortened(printable(process.name), longest) or "?"),
-        Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
-        *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-        size_cell(most_memory(process) or None, unit),
-        Cell(seconds_text(process.cpu_s)),
-    ]
-    return Row(
-        cells=cells,
-        depth=depth,
-        details=shortened(printable(" ".join(process.command)), 400),
-        span_s=None if process.start_s is None else (process.start_s, process.end_s or process.start_s),
-    )
+    rows = []
+    for process, depth in shown:
+        cells = [
+            Cell(shortened(printable(process.name), longest) or "?"),
+            Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
+            *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
+            size_cell(most_memory(process) or None, unit),
+            Cell(seconds_text(process.cpu_s)),
+        ]
+        details = shortened(printable(" ".join(process.command)), 400)
+        span_s = None if process.start_s is None else (process.start_s, process.end_s or process.start_s)
+        rows.append(Row(cells=cells, depth=depth, details=details, span_s=span_s))
+    return Table(columns=columns, rows=rows, more=more)
 
 
 def significant(every: Sequence[Process]) -> list[Process]:
