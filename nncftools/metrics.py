@@ -257,11 +257,12 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
     return next((names for names in ways if all(name in columns for name in names)), ())
 
 
-def of_operations(columns: Iterable[str]) -> list[str]:
-    """Return the columns of tables of operations next to CPU time, in order.
+def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
+    """Return the columns of tables of operations next to CPU time with their metrics, in order.
 
     These are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
     """
     always = (name for name, metric in METRICS.items() if metric.family in {STORAGE, SYSTEM_CALLS} or name == "rss")
     found = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
-    return [name for name, metric in found if metric is not None and metric.per_operation and metric.family != CPU_TIME]
+    known = {column: metric for column, metric in found if metric is not None and metric.per_operation}
+    return {column: metric for column, metric in known.items() if metric.family != CPU_TIME}

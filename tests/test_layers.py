@@ -164,7 +164,7 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 
 MAY_NAME_OPTIONS = {
-    "analysis.hints": "advice on a recording, which reports repeat wherever they are shown",
+    "analysis.summary": "advice on a recording, which reports repeat wherever they are shown",
     "limits.needs": "the kind of a limit, which reports show",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",

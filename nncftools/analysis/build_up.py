@@ -90,17 +90,14 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
     snapshots = session.snapshots
     if snapshots is None or not any(watched.looks for watched in snapshots.processes):
         return [None] * len(moments)
-    places = [_highest(snapshots.processes, moment) for moment in moments]
-    held: list[list[_ProcessRise]] = [[] for _ in moments]
-    for watched in snapshots.processes:
-        for found, levels in zip(held, _levels_at(watched, places), strict=True):
-            if levels:
-                found.append(_ProcessRise(watched, levels))
     builder = _Builder(snapshots, session.processes)
     built: list[BuildUp | None] = []
-    for moment, at_s, of in zip(moments, places, held, strict=True):
+    for moment in moments:
+        at_s = _highest(snapshots.processes, moment)
+        levels = [(watched, _levels_at(watched, at_s)) for watched in snapshots.processes]
+        rises = [_ProcessRise(watched, bands) for watched, bands in levels if bands]
         others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
-        built.append(builder.build_up(moment, at_s, of, others) if of else None)
+        built.append(builder.build_up(moment, at_s, rises, others) if rises else None)
     return built
 
 
@@ -141,31 +138,19 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
     return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in processes))
 
 
-def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_RssBand]]:
-    """Return the levels of a process at each moment, the lowest first: through each, RSS last rose at its time."""
-    found: list[list[_RssBand]] = [[] for _ in moments_s]
-    order = sorted(range(len(moments_s)), key=lambda number: moments_s[number])
+def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
+    """Return the levels of a process at a moment, the lowest first: through each, RSS last rose at its time."""
     levels: list[_RssBand] = []
-    points = zip(watched.time_s, watched.rss, strict=True)
-    before_s, before = next(points, (0.0, 0))
-    if before:
-        levels.append(_RssBand(0, before, before_s, before_s))
-    waiting = iter(order)
-    number = next(waiting, None)
-    for time_s, rss in points:
-        while number is not None and moments_s[number] < time_s:
-            at_s = moments_s[number]
-            if at_s >= before_s:
-                until = before + (rss - before) * (at_s - before_s) / (time_s - before_s)
-                found[number] = list(levels)
-                _change(found[number], before, until, before_s, at_s)
-            number = next(waiting, None)
+    before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0
+    for time_s, rss in zip(watched.time_s, watched.rss, strict=True):
+        if time_s > at_s >= before_s:
+            risen = before + (rss - before) * (at_s - before_s) / (time_s - before_s)
+            _change(levels, before, risen, before_s, at_s)
+        if time_s > at_s:
+            break
         _change(levels, before, rss, before_s, time_s)
         before_s, before = time_s, rss
-    while number is not None:
-        found[number] = list(levels)
-        number = next(waiting, None)
-    return found
+    return levels
 
 
 def _change(levels: list[_RssBand], before: float, rss: float, from_s: float, to_s: float) -> None:
@@ -206,8 +191,7 @@ class _Builder:
         size = round(whole) if moment.size < 0 else moment.size
         sums: dict[tuple[int | None, Owner | None], float] = {}
         for process in others:
-            unseen = min(process.first_rss or 0, size - whole)
-            if unseen > 0:
+            if (unseen := min(process.first_rss or 0, size - whole)) > 0:
                 inherited = self._inherited(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
                 sums[process.id, None], sums[process.id, UNSEEN] = inherited, unseen - inherited
                 whole += unseen
@@ -226,9 +210,9 @@ class _Builder:
 
     def _owners_of(self, held: _ProcessRise) -> Iterator[tuple[Owner | None, float]]:
         """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
-        at_first, watched = _from_first_sight(held), held.watched
-        inherited = min(watched.inherited, at_first)
-        if inherited:
+        watched, lowest = held.watched, held.levels[0]
+        at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
+        if inherited := min(watched.inherited, at_first):
             inherited = self._inherited(self._processes.get(watched.process), inherited, watched.time_s[0])
         yield None, inherited
         yield UNSEEN, at_first - inherited
@@ -265,12 +249,6 @@ class _Builder:
 def _last(held: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
     """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
     return max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
-
-
-def _from_first_sight(held: _ProcessRise) -> float:
-    """Return what a process still holds of what it held when it was first seen: nobody saw how it came to that."""
-    lowest = held.levels[0]
-    return lowest.high if lowest.to_s == held.watched.time_s[0] else 0.0
 
 
 def _adjusted(held: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePath
 
 from nncftools.session.model import Frame
@@ -29,8 +28,7 @@ _LOCALS = ".<locals>"
 
 def package_of(file: str) -> str:
     """Return the package that a file belongs to: ``torch``, ``python`` for the standard library, empty for others."""
-    inside = _SITE.match(file)
-    if inside:
+    if inside := _SITE.match(file):
         return file[inside.end() :].partition("/")[0].removesuffix(".py")
     return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else PROGRAM
 
@@ -46,8 +44,7 @@ def short_file(file: str) -> str:
 def label(frame: Frame) -> str:
     """Return a frame as one text: ``torch/jit/_trace.py:455 _check_trace``, or ``import torch`` for a module's code."""
     function, file = printable(frame.function), printable(short_file(frame.file))
-    module = module_of(frame)
-    if module:
+    if module := module_of(frame):
         return shortened(f"import {module}", _LONGEST)
     line = f":{frame.line}" if frame.line else ""
     return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
@@ -58,8 +55,7 @@ def brief_label(frame: Frame, before: Frame | None = None) -> str:
 
     ``before`` is the frame that is named before it: a file is not repeated.
     """
-    module = module_of(frame)
-    if module:
+    if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
     file, line = "", f":{frame.line}" if frame.line else ""
     if before is None or before.file != frame.file or module_of(before):
@@ -75,16 +71,6 @@ def module_of(frame: Frame) -> str:
     if frame.function != "<module>" or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
         return ""
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
-    """Return how many outer frames stacks share, given by the codes of their frames."""
-    depth = 0
-    for codes in zip(*stacks, strict=False):
-        if codes.count(codes[0]) != len(codes):
-            break
-        depth += 1
-    return depth
 
 
 def is_machinery(frame: Frame) -> bool:

@@ -322,12 +322,6 @@ class Comparison:
     """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
 
     @property
-    def with_stacks(self) -> tuple[int, int]:
-        """How many runs of ``base`` and of ``new`` have stacks."""
-        base, new = (sum(run.stacks is not None for run in runs) for runs in (self.base, self.new))
-        return base, new
-
-    @property
     def warnings(self) -> list[str]:
         """What makes the figures hard to compare, as sentences."""
         found = []

@@ -44,8 +44,7 @@ def figure_of(name: str) -> Figure | None:
     """Return the figure of this name; None when there is none."""
     if name in _OF_EVERY_RUN:
         return _OF_EVERY_RUN[name]
-    metric = metrics.of(name.removeprefix(PEAK))
-    if metric is None:
+    if (metric := metrics.of(name.removeprefix(PEAK))) is None:
         return None
     if name.startswith(PEAK):
         return Figure(name, f"Peak {metric.label}", metric.unit) if metric.is_memory else None

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.code_places import (
-    PROGRAM,
-    PYTHON,
-    brief_label,
-    is_machinery,
-    module_of,
-    package_of,
-    shared_depth,
-)
+from nncftools.analysis.code_places import PROGRAM, PYTHON, brief_label, is_machinery, module_of, package_of
 from nncftools.analysis.peak_text import SEPARATOR
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
 
 _SMALL = 0.05
@@ -203,11 +196,6 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     return labels
 
 
-def branch_text(chain: Sequence[Frame], before: Frame | None) -> str:
-    """Return functions that call each other, the outermost first, by a few frames; ``before`` calls them."""
-    return _joined(chain, sorted({0, *_best_frames(chain)}), before=before)
-
-
 def running_text(top: Part) -> str:
     """Return where the program stood, or the two places if it is one of them, the deeper one of one stack first."""
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
@@ -324,9 +312,10 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
             yield TreeRow(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
             continue
         chain = _chain(child)
-        places = [place for one in chain if (place := one.place) is not None]
-        yield TreeRow(depth, child.size, chain[-1].certain, branch_text(places, before))
-        yield from _below(chain[-1], depth + 1, least, places[-1])
+        frames = [frame for callee in chain if (frame := callee.place) is not None]
+        label = _joined(frames, sorted({0, *_best_frames(frames)}), before=before)
+        yield TreeRow(depth, child.size, chain[-1].certain, label)
+        yield from _below(chain[-1], depth + 1, least, frames[-1])
     if smaller >= least and count:
         yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
 

@@ -82,8 +82,7 @@ def parsed(text: str) -> Gate:
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
         raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
     name, operation = _name_and_operation(found["metric"], found["operation"])
-    figure = figure_of(name)
-    if figure is None:
+    if (figure := figure_of(name)) is None:
         raise UsageError(f"{text!r}: {not_one_of(name, FIGURES)}")
     unit = found["unit"]
     percent = unit == _PERCENT
@@ -161,8 +160,7 @@ def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
     """
     if operation in functions:
         return operation
-    found = _FUNCTION.fullmatch(operation)
-    if found is None:
+    if (found := _FUNCTION.fullmatch(operation)) is None:
         return None
     wanted = {_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()}
     number = int(found["number"] or 1)

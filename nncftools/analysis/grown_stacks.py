@@ -61,8 +61,7 @@ def places(build_up: BuildUp) -> dict[Place, Held]:
     while waiting:
         above, node = waiting.pop()
         for child in node.children.values():
-            most = child.size + possible.get(id(child), 0)
-            if most >= root.size * _SMALLEST:
+            if (most := child.size + possible.get(id(child), 0)) >= root.size * _SMALLEST:
                 frame = child.frame
                 here = (*above, (child.kind, "") if frame is None else (frame.function, _file(frame.file)))
                 before = found.get(here, _NOTHING)
@@ -129,17 +128,12 @@ def grown(base: Sequence[Mapping[Place, Held]], new: Sequence[Mapping[Place, Hel
     least = max(whole) * _LEAST_CHANGE
     found = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
     labels = _labels([place for place, _ in found])
-    return [
-        GrownStack(
-            label,
-            place[-1][0] if place[-1][1] else label,
-            short_file(place[-1][1]),
-            node.base.size,
-            node.new.size,
-            node.is_within_bounds,
-        )
-        for label, (place, node) in zip(labels, found, strict=True)
-    ]
+    stacks = []
+    for label, (place, node) in zip(labels, found, strict=True):
+        function, file = place[-1]
+        names = label, function if file else label, short_file(file)
+        stacks.append(GrownStack(*names, node.base.size, node.new.size, node.is_within_bounds))
+    return stacks
 
 
 def _held(run: Mapping[Place, Held], place: Place) -> Held:
@@ -157,17 +151,13 @@ def _divided(root: _Change, least: float) -> Iterator[tuple[Place, _Change]]:
         place, node = waiting.pop()
         large = [(code, child) for code, child in node.children.items() if child.largest >= least]
         explained = sum(child.change for _, child in large)
-        amount = max(abs(node.change), sum(abs(child.change) for _, child in large))
-        is_explained = large and abs(node.change - explained) <= amount * (1 - _EXPLAINED)
-        if not place or (is_explained and (node.is_within_bounds or not _is_blurred(large))):
+        changed = sum(abs(child.change) for _, child in large)
+        unsure = sum(abs(child.change) for _, child in large if child.is_within_bounds)
+        is_explained = large and abs(node.change - explained) <= max(abs(node.change), changed) * (1 - _EXPLAINED)
+        if not place or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
             waiting += [((*place, code), child) for code, child in large]
         elif abs(node.change) >= least:
             yield place, node
-
-
-def _is_blurred(children: Sequence[tuple[object, _Change]]) -> bool:
-    unsure = sum(abs(child.change) for _, child in children if child.is_within_bounds)
-    return unsure * 2 > sum(abs(child.change) for _, child in children)
 
 
 def _labels(found: Sequence[Place]) -> list[str]:

@@ -60,8 +60,7 @@ class _Level:
 
     def others_ran(self, operation: Operation) -> bool:
         """Return whether an operation of another process overlaps this one."""
-        begun = bisect_left(self._starts, operation.end_s)
-        if not begun:
+        if not (begun := bisect_left(self._starts, operation.end_s)):
             return False
         end_s, of, others_end_s = self._latest[begun - 1]
         return (others_end_s if of == operation.pid else end_s) > operation.start_s
@@ -154,8 +153,7 @@ def _where(place: PeakPlace | None, session: Session) -> str:
         return (f"during {path}, {either}" if path else either) + rivals
     if path:
         return f"during {path}{rivals}"
-    nearest = place.nearest
-    if nearest is None:
+    if (nearest := place.nearest) is None:
         return ""
     name, after_s = _name(nearest, performers, short), place.from_s - nearest.end_s
     if after_s >= 0:

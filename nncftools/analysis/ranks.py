@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nncftools import metrics
-from nncftools.analysis.hints import of_recording
 from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
-from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
+from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank, of_recording
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
@@ -369,8 +368,7 @@ def _missing(sessions: Iterable[Session]) -> Iterator[str]:
     ranks = [session.rank for session in sessions if session.rank is not None]
     size = max((rank.size or 0 for rank in ranks), default=0)
     present = {rank.number for rank in ranks if 0 <= rank.number < size}
-    missing = size - len(present)
-    if missing:
+    if missing := size - len(present):
         first = itertools.islice((number for number in range(size) if number not in present), _NAMED)
         which = ", ".join(map(str, first)) + (", …" if missing > _NAMED else "")
         yield f"{missing} of {size} ranks are missing: no recording of rank {which}, and sums do not count them"

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import shared_depth
 from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
 
 Weights = dict[tuple[int | None, bool], float]
@@ -57,7 +56,10 @@ class Owners:
         self._looks = watched.looks
         self._times = [look.time_s for look in watched.looks]
         self._snapshots = snapshots
-        self._grows = [_grows(watched, look.time_s) for look in watched.looks]
+        self._grows = [
+            rss_at(watched, time_s + _BESIDE_S) - rss_at(watched, time_s) >= _GROWTH for time_s in self._times
+        ]
+        """Whether RSS still rises right after each look: a look always comes after a rise."""
         self._threads: list[dict[int, ThreadLook]] = [
             {thread.thread: thread for thread in look.threads} for look in watched.looks
         ]
@@ -80,10 +82,7 @@ class Owners:
         cuts = [*around, *((one + next_one) / 2 for one, next_one in pairwise(around))]
         cuts += [time_s + sign * _NEAR_S for time_s in around for sign in (-1, 1)]
         inside = sorted({cut for cut in cuts if from_s < cut < to_s})
-        before_s = from_s
-        for cut in [*inside, to_s]:
-            yield before_s, cut
-            before_s = cut
+        yield from pairwise([from_s, *inside, to_s])
 
     def _shares(self, place: int, at_s: float) -> list[tuple[Owner, float]]:
         """Return owners and their shares at a moment before the look number ``place``."""
@@ -112,8 +111,7 @@ class Owners:
         before = self._threads[place - 1] if place else {}
         after = self._threads[place] if place < len(self._threads) else {}
         weights = self._weights(place, before, after)
-        whole = sum(weights.values())
-        if not whole:
+        if not (whole := sum(weights.values())):
             return [(UNSEEN, 1.0)]
         goes_on = self._goes_on(place)
         found: dict[Owner, float] = {}
@@ -246,9 +244,14 @@ class Owners:
         return shared_depth(self._code(one), self._code(other))
 
 
-def _grows(watched: WatchedProcess, at_s: float) -> bool:
-    """Return whether the RSS of a process still rises right after a look: the look comes after a rise, in any case."""
-    return rss_at(watched, at_s + _BESIDE_S) - rss_at(watched, at_s) >= _GROWTH
+def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
+    """Return how many outer frames stacks share, given by the codes of their frames."""
+    depth = 0
+    for codes in zip(*stacks, strict=False):
+        if codes.count(codes[0]) != len(codes):
+            break
+        depth += 1
+    return depth
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:

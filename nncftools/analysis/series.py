@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from nncftools.metrics import cpu_counters
 from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
 from nncftools.session.session import Session
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
 
 SELDOM = 0.6

@@ -24,7 +24,7 @@ from nncftools.api.recorder import SHORTEST_S
 from nncftools.api.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
-from nncftools.render.colours import FILLS, REST
+from nncftools.render.listing import FILLS, REST
 from nncftools.session.model import Mark
 from nncftools.session.operation import KINDS, Operation
 from nncftools.version import __version__

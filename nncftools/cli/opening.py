@@ -109,11 +109,11 @@ def open_session(
     with options.named("--from"), _progress(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
     if session.finished is False and session.host.boot_id:
-        from nncftools.limits import aftermath
+        from nncftools.limits import verdict
         from nncftools.sampler.client import boot_id
 
         if session.host.boot_id == boot_id():  # the machine still runs: its kernel's log may say more
-            aftermath.take_kernel_log(session)
+            verdict.take_kernel_log(session)
     beside = find_sidecar(file)
     if beside is not None:
         _take_beside(session, beside, file)

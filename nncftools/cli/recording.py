@@ -161,7 +161,7 @@ def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View)
         with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
             import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
-            from nncftools.limits import aftermath  # noqa: F401
+            from nncftools.limits import verdict  # noqa: F401
             from nncftools.marks import collecting  # noqa: F401
         outcome = sampler.wait()
         if helper is not None:
@@ -193,20 +193,20 @@ def _journal_location(claim: RecordingFiles) -> str:
 
 
 def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> Session:
-    from nncftools.limits import aftermath
+    from nncftools.limits import verdict
 
     known = StarterFacts(header, outcome.start, outcome.end)
     journal = str(run.target.journal)
     session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
     if outcome.lost is not None:
-        aftermath.take_counts(session)
+        verdict.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else Exit(**outcome.status)
     if run.stack_access is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the kernel's log could not be read"):
-        aftermath.take_kernel_log(session)
+        verdict.take_kernel_log(session)
     with _guarded("the marks could not be read"), claim.open_marks() as log:
         _take_marks(session, log, run)
     return session

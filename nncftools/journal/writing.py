@@ -223,18 +223,15 @@ class Writer:
             if line.startswith(b"["):
                 is_dropped = length > most
                 if is_dropped:
-                    self._lose(float(line[1 : line.index(b",")]))
+                    time_s = float(line[1 : line.index(b",")])
+                    self.lost += 1
+                    self._lost_from_s = time_s if self._lost_from_s is None else self._lost_from_s
+                    self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
             if is_dropped and line.startswith((b"[", _EACH)):  # the RSS of each process is dropped with its sample
                 length -= len(line)
             else:
                 left.append(line)
         return b"".join(left)
-
-    def _lose(self, time_s: float) -> None:
-        self.lost += 1
-        if self._lost_from_s is None:
-            self._lost_from_s = time_s
-        self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
 
 
 def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:

@@ -32,8 +32,7 @@ def judge_by_limit(case: Evidence) -> Verdict | None:
     death = case.death_by(signal.SIGABRT, signal.SIGSEGV, of_command=True)
     if limit is None or case.has_other_reason or not (case.has_failed or death is not None):
         return None
-    share = _largest(case.session) / limit.size
-    if share < NEAR:
+    if (share := _largest(case.session) / limit.size) < NEAR:
         return None
     how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
     if death is not None:
@@ -89,8 +88,7 @@ def judge_by_room(case: Evidence) -> Verdict | None:
     if case.has_other_reason or not (case.has_failed or death is not None):
         return None
     at_s = case.end_s if death is None else death.at_s
-    full = fullest(case.session)
-    if full is not None:
+    if (full := fullest(case.session)) is not None:
         text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
         evidence = [_room(case, full)]
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
@@ -252,8 +250,7 @@ def judge_lost(case: Evidence) -> Verdict | None:
     if session.finished is not False or session.exit is not None:
         return None
     end_s = session.duration_s
-    full = fullest(session)
-    if full is not None:
+    if (full := fullest(session)) is not None:
         text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
     share = case.share_at(end_s)
@@ -290,8 +287,7 @@ def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
 
 def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
     """Return whether the command, or which other process, ended by a fault."""
-    death = case.death_by(*_FAULTS, of_command=of_command)
-    if death is None:
+    if (death := case.death_by(*_FAULTS, of_command=of_command)) is None:
         return None
     text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
     certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN

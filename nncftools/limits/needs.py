@@ -36,11 +36,6 @@ class Effective(NamedTuple):
     set_by: str = ""
     """The file that sets it."""
 
-    @classmethod
-    def of(cls, limit: MemoryLimit) -> Effective:
-        """Return a limit that was read."""
-        return cls(limit.kind, limit.size, limit.set_by)
-
     @property
     def name(self) -> str:
         """Its name where there is little room."""
@@ -73,7 +68,8 @@ def smallest(
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
     least = max(1.0, held / _ABOVE)
-    found = [Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
+    groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
+    found = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
     if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
@@ -83,8 +79,9 @@ def smallest(
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
     """Return the smallest limit of these kinds, whatever the run held; None for none."""
-    found = [Effective.of(limit) for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
-    return min(found, key=lambda limit: limit.size, default=None)
+    limits = [limit for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
+    least = min(limits, key=lambda limit: limit.size, default=None)
+    return None if least is None else Effective(least.kind, least.size, least.set_by)
 
 
 _PAGES_OF_FILES = 0.02
@@ -118,8 +115,7 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     The floor was sampled. What RSS had between two samples, as a high-water mark proves, counts as anonymous memory.
     ``is_bound`` says whether the run was cut short; by default it was unless it ended with an exit status.
     """
-    floor = session.floor
-    if floor is None:
+    if (floor := session.floor) is None:
         return None
     peak = session.peaks.get("rss")
     size = floor.size + (0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0)))
@@ -262,8 +258,7 @@ class Requirement(NamedTuple):
 
 def of_session(session: SessionData) -> Requirement | None:
     """Return what a command needed in an earlier run; None when the least memory that it needs was not recorded."""
-    found = needs(session)
-    if found is None:
+    if (found := needs(session)) is None:
         return None
     used = {one.role: one.first - one.lowest for one in session.file_systems if one.first and one.lowest is not None}
     return Requirement(found.floor, {role: size for role, size in used.items() if size > 0}, found.is_bound)

@@ -73,8 +73,7 @@ def _is_tracked(figure: Figure) -> bool:
 
     I/O depends on what the page cache holds.
     """
-    metric = metrics.of(figure.name.removeprefix("peak_"))
-    if metric is None:
+    if (metric := metrics.of(figure.name.removeprefix("peak_"))) is None:
         return True
     is_whole = not metric.is_virtual and not metric.part_of
     return is_whole and metric.scope != metrics.MACHINE and metric.family in {None, metrics.CPU_TIME}

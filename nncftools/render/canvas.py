@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.color import ColorSystem
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
 from nncftools.units import MemoryUnit
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from rich.console import Console
-
-    Floats = NDArray[np.float64]
-    Row = list[Segment]
+Floats = NDArray[np.float64]
+Row = list[Segment]
+text = Segment
+"""A text with its style."""
 
 _ACROSS, _UP = 2, 4
 _BITS = np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.uint32)
@@ -66,7 +66,7 @@ class Canvas:
         self._unicode = unicode
         self._characters = np.full((rows, columns), _BLANK, dtype=np.uint32)
         self._owners = np.zeros((rows, columns), dtype=np.int16)
-        self._roles = [""]
+        self._roles = {"": 0}
         shape = rows * self._up, columns * self._across
         self._from_below = np.arange(shape[0])[::-1, np.newaxis]
         self._tinted = (self._from_below + np.arange(shape[1])) % 2 == 0
@@ -116,9 +116,7 @@ class Canvas:
         self._owners[into] = self._owner(role)
 
     def _owner(self, role: str) -> int:
-        if role not in self._roles:
-            self._roles.append(role)
-        return self._roles.index(role)
+        return self._roles.setdefault(role, len(self._roles))
 
     def row_of(self, part: float) -> int:
         """Return the row that a part of the height is in."""
@@ -140,12 +138,12 @@ class Canvas:
 
     def rows(self) -> list[list[tuple[str, str]]]:
         """Return the rows, each as texts with their roles; blanks have none."""
-        result = []
+        result, roles = [], list(self._roles)
         for characters, owners in zip(self._characters, self._owners, strict=True):
             whole = characters.astype("<u4").tobytes().decode("utf-32-le")
             ends = [*(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(whole)]
             begins = [0, *ends[:-1]]
-            result.append([(whole[a:b], self._roles[owners[a]]) for a, b in zip(begins, ends, strict=True)])
+            result.append([(whole[a:b], roles[owners[a]]) for a, b in zip(begins, ends, strict=True)])
         return result
 
 
@@ -236,11 +234,6 @@ def _style(text: str, colours: ColorSystem | None) -> Style:
 
 
 _ASCII = str.maketrans("›–…●×·◆━─│┤├┬└╭╮╰╯█▏", ">-~*x-^=-|++++++++# ")
-
-
-def text(content: str, style: Style | None = None) -> Segment:
-    """Return a text with its style."""
-    return Segment(content, style)
 
 
 def length(row: Iterable[Segment]) -> int:

@@ -203,9 +203,9 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield f"RSS peak of base {base}, of new {new}"
     if any(one.is_within_bounds for one in comparison.stacks or ()):
         yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
-    with_stacks = comparison.with_stacks
-    if comparison.stacks is None and any(with_stacks):
-        yield f"only {'base' if with_stacks[0] else 'new'} has stacks: which code grew is unknown"
+    has_stacks = [any(run.stacks is not None for run in runs) for runs in (comparison.base, comparison.new)]
+    if comparison.stacks is None and any(has_stacks):
+        yield f"only {'base' if has_stacks[0] else 'new'} has stacks: which code grew is unknown"
     for where, names in (
         ("only in base", [figure.label for figure in comparison.only_base]),
         ("only in new", [figure.label for figure in comparison.only_new]),

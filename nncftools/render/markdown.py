@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nncftools.analysis.hints import hints
+from nncftools.analysis.summary import hints
 from nncftools.render import session_tables
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, operations, ranks

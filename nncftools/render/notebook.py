@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from nncftools.analysis.hints import hints
 from nncftools.analysis.series import run_s
-from nncftools.analysis.summary import cpu_s, taken
+from nncftools.analysis.summary import cpu_s, hints, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import session_tables
 from nncftools.render.listing import NumberedOperation, in_lanes, numbered, timeline
-from nncftools.render.memory_line import MemoryLine, memory_line
-from nncftools.render.peak_lines import verdict_lines
+from nncftools.render.peak_lines import MemoryLine, memory_line, verdict_lines
 from nncftools.render.session_tables import memory, operations
 from nncftools.render.table import Output, Row, Table
 from nncftools.render.terminal_plot import rounded_up, ticks

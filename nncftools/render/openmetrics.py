@@ -211,8 +211,8 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
 
     columns = metrics.of_operations(session.samples.metrics)
     memory: dict[str, dict[str, Metric]] = {}
-    for column in columns:
-        if (metric := metrics.of(column)) is not None and metric.is_memory:
+    for column, metric in columns.items():
+        if metric.is_memory:
             memory.setdefault(metric.name, {})[column] = metric
     for name, gauges in memory.items():
         text = metrics.METRICS[name].label

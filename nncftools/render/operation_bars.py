@@ -16,8 +16,7 @@ from matplotlib.collections import PolyCollection
 from nncftools import metrics
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import Metric
-from nncftools.render.colours import Fill
-from nncftools.render.listing import NumberedOperation, in_lanes
+from nncftools.render.listing import Fill, NumberedOperation, in_lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
@@ -36,17 +35,14 @@ class Sheet:
     def __init__(self, axes: Axes, size: float) -> None:
         """Have texts that say nothing else in ``size`` points."""
         self._axes, self._size = axes, size
-        self._stripes: list[Corners] = []
+        self.stripes: list[Corners] = []
+        """The backgrounds of rows."""
         self._bars: dict[tuple[Fill, bool], list[Corners]] = {}
 
     def write(self, x: float, y: float, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
         """Write a text beside a point."""
         usual = {"fontsize": self._size, "color": INK, "va": "center", "parse_math": False}
         self._axes.text(x, y, text, **{**usual, **look})
-
-    def stripe(self, left: float, top: float, wide: float, high: float) -> None:
-        """Draw the background of a row."""
-        self._stripes.append(_corners(left, top, wide, high))
 
     def bar(self, fill: Fill, at: tuple[float, float], lengths: tuple[float, float], most: float) -> None:
         """Draw a bar; ``lengths`` are its length and that of its solid part, the rest is pale.
@@ -65,7 +61,7 @@ class Sheet:
 
     def finish(self, background: str) -> None:
         """Add all bars, the pale ones below, on stripes of this colour."""
-        self._add(self._stripes, facecolor=background, zorder=0.5)
+        self._add(self.stripes, facecolor=background, zorder=0.5)
         for (fill, is_pale), bars in sorted(self._bars.items(), key=lambda found: not found[0][1]):
             look: dict[str, Any] = {"alpha": _PALE} if is_pale else {"hatch": fill.hatch, "edgecolor": "white"}
             self._add(bars, facecolor=fill.colour, zorder=1, **look)
@@ -136,7 +132,7 @@ def draw_rows(axes: Axes, rows: Sequence[NumberedOperation], shown: Shown, ruler
     for place, row in enumerate(rows):
         middle = _HEADER + high * (place + 0.5)
         if place % 2 == 0:
-            sheet.stripe(_GAP, middle - high / 2, WIDTH - 2 * _GAP, high)
+            sheet.stripes.append(_corners(_GAP, middle - high / 2, WIDTH - 2 * _GAP, high))
         _draw_name(sheet, row, middle, ruler, two_lines=high == _HIGH_ROW)
         _draw_memory(sheet, row, middle, shown, most, ruler=ruler)
         _draw_duration(sheet, row, middle, longest_s, shown.run_s)

@@ -16,31 +16,28 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.hints import hints
-from nncftools.analysis.series import Floats, rates_of, run_s
-from nncftools.analysis.summary import unit_for
+from nncftools.analysis import memory_kinds
+from nncftools.analysis.memory_kinds import Kinds
+from nncftools.analysis.series import Floats, Points, rates_of, run_s
+from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render import session_tables
-from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import NumberedOperation, counters_of, in_lanes, with_inner_levels
-from nncftools.render.memory_line import drawn_limit, limit_text, memory_line, peak_label
-from nncftools.render.peak_lines import verdict_lines
+from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
+from nncftools.render.peak_lines import drawn_limit, limit_text, memory_line, peak_label, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
+from nncftools.render.stacks import flame
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
 
-if TYPE_CHECKING:
-    from nncftools.analysis.memory_kinds import Kinds
-
-    Line = dict[str, Any]
+Line = dict[str, Any]
 
 _CHARTS_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
 _MOST_FILES = 5
@@ -77,9 +74,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis.memory_kinds import at
-
-    read = sorted(map(at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    read = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     moments = _without_near(read, length_s * _NARROWEST_KIND)
     named = _large_files(moments)
     sizes = [_sizes(moment, named) for moment in moments]
@@ -225,8 +220,7 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
         line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits, shown)
         yield {**line, "unit": view.unit, "hidden": True}
-    limit = drawn_limit(session, view)
-    if limit is not None:
+    if (limit := drawn_limit(session, view)) is not None:
         moments = np.array([0, run_s(session)]) / factor
         line = _line(f"{limit.name} {limit.size_text}", moments, np.full(2, limit.size), digits, shown)
         yield {**line, "unit": view.unit, "limit": True}
@@ -252,7 +246,7 @@ def _io(speeds: Sequence[tuple[Metric, Floats, Floats]], factor: float, unit: Me
         yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": metric.family == metrics.SYSTEM_CALLS}
 
 
-def _rates(session: Session, columns: Sequence[str]) -> tuple[Floats, Floats]:
+def _rates(session: Session, columns: Sequence[str]) -> Points:
     """Return moments, and how fast counters rose together from each to the next; the last rate is repeated."""
     moments, speed = rates_of(session, columns, _WINDOWS)
     return moments, np.append(speed, speed[-1:])
@@ -300,28 +294,16 @@ _LEVEL = 6
 """Takes 0.12 s; a higher one makes the page smaller by 0.2 %."""
 
 
-class Bundle(NamedTuple):
-    """A program for a page."""
-
-    packed: str
-    """In zlib's format, in base64."""
-    source: str
-    """The source expression that allows exactly this program in a Content-Security-Policy."""
-
-
-def bundle() -> Bundle:
-    """Return plotly's program. Raises NncfToolsError when plotly is not installed."""
-    program = _program()
-    return Bundle(base64.b64encode(zlib.compress(program, _LEVEL)).decode(), source_of(program))
-
-
 def source_of(program: bytes) -> str:
     """Return the source expression that allows exactly this program in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(program).digest()).decode()}'"
 
 
-def _program() -> bytes:
-    """Return the file itself if it is where plotly has it: to import plotly takes as long as to pack it."""
+def _plotly() -> bytes:
+    """Return plotly's program: its file, if it is where plotly has it, because the import takes as long as packing.
+
+    Raises NncfToolsError when plotly is not installed.
+    """
     found = importlib.util.find_spec("plotly")
     file = None if found is None or found.origin is None else pathlib.Path(found.origin).parent / _FILE
     if file is not None and file.is_file():
@@ -344,14 +326,14 @@ _PROGRAMS = ("tables", "chart", "linked", "flame", "start")
 
 def report(session: Session, view: View) -> bytes:
     """Return the page, in UTF-8. Raises NncfToolsError when plotly is not installed."""
-    plotly = bundle()
+    plotly = _plotly()
     parts_of = (_HERE.with_name("program") / f"{name}.js" for name in _PROGRAMS)
     program = "".join(part.read_text(encoding="utf-8") for part in parts_of)
     data = json.dumps(_data(session, view), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     parts = {
-        "HASHES": f"{plotly.source} {source_of(program.encode())}",
+        "HASHES": f"{source_of(plotly)} {source_of(program.encode())}",
         "DATA": data.replace("<", "\\u003c"),  # it must not end the script element around it
-        "PLOTLY": plotly.packed,
+        "PLOTLY": base64.b64encode(zlib.compress(plotly, _LEVEL)).decode(),
         "PROGRAM": program,
     }
     template = _HERE.with_suffix(".html").read_text(encoding="utf-8")
@@ -377,16 +359,8 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": _flame(session, view),
+        "flame": flame(session, view),
     }
-
-
-def _flame(session: Session, view: View) -> dict[str, Any] | None:
-    if session.snapshots is None:
-        return None
-    from nncftools.render.stacks import flame
-
-    return flame(session, view)
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:

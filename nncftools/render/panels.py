@@ -20,8 +20,8 @@ from nncftools.analysis.summary import cores_average, cpu_s, unit_for
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
 from nncftools.render.listing import counters_of, numbered, rows, timeline
-from nncftools.render.memory_line import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, Shown, draw_rows, height
+from nncftools.render.peak_lines import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
 from nncftools.session.session import Session
@@ -56,8 +56,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     """
     name = shown_metric(session, view)
     _label_values(axes, f"{label(name)}{view.above} ({view.unit})")
-    line = memory_line(session, view, name)
-    if line is None:
+    if (line := memory_line(session, view, name)) is None:
         _note(axes, "no samples were recorded")
         return
     if name == "rss" and not view.from_zero:

@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.code_places import is_machinery, module_of, shared_depth
-from nncftools.analysis.hints import hints
+from nncftools.analysis.code_places import is_machinery, module_of
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
+from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import bounds_by_key, by_key
 from nncftools.render.stacks import place_text
@@ -302,8 +303,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 
     Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
     """
-    snapshots = session.snapshots
-    if snapshots is None:
+    if (snapshots := session.snapshots) is None:
         return
     looked_at = [watched for watched in snapshots.processes if watched.process == process]
     threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]

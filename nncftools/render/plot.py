@@ -13,7 +13,7 @@ from nncftools import drawing
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE
 from nncftools.render.listing import numbered
-from nncftools.render.memory_line import DrawnLimit, drawn_limit, memory_line, peak_label
+from nncftools.render.peak_lines import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
 from nncftools.session.session import Session
@@ -89,8 +89,7 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: Dr
 
     The peak's text is beside the peak when the metric is the only one, and otherwise in the legend.
     """
-    line = memory_line(session, view, view.metrics[place])
-    if line is None:
+    if (line := memory_line(session, view, view.metrics[place])) is None:
         return False
     colour, style = drawing.line_style(place)
     marker = "." if line.is_sparse else drawing.marker_for(line.time_s)

@@ -20,8 +20,9 @@ from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation
 from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
-from nncftools.session.model import Process, RankRun, SavedModel
+from nncftools.session.model import Process, SavedModel
 from nncftools.session.peak_place import span_of
+from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
@@ -75,19 +76,17 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
     columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
     largest, failed = summary.largest_rank(session.ranks), summary.failed_in_order(session.ranks)
     first = failed[0] if len(failed) > 1 else None
-    rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
+    rows = []
+    for run in session.ranks:
+        peak, is_largest = run.peaks.get("rss"), run is largest
+        number = run.name if run.rank is None else f"{run.rank.number}"
+        end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
+        low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+        figures = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
+        figures += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
+        cells = [Cell(text) for text in (*figures, f"{end}, first" if run is first else end)]
+        rows.append(Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else ""))
     return Table(columns=columns, rows=rows)
-
-
-def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -> Row:
-    peak = run.peaks.get("rss")
-    number = run.name if run.rank is None else f"{run.rank.number}"
-    end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-    low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
-    texts = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
-    texts += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
-    cells = [Cell(text) for text in (*texts, f"{end}, first" if is_first else end)]
-    return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
 def shown_operations(session: Session, view: View, most: int) -> tuple[list[NumberedOperation], str]:
@@ -114,8 +113,7 @@ def operations(session: Session, view: View, most: int) -> Table:
 
 def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, view: View) -> Table:
     """Return the table of these operations; ``more`` says what is left out."""
-    names = metrics.of_operations(session.samples.metrics)
-    every = [(name, metric) for name in names if (metric := metrics.of(name)) is not None]
+    every = metrics.of_operations(session.samples.metrics).items()
     gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
     has_own = any(row.process for row in shown)
     columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
@@ -191,23 +189,19 @@ def few_processes(session: Session, unit: MemoryUnit) -> Table:
 
 def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longest: int, more: str = "") -> Table:
     columns = [Column("Process", is_text=True), *map(Column, ("pid", "from", "to", f"Peak, {unit}", "CPU"))]
-    return Table(columns=columns, rows=[_process(process, depth, unit, longest) for process, depth in shown], more=more)
-
-
-def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Row:
-    cells = [
-        Cell(shortened(printable(process.name), longest) or "?"),
-        Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
-        *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-        size_cell(most_memory(process) or None, unit),
-        Cell(seconds_text(process.cpu_s)),
-    ]
-    return Row(
-        cells=cells,
-        depth=depth,
-        details=shortened(printable(" ".join(process.command)), 400),
-        span_s=None if process.start_s is None else (process.start_s, process.end_s or process.start_s),
-    )
+    rows = []
+    for process, depth in shown:
+        cells = [
+            Cell(shortened(printable(process.name), longest) or "?"),
+            Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
+            *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
+            size_cell(most_memory(process) or None, unit),
+            Cell(seconds_text(process.cpu_s)),
+        ]
+        details = shortened(printable(" ".join(process.command)), 400)
+        span_s = None if process.start_s is None else (process.start_s, process.end_s or process.start_s)
+        rows.append(Row(cells=cells, depth=depth, details=details, span_s=span_s))
+    return Table(columns=columns, rows=rows, more=more)
 
 
 def significant(every: Sequence[Process]) -> list[Process]:
@@ -224,13 +218,8 @@ def _by_size(every: Sequence[Process]) -> list[Process]:
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
-    by_id = {process.id: process for process in every}
-    kept: set[int] = set()
-    for process in wanted:
-        above: Process | None = process
-        while above is not None and above.id not in kept:
-            kept.add(above.id)
-            above = by_id.get(above.parent) if above.parent is not None else None
+    table = ProcessTable(every)
+    kept = {above.id for process in wanted for above in table.upwards(process)}
     return [process for process in every if process.id in kept]
 
 
@@ -279,8 +268,7 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     if view.from_zero or "rss" not in view.metrics or found is None or found.low is None:
         return None
     most = f"RSS {view.unit.label(found.low)}"
-    place = session.peak_place
-    if place is None:
+    if (place := session.peak_place) is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
     when = span_text((place.from_s, place.to_s))
     if summary.is_between_samples(found):
@@ -302,8 +290,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if found is not None and found.low and found.high and found.high > found.low * _WIDE:
         between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
-    needed = needs(session)
-    if needed is not None:
+    if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
     yield "CPU", _cpu(session)
@@ -321,8 +308,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         return
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
-    near = summary.pss_near_peak(session)
-    if near is not None:
+    if (near := summary.pss_near_peak(session)) is not None:
         text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
     peak = session.peaks.get("pss")
     if peak is not None and peak.low and peak.high:
@@ -331,8 +317,7 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(session: Session) -> str:
-    total = summary.cpu_s(session)
-    if total is None:
+    if (total := summary.cpu_s(session)) is None:
         return "unknown"
     cores = summary.cores_average(session)
     busy = "" if cores is None else f", {cores_text(cores)} on average"
@@ -344,9 +329,8 @@ def _cpu(session: Session) -> str:
 def _counters(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the totals of the counters that operations have, one text for each family."""
     families: dict[str, list[tuple[str, float | None, str]]] = {}
-    for column in metrics.of_operations(session.totals):
-        metric = metrics.of(column)
-        if metric is not None and metric.is_counter:
+    for column, metric in metrics.of_operations(session.totals).items():
+        if metric.is_counter:
             name = metric.label if metric.family is None else f"{metric.family[0]} {metric.device}".rstrip()
             families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
     for name, parts in families.items():
@@ -358,8 +342,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     if not session.processes:
         return "unknown"
     text = f"{len(session.processes):,}"
-    largest = summary.largest_process(session)
-    if largest is not None:
+    if (largest := summary.largest_process(session)) is not None:
         name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"

@@ -16,7 +16,7 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, Bu
 from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
-from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
+from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame
@@ -44,8 +44,7 @@ class Named(NamedTuple):
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     """Return the build-up of the peak. Raises NncfToolsError, which names the format, when it is not known."""
-    found = of_peak(session)
-    if found is not None:
+    if (found := of_peak(session)) is not None:
         return found
     snapshots = session.snapshots
     if snapshots is not None and snapshots.missing:
@@ -177,15 +176,14 @@ class _Box(NamedTuple):
 
 def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
-    build_up = of_peak(session)
-    if build_up is None:
+    if (build_up := of_peak(session)) is None:
         return None
     boxes = list(_boxes(tree_of(build_up)))
     largest: dict[str, int] = {}
     for box in boxes:
         if box.package is not None:
             largest[box.package] = max(largest.get(box.package, 0), box.size)
-    fills = package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
+    fills = listing.package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
     places = {package: place for place, package in enumerate(fills)}
     return {
         **{
@@ -197,11 +195,11 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
                 "colour": fill.colour,
                 "ink": fill.ink,
-                "other": fill == OTHER_PACKAGES,
+                "other": fill == listing.OTHER_PACKAGES,
             }
             for package, fill in fills.items()
         ],
-        "rest": {"colour": REST.colour, "ink": REST.ink},
+        "rest": {"colour": listing.REST.colour, "ink": listing.REST.ink},
         "unit": view.unit,
         "factor": view.unit.factor,
         "digits": view.unit.decimals,

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import Node, holders, tree_of
-from nncftools.analysis.hints import hints
+from nncftools.analysis.gates import Verdict
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
-from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
@@ -24,11 +25,6 @@ from nncftools.render.view import View, as_json
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Comparison
-    from nncftools.analysis.gates import Verdict
-
 
 FORMAT = "nncf-tools-summary"
 VERSION = 1
@@ -77,8 +73,7 @@ def report(session: Session, view: View) -> str:
 
 def _verdict(session: Session) -> dict[str, Any] | None:
     """Return why something died; None when nothing did."""
-    found = verdict(session, MemoryUnit.MiB)
-    if found is None:
+    if (found := verdict(session, MemoryUnit.MiB)) is None:
         return None
     state = found.state
     return {
@@ -105,8 +100,7 @@ def _level(session: Session, name: str) -> dict[str, float | None]:
 
 def _peak(session: Session) -> dict[str, Any] | None:
     """Return the moment of the RSS peak and its operations by name, the outermost first."""
-    place = session.peak_place
-    if place is None:
+    if (place := session.peak_place) is None:
         return None
     return {
         "rss": session.peaks["rss"].low,
@@ -125,8 +119,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
 
 def _build_up(session: Session) -> dict[str, Any] | None:
     """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
-    found = of_peak(session)
-    if found is None:
+    if (found := of_peak(session)) is None:
         return None
     memory = near(session, found.at_s, found.size)
     groups: list[tuple[object, ...]] = []

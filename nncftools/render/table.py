@@ -10,17 +10,15 @@ from dataclasses import dataclass, replace
 from enum import Flag, auto
 from itertools import groupby
 from math import isinf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.session.operation import Bounds, Figures, Operation
 from nncftools.units import UNKNOWN, MemoryUnit, printable, text_of
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 
 class Output(Flag):

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import SegmentLines
 
 from nncftools.analysis import series
 from nncftools.analysis.peak_text import span_text
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
-from nncftools.render.canvas import GUTTER, Medium, Window, colours_of, fitted, text
+from nncftools.render.canvas import GUTTER, Medium, Row, Window, colours_of, fitted, text
 from nncftools.render.listing import timeline
-from nncftools.render.memory_line import memory_line
+from nncftools.render.peak_lines import memory_line
 from nncftools.render.terminal_plot import Line, Rate
 from nncftools.render.view import View, label
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from nncftools.render.canvas import Row
-
 
 _LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24
 """Heights of a report's chart, in lines."""
@@ -72,8 +67,7 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
             peak, peak_at = (line.peak_size, line.peak[0]), span_text(line.span_s)
     limit = None if view.from_zero or names[:1] != ["rss"] else effective_limit(session)
     marked = terminal_plot.Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
-    outermost = [operation for operation in timeline(session.operations, 1) if operation.depth == 0]
-    spans = [terminal_plot.Span(of.name, of.start_s, of.end_s, of.kind) for of in outermost]
+    spans = [terminal_plot.Span(of.name, of.start_s, of.end_s, of.kind) for of in timeline(session.operations, 1)]
     below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
     for rate, rates in _rates(session, shown):
         below += terminal_plot.rate_rows(rate, rates, series.highest_rate(session, rate.counters), medium)

@@ -8,21 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from nncftools import metrics
 from nncftools.metrics import cpu_counters
-from nncftools.render.canvas import AREA, CURVES, Canvas, Levels, levels, plain, text
-from nncftools.render.colours import fills
+from nncftools.render.canvas import AREA, CURVES, Canvas, Floats, Levels, Medium, Row, Window, levels, plain, text
+from nncftools.render.listing import fills
 from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
-
-if TYPE_CHECKING:
-    from nncftools.render.canvas import Floats, Medium, Row, Window
-
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 _NAME = 5
@@ -52,9 +48,8 @@ class Rate(NamedTuple):
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
     found = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
-    for column in metrics.of_operations(columns):
-        metric = metrics.of(column)
-        if metric is not None and metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
+    for column, metric in metrics.of_operations(columns).items():
+        if metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
             name, role = _OF_STORAGE.get(column, (metric.label, "rate"))
             found.append(Rate(shortened(name, _NAME), (column,), metric.unit, role))
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]

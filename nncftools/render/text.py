@@ -11,11 +11,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.analysis.hints import hints
+from nncftools.analysis.summary import hints
 from nncftools.render import session_tables
 from nncftools.render import table as tables
-from nncftools.render.colours import REST
-from nncftools.render.listing import NumberedOperation, operation_notes, peak_notes
+from nncftools.render.listing import REST, NumberedOperation, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.view import View, command_text

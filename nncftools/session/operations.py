@@ -8,7 +8,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from math import inf, nextafter
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -17,11 +16,8 @@ from nncftools import metrics
 from nncftools.session import peaks
 from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
-from nncftools.session.peak_place import enclosing, outwards_from, place_of
+from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
 from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
-
-if TYPE_CHECKING:
-    from nncftools.session.peak_place import Above, PeakPlace
 
 
 def with_parallel(operations: Sequence[Operation]) -> list[Operation]:

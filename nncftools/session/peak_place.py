@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from nncftools.session.model import Mark, OwnMemory, Peak, Process
 from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import ProcessTable, drift, noise
 
-if TYPE_CHECKING:
-    Path = Sequence[Operation]
-    """Operations from the outermost to the innermost one; each encloses the next."""
-    Above = Mapping[int, Operation]
-    """By the ``id()`` of an operation: the one that encloses it."""
-    Inside = dict[int | None, list[Operation]]
-    """By the ``id()`` of an operation: those directly inside of it; None: of none."""
+Path = Sequence[Operation]
+"""Operations from the outermost to the innermost one; each encloses the next."""
+Above = Mapping[int, Operation]
+"""By the ``id()`` of an operation: the one that encloses it."""
+Inside = dict[int | None, list[Operation]]
+"""By the ``id()`` of an operation: those directly inside of it; by None, those inside of none."""
 
 _Ended = TypeVar("_Ended", bound="Mark")
 
@@ -93,8 +92,7 @@ def place_of(
             rivals=[*beside, *_rivals(operations, path, place, proven, above)],
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
-    shared = _shared(path, inside, place)
-    if shared is not None:
+    if (shared := _shared(path, inside, place)) is not None:
         return shared
     either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):

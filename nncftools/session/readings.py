@@ -153,8 +153,7 @@ class Holdings:
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
         for child, rss in reading.descendants or ():
-            process = self._table.at(child, at_s + _EARLY_S)
-            if process is not None:
+            if (process := self._table.at(child, at_s + _EARLY_S)) is not None:
                 mark.covered.add(process.id)
                 mark.absent[process.id] = not rss and process.samples > 0
             if process is not None or self._with_descendants:
@@ -220,8 +219,7 @@ class Holdings:
 
     def _below(self, process: Process) -> set[int]:
         """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
-        found = self._families.get(process.id)
-        if found is None:
+        if (found := self._families.get(process.id)) is None:
             found, waiting = self._families.setdefault(process.id, set()), [process.id]
             while waiting:
                 new = self._children.get(waiting.pop(), set()) - found
@@ -304,29 +302,22 @@ class _Alive:
     """The processes that may live at a moment; cheap for moments near the last one."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
-        changes: list[tuple[float, bool, Process]] = []
-        for process in processes:
-            changes.append(((process.start_s or 0.0) - _EARLY_S, True, process))
-            if process.end_s is not None:
-                changes.append((process.end_s, False, process))
-        changes.sort(key=lambda change: (change[0], not change[1]))
-        self._changes = changes
-        self._times = [change[0] for change in changes]
+        begins = [((process.start_s or 0.0) - _EARLY_S, True, process) for process in processes]
+        ends = [(process.end_s, False, process) for process in processes if process.end_s is not None]
+        self._changes = sorted([*begins, *ends], key=lambda change: (change[0], not change[1]))
+        self._times = [change[0] for change in self._changes]
         self._place = 0
         self._alive: dict[int, Process] = {}
 
     def at(self, at_s: float) -> Iterator[Process]:
         """Yield the processes that may live at a moment."""
         place = bisect_left(self._times, at_s)
-        for _, begins, process in self._changes[self._place : place]:
-            self._set(process, is_alive=begins)
-        for _, begins, process in reversed(self._changes[place : self._place]):
-            self._set(process, is_alive=not begins)
+        is_later = place > self._place
+        passed = self._changes[self._place : place] if is_later else self._changes[place : self._place][::-1]
+        for _, begins, process in passed:
+            if begins == is_later:
+                self._alive[process.id] = process
+            else:
+                self._alive.pop(process.id, None)
         self._place = place
         yield from self._alive.values()
-
-    def _set(self, process: Process, *, is_alive: bool) -> None:
-        if is_alive:
-            self._alive[process.id] = process
-        else:
-            self._alive.pop(process.id, None)

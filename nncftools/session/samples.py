@@ -67,32 +67,36 @@ class Samples(Mapping[str, "array[float]"]):
             column = _parsed(raw)
         except msgspec.DecodeError as error:
             raise self._wrong(f".{name}", str(error)) from error
-        found = figures(column)
         if name != TIME and len(column) != len(self):
             raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
-        if name == TIME or unit_of(name) is not None:
-            self._check_bounds(name, column, found)
-        if name == TIME:
-            self._check_time(column, found)
-        self._columns[name], self._figures[name] = column, found
+        self._check(name, column, is_bounded=name == TIME or unit_of(name) is not None)
+        self._columns[name] = column
         return column
 
     def check(self) -> None:
         """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
         for name, column in self._columns.items():
             if not isinstance(column, msgspec.Raw):
-                found = self._figures[name] = figures(column)
-                self._check_bounds(name, column, found)
-                if name == TIME:
-                    self._check_time(column, found)
+                self._check(name, column, is_bounded=True)
 
     def figures(self, name: str) -> Figures:
         """Return a summary of a column."""
         column = self[name]
         return self._figures.get(name) or figures(column)
 
-    def _check_time(self, column: array[float], figures: Figures) -> None:
-        if figures.known != len(column):
+    def _check(self, name: str, column: array[float], *, is_bounded: bool) -> None:
+        found = self._figures[name] = figures(column)
+        lowest = self._lowest_memory if is_memory(name) else 0.0
+        largest = LATEST_S if name == TIME else LARGEST
+        if is_bounded and (found.lowest < lowest or found.highest > largest):
+            wrong = found.lowest if found.lowest < lowest else found.highest
+            ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
+            raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
+        if name == TIME:
+            self._check_time(column, found.known)
+
+    def _check_time(self, column: array[float], known: int) -> None:
+        if known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
         if len(column) >= _MANY:
             import numpy as np
@@ -104,14 +108,6 @@ class Samples(Mapping[str, "array[float]"]):
             check_rising(column, f"$.samples.{TIME}")
         except WrongValueError as error:
             raise SessionFileError(f"{self._origin}: {error}") from error
-
-    def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
-        lowest = self._lowest_memory if is_memory(name) else 0.0
-        largest = LATEST_S if name == TIME else LARGEST
-        if figures.lowest < lowest or figures.highest > largest:
-            wrong = figures.lowest if figures.lowest < lowest else figures.highest
-            ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
-            raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
 
     def _wrong(self, place: str, what: str) -> SessionFileError:
         return SessionFileError(f"{self._origin}: at `$.samples{place}`: {what}")
@@ -162,12 +158,7 @@ def figures(column: array[float]) -> Figures:
 
 def are_whole(name: str, values: array[float]) -> bool:
     """Return whether a column holds whole numbers: bytes, or counts."""
-    return unit_of(name) == "B" or (unit_of(name) == "" and are_counts(values))
-
-
-def are_counts(values: array[float]) -> bool:
-    """Return whether all known values are whole numbers."""
-    return all(map(float.is_integer, known(values)))
+    return unit_of(name) == "B" or (unit_of(name) == "" and all(map(float.is_integer, known(values))))
 
 
 def known(values: array[float]) -> array[float]:

@@ -112,8 +112,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(SessionData):
-        raw = document.get(field.name)
-        if raw is None:
+        if (raw := document.get(field.name)) is None:
             if field.required:
                 raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
             continue

@@ -9,8 +9,8 @@ from math import isnan
 
 import pytest
 
-from nncftools.analysis.hints import hints
 from nncftools.analysis.ranks import merged, start_times
+from nncftools.analysis.summary import hints
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
 from nncftools.session.session import Session

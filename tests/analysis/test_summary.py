@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from nncftools.analysis.summary import (
     MetricSummary,
     NearPeak,
     cpu_s,
+    hints,
     is_between_samples,
     largest_process,
     level,
@@ -15,7 +17,9 @@ from nncftools.analysis.summary import (
     short_lived,
     taken,
 )
-from nncftools.session.model import Peak, Process, Rise, SamplerFacts
+from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
 RSS = mib(100, 300, 290, 200)
@@ -209,3 +213,245 @@ def test_old_figures_of_a_killed_recording(*, finished: bool, known: bool) -> No
     of = session({"rss": mib(100, 300, 200)}, processes=[process(high_water_mark=MIB)], finished=finished)
 
     assert (largest_process(of) is not None) == known
+
+
+def said(of: Session) -> list[str]:
+    """Return the hints, in MiB."""
+    return hints(of, MemoryUnit.MiB)
+
+
+def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[Process]:
+    """Return a process and one forked copy of it for each life."""
+    parent = process(0, peak_rss=largest_mib * MIB)
+    return [parent, *(process(1, forked_copy=True, start_s=start, end_s=end) for start, end in lives)]
+
+
+def test_clean_session() -> None:
+    """An ordinary session has no hints."""
+    assert said(session(processes=[process(peak_rss=300 * MIB, high_water_mark=301 * MIB)])) == []
+
+
+def test_empty_session() -> None:
+    """A session in which nothing was sampled has no hints either."""
+    assert said(session({"rss": []}, processes=[])) == []
+
+
+LEFT_OUT = (
+    "RSS on this machine may be off by up to 32.0 MiB for each process: Linux 6.8.0 leaves out what each of 64 CPUs "
+    "has not added yet; 6.16 and later are exact"
+)
+
+
+@pytest.mark.parametrize(
+    ("release", "cpus", "expected"),
+    [("6.8.0", 64, [LEFT_OUT]), ("6.8.0", 8, []), ("6.16.1", 64, [])],
+    ids=["many cores", "few cores", "a newer kernel"],
+)
+def test_many_cores(release: str, cpus: int, expected: list[str]) -> None:
+    """Where the kernel's RSS may be off by more than 1 % of the peak, here 300 MiB, that is said."""
+    host = Host(system="Linux", release=release, cpus=cpus)
+
+    assert said(session(host=host, processes=[process(peak_rss=300 * MIB)])) == expected
+
+
+def test_own_warnings_come_first() -> None:
+    """What the session itself warns of is repeated, before the rest."""
+    found = said(session(warnings=["look"], totals={"cpu_user": None}))
+
+    assert found[0] == "look"
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("lives", "words"),
+    [
+        ([(0.1, 0.9)], "1 of the processes at the RSS peak is a forked copy of their parent"),
+        ([(0.1, 0.9), (0.5, None)], "2 of the processes at the RSS peak are forked copies of their parent"),
+    ],
+)
+def test_forked_copies(lives: list[tuple[float, float | None]], words: str) -> None:
+    """Copies that live at the peak, here at 0.5 s, share pages that the sum counts once for each."""
+    (found,) = [hint for hint in said(session(processes=copies(*lives))) if "forked" in hint]
+
+    assert words in found
+    assert found.endswith("the largest single process held 200.0 MiB")
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [
+        pytest.param(copies((0.0, 0.4)), id="gone before the peak"),
+        pytest.param(copies((0.6, 0.9)), id="born after the peak"),
+        pytest.param(copies((0.1, 0.9), largest_mib=300), id="the sum is one process's"),
+        pytest.param([process(0, peak_rss=MIB), process(1, peak_rss=MIB)], id="no copies"),
+    ],
+)
+def test_no_forked_copies(processes: list[Process]) -> None:
+    """Copies that have no part in the peak are not mentioned."""
+    assert said(session(processes=processes)) == []
+
+
+def test_peak_between_samples() -> None:
+    """A high-water mark well above the largest sample causes a hint with both figures and the sample's time."""
+    (found,) = said(session(processes=[process(high_water_mark=400 * MIB)]))
+
+    assert found == (
+        "the RSS peak came and went between two samples: the kernel's high-water mark proves 400.0 MiB, "
+        "the largest sample is 300.0 MiB at 0.500 s"
+    )
+
+
+def survivors(number: int) -> list[Process]:
+    """Return a process that ended and ``number`` that did not."""
+    return [process(0), *(process(place, name=f"p{place}", end_s=None) for place in range(1, number + 1))]
+
+
+@pytest.mark.parametrize(
+    ("number", "names"),
+    [
+        (1, "p1 (pid 101)"),
+        (3, "p1 (pid 101), p2 (pid 102), p3 (pid 103)"),
+        (5, "p1 (pid 101), p2 (pid 102), p3 (pid 103) and 2 more"),
+    ],
+)
+def test_survivors(number: int, names: str) -> None:
+    """Processes that outlived the command are named, three at most."""
+    assert said(session(processes=survivors(number))) == [
+        f"still running when the command ended, and not recorded further: {names}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(session(processes=survivors(1), finished=False), id="unfinished"),
+        pytest.param(session(processes=survivors(1), attached_to=100), id="attached"),
+        pytest.param(session(processes=[process(0, end_s=None)]), id="the command itself"),
+    ],
+)
+def test_no_survivors(of: Session) -> None:
+    """While the command itself may go on, nothing has outlived it."""
+    assert said(of) == []
+
+
+def missing(missed: int | None, taken: int) -> Session:
+    """Return a session that missed some of its samples."""
+    facts = SamplerFacts(interval_s=0.5, missed=missed, longest_gap_s=2.5)
+    return session({"rss": mib(*[1] * taken)}, sampler=facts)
+
+
+def test_missed() -> None:
+    """More than 5 % of missed samples cause a hint with their number, the longest gap and a remedy."""
+    assert said(missing(200, 1_800)) == [
+        "200 of 2,000 samples were missed, the longest gap is 2.50 s: use a longer --interval or leave a core free"
+    ]
+
+
+@pytest.mark.parametrize(("missed", "taken"), [(5, 95), (0, 3), (None, 3), (0, 0)])
+def test_few_missed(missed: int | None, taken: int) -> None:
+    """Up to 5 % of missed samples cause no hint."""
+    assert said(missing(missed, taken)) == []
+
+
+def test_unknown_counters() -> None:
+    """Counters that are unknown at the end are named; those never recorded are not."""
+    (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
+
+    assert found.startswith("unknown: read_bytes, write_bytes; the figures of at least one process could not be read")
+
+
+PSS = (
+    "RSS counts shared pages once for each process: near its peak, when RSS was {}, PSS was {}; "
+    "to size a machine, take PSS"
+)
+AWAY = "PSS was not counted near the RSS peak: the nearest time is {} away, when RSS was {}; raise --pss-budget"
+
+
+@pytest.mark.parametrize(
+    ("rss", "pss", "words"),
+    [
+        pytest.param((100, 300, 200), (None, 150, None), PSS.format("300.0 MiB", "150.0 MiB"), id="once"),
+        pytest.param((100, 290, 300), (50, 120, None), PSS.format("290.0 MiB", "120.0 MiB"), id="near the peak"),
+        pytest.param((100, 300, 200), (50, None, 120), AWAY.format("0.500 s", "100.0 MiB"), id="not at the peak"),
+        pytest.param((100, 112, 100), (10, 101, 10), PSS.format("112.0 MiB", "101.0 MiB"), id="a little more"),
+    ],
+)
+def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: str) -> None:
+    """If PSS was counted near the RSS peak, a hint gives both figures; otherwise it says how far away that was."""
+    assert said(session({"rss": mib(*rss), "pss": mib(*pss)})) == [words]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({"rss": mib(100, 110, 100), "pss": mib(None, 100, None)}, id="a tenth"),
+        pytest.param({"rss": mib(100, 300, 200), "pss": mib(None, None, None)}, id="no pass ended"),
+        pytest.param({"rss": mib(None, 300, 200), "pss": mib(100, None, None)}, id="never in one sample"),
+        pytest.param({"rss": mib(100, 300, 200), "uss": mib(1, 1, 1)}, id="not recorded"),
+        pytest.param({"pss": mib(1, 1, 1)}, id="nothing to compare"),
+        pytest.param({"rss": [], "pss": []}, id="no sample"),
+    ],
+)
+def test_not_much_is_shared(columns: dict[str, list[int | None]]) -> None:
+    """If no sample holds both RSS and PSS, or if they are close, there is no hint."""
+    assert said(session(columns)) == []
+
+
+def test_shared_pages_in_another_unit() -> None:
+    """The figures are in the unit that was asked for."""
+    (found,) = hints(session({"rss": mib(2048), "pss": mib(1024)}), MemoryUnit.GiB)
+
+    assert "when RSS was 2.000 GiB, PSS was 1.000 GiB" in found
+
+
+def test_missed_of_those_that_were_taken() -> None:
+    """Samples that were merged with neighbours were not missed."""
+    facts = SamplerFacts(interval_s=0.5, missed=50, taken=9_950, longest_gap_s=1.0)
+
+    assert said(session(sampler=facts)) == []
+
+
+def test_lost_to_a_full_disk() -> None:
+    """A full disk that loses samples causes one warning, from the recorder."""
+    told = "the journal could not be written for a while (No space left on device): 50 samples are lost"
+    facts = SamplerFacts(interval_s=0.5, missed=50, longest_gap_s=25.0)
+
+    assert said(session(sampler=facts, warnings=[told])) == [told]
+
+
+def test_missed_in_one_gap() -> None:
+    """When one gap holds nearly all that was missed, the run was suspended: a longer interval is no remedy."""
+    facts = SamplerFacts(interval_s=0.5, missed=200, longest_gap_s=100.0)
+    (found,) = said(session({"rss": mib(*[1] * 1_800)}, sampler=facts))
+
+    assert found == (
+        "200 of 2,000 samples were missed, in one gap of 1 min 40.0 s: "
+        "the run was suspended, or the machine slept or was busy"
+    )
+
+
+def test_operation_at_the_limit() -> None:
+    """When the memory limit was exceeded in an operation, the operation is named with those around it."""
+    reached = LimitReached(at_s=0.5, rss=300 * MIB, limit=200 * MIB, action="warn")
+    marks = [Mark(name="Export", start_s=0.1, end_s=0.9), Mark(name="Saving", start_s=0.4, end_s=0.6, depth=1)]
+
+    assert said(session(marks=marks, limit_reached=reached)) == [
+        "--max-memory was exceeded during Export › Saving, at 0.500 s"
+    ]
+    assert said(session(limit_reached=reached)) == []
+
+
+def test_resource_tracker() -> None:
+    """The resource tracker of multiprocessing, which ends by itself just after its program, is no survivor."""
+    command = ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"]
+
+    assert said(session(processes=[process(0), process(1, command=command, end_s=None)])) == []
+
+
+def test_whose_mark_it_was() -> None:
+    """Of several processes, the one whose mark proves a peak between two samples is named."""
+    rise = Rise(from_s=0.1, to_s=0.2, high_water_mark=400 * MIB)
+    child = process(1, name="worker", high_water_mark=400 * MIB, rises=[rise])
+    (found,) = said(session(processes=[process(0), child]))
+
+    assert "the kernel's high-water mark of worker (pid 101) proves 400.0 MiB" in found

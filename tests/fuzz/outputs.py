@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.analysis import comparison, gates, hints, ranks
+from nncftools.analysis import comparison, gates, ranks, summary
 from nncftools.cli import opening, options, screen
 from nncftools.compression import filling, outputs
 from nncftools.compression.reading import FIGURES, STANDARD
@@ -134,7 +134,7 @@ OUTPUTS: dict[str, Output] = {
     "sidecar": lambda session, folder: write_sidecar(session.marks, folder / "written.json"),
     "compare": _compare,
     "merge": _merge,
-    "hints": lambda session, _: hints.hints(session, MemoryUnit.MiB),
+    "hints": lambda session, _: summary.hints(session, MemoryUnit.MiB),
     "live": _live,
     "plot": lambda session, folder: plot.draw(session, _view(session), folder / "plot.svg"),
     "panels": lambda session, folder: panels.draw(session, _view(session), folder / "panels.svg"),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.render.colours import REST
+from nncftools.render.listing import REST
 from nncftools.render.page import kinds, report
 from nncftools.render.stacks import flame
 from nncftools.render.view import View

@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from nncftools.drawing import missing_glyphs_as_boxes
-from nncftools.render.colours import fills
+from nncftools.render.listing import fills
 from nncftools.render.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
