@@ -49,7 +49,7 @@ MAY_IMPORT = {
 }
 TYPES_OF_EACH_OTHER = [("cli.closing", "cli.recording"), ("snapshots.looks", "snapshots.tree_watch")]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
-SAMPLER_MAY_NAME |= {"journal.lines", "journal.writing"}
+SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py"}
 
 

@@ -252,12 +252,13 @@ class MemoryMonitor:
         drawn. Raises OSError.
         """
         from nncftools.render import samples
+        from nncftools.render.view import log_stem
 
         folder = pathlib.Path(save_dir)
         folder.mkdir(parents=True, exist_ok=True)
         number = min(len(time_values), len(memory_values))
         times, values = time_values[:number], memory_values[:number]
-        stem = samples.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + filename_suffix
+        stem = log_stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + filename_suffix
         samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:
             self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
@@ -364,10 +365,10 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
             times, values = monitor.get_data(memory_from_zero=True)
             self.memory_data[memory_type] = max(values, default=0.0) if self.return_max_value else (times, values)
             if self.save_dir:
-                from nncftools.render import samples
+                from nncftools.render.view import FROM_ZERO
 
                 monitor.save_memory_logs(*monitor.get_data(), self.save_dir)
-                monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=samples.FROM_ZERO)
+                monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=FROM_ZERO)
 
     def __getitem__(self, memory_type: MemoryType) -> float | tuple[list[float], list[float]]:
         return self.memory_data[memory_type]

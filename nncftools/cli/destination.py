@@ -21,7 +21,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, another_owner, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
-from nncftools.render.samples import stem
+from nncftools.render.view import log_stem
 from nncftools.session import launcher
 from nncftools.units import nearest
 
@@ -139,7 +139,7 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
 def _logs(
     folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], rank: str = "", *, has_pictures: bool = True
 ) -> list[Log]:
-    names = {(metric, zero): stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
+    names = {(metric, zero): log_stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
     return [
         Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if has_pictures else None)
         for (metric, zero), name in names.items()

@@ -25,7 +25,7 @@ from nncftools.errors import (
     UsageError,
     refuse_to_record,
 )
-from nncftools.journal.lines import MemoryLimit
+from nncftools.journal.reading import MemoryLimit
 from nncftools.journal.writing import Plan
 from nncftools.metrics import MEMORY, METRICS, is_memory, is_room, recorded_with
 from nncftools.redaction import Redaction

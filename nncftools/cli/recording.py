@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from nncftools.cli import screen
 from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.journal.lines import Header
+from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.view import View, label
+from nncftools.render.view import View, label, log_stem
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
@@ -360,7 +360,7 @@ def _write_log(session: Session, log: Log, column: str, view: View) -> None:
     from nncftools.render import samples
 
     of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
-    name = samples.stem(column, from_zero=log.from_zero)
+    name = log_stem(column, from_zero=log.from_zero)
     text, picture = (
         path if path is None or column == log.metric else path.with_name(name + path.suffix)
         for path in (log.text, log.picture)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Sequence
 
-    from nncftools.journal.lines import MemoryLimit, PlanFields
+    from nncftools.journal.reading import MemoryLimit, PlanFields
 
     Row = tuple[float, Sequence[float | None], dict[int, int]]
     """Seconds since the start, a value per column, and the RSS of every process if that is recorded."""

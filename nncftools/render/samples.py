@@ -21,18 +21,12 @@ import msgspec
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
-from nncftools.render.view import View
+from nncftools.render.view import View, log_stem
 from nncftools.session.samples import TIME, are_whole
 from nncftools.session.session import Session, encoded
 from nncftools.units import MemoryUnit
 
-FROM_ZERO = "_from-zero"
 _NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
-
-
-def stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
-    """Return the file name of a metric's log without its ending; ``rank`` is the suffix of a job's rank."""
-    return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
 
 
 def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
@@ -41,7 +35,7 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
     files: dict[str, Callable[[pathlib.Path], None]] = {}
     for metric in view.metrics:
-        name = stem(metric, from_zero=view.from_zero)
+        name = log_stem(metric, from_zero=view.from_zero)
         files[f"{name}.txt"] = partial(write, session, view, metric)
         files[f"{name}.png"] = partial(plot.draw, session, replace(view, metrics=[metric]))
     return files

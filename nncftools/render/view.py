@@ -69,6 +69,15 @@ def as_json(document: object) -> str:
 Files = Mapping[str, Callable[[pathlib.Path], None]]
 """Functions that write files, by file name."""
 Content = Union["RenderableType", bytes, Files]
+FROM_ZERO = "_from-zero"
+"""Ends the file names of figures that count from their first sample."""
+
+
+def log_stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
+    """Return the file name of a metric's log without its ending; ``rank`` is the suffix of a job's rank."""
+    return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
+
+
 Format = Callable[["Session", "View"], Content]
 
 TEXT, PAGE = "text", "html"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
-from nncftools.journal.lines import FORMAT, VERSION, End, ExitStatus, Header, Start
+from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink

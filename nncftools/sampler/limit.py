@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nncftools.journal.lines import MemoryLimit
+    from nncftools.journal.reading import MemoryLimit
     from nncftools.sampler.tree import WriteLine
 
 KILL, WARN = "kill", "warn"

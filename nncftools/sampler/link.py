@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, TypedDict
 
-    from nncftools.journal.lines import PlanFields
+    from nncftools.journal.reading import PlanFields
 
     class Order(TypedDict):
         """What the sampler starts and records; never written to a file."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.reading import ExitStatus
     from nncftools.journal.writing import Plan
     from nncftools.sampler.probes.machine import HugePages
     from nncftools.sampler.tree import Process, WriteLine

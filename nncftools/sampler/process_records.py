@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.reading import ExitStatus
     from nncftools.sampler.high_water_marks import HighWaterMarks
     from nncftools.sampler.tree import Process, Tree, WriteLine
 

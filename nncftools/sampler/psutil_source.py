@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.reading import ExitStatus
     from nncftools.journal.writing import Plan
     from nncftools.sampler.tree import WriteLine
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.reading import ExitStatus
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.reading import ExitStatus
 
 _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.journal.lines import FORMAT, VERSION, End, Header, Start
-from nncftools.journal.reading import Lines
+from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction

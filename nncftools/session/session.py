@@ -15,7 +15,7 @@ import msgspec
 from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.files import replacing
-from nncftools.journal import lines, reading
+from nncftools.journal import reading
 from nncftools.session import recording
 from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.operation import Operation
@@ -51,7 +51,7 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
     if not data or data.isspace():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
-    if f'"{lines.FORMAT}"'.encode() in first[:200]:
+    if f'"{reading.FORMAT}"'.encode() in first[:200]:
         snapshots = b""
         with contextlib.suppress(OSError), reading.reader(reading.snapshots_beside(path)) as log:
             snapshots = log.read(intake.limits().size)

@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.render.samples import stem, write
-from nncftools.render.view import View
+from nncftools.render.samples import write
+from nncftools.render.view import View, log_stem
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.importers.logs import LLM_BENCH, NNCF, imported
@@ -120,7 +120,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
 def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> None:
     """The output of ``report --format memory-log`` is read back within its rounding, in every unit."""
     sizes = [100_000_000.0, 300_000_000.0, 200_000_000.0]
-    path = tmp_path / f"{stem(metric, from_zero=False)}.txt"
+    path = tmp_path / f"{log_stem(metric, from_zero=False)}.txt"
     write(session({metric: sizes}), View((metric,), unit), metric, path)
     found = imported(tmp_path, path.read_bytes(), path.name)
 

@@ -11,8 +11,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
-from nncftools.journal.lines import FORMAT, VERSION, Header
-from nncftools.journal.reading import Lines
+from nncftools.journal.reading import FORMAT, VERSION, Header, Lines
 from nncftools.session.recording import Tail
 
 

@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from nncftools.errors import NncfToolsError
 from nncftools.render import samples
-from nncftools.render.samples import parquet_report, session_report, stem, write
-from nncftools.render.view import View
+from nncftools.render.samples import parquet_report, session_report, write
+from nncftools.render.view import View, log_stem
 from nncftools.session.model import Mark, Series
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
@@ -103,7 +103,7 @@ def test_a_failing_write_leaves_no_file(tmp_path: pathlib.Path) -> None:
 )
 def test_stem(metric: str, expected: str, *, from_zero: bool) -> None:
     """The name contains the metric, and whether it is from zero."""
-    assert stem(metric, from_zero=from_zero) == expected
+    assert log_stem(metric, from_zero=from_zero) == expected
 
 
 VIEW = View(metrics=["rss"])
