@@ -230,6 +230,28 @@ class Thread(_local):
         self.where = line.here()
         self.frame = Frame()
         self.frame.is_logged = True
+        self.open: set[Call] = set()
+        """The functions that run: of one that calls itself, only the outermost call is marked."""
+        self.unmarked = 0
+        """How many calls inside of them are not marked; each has a frame of ours."""
+        self.raised = 0
+        """By how much Python's recursion limit was raised for these frames, to ``limit``."""
+        self.limit = 0
+
+    def close(self, call: Call) -> None:
+        """End a call; after the last one, take back what the recursion limit was raised by.
+
+        It stays if the program has set another one.
+        """
+        self.open.discard(call)
+        if not self.raised or self.open:
+            return
+        if sys.getrecursionlimit() == self.limit:
+            try:
+                sys.setrecursionlimit(self.limit - self.raised)
+            except RecursionError:  # Python 3.8 wants more room below it
+                return
+        self.raised = 0
 
 
 class Recorder:
@@ -244,12 +266,12 @@ class Recorder:
 
     def _reset(self) -> None:
         """Start empty, also after a fork: the open calls belong to the parent process."""
-        self._thread = Thread()
+        self.thread = Thread()
         self._pending: dict[Frame, str] = {}
 
     def enter(self, frame: Frame, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the start of a call with its arguments."""
-        thread = self._thread
+        thread = self.thread
         outer = thread.frame
         frame.outer = outer
         frame.thread = thread
@@ -282,7 +304,7 @@ class Recorder:
         end = monotonic_ns()
         error = None if raised is None else type(raised).__name__
         thread, outer = frame.thread, frame.outer
-        if outer is None or thread is not self._thread:  # its start was not recorded, or in another process
+        if outer is None or thread is not self.thread:  # its start was not recorded, or in another process
             return
         thread.frame = outer
         if frame.op:
@@ -297,16 +319,16 @@ class Recorder:
     def begin(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Later | None:
         """Record the first step of a coroutine or generator; None inside of a call whose inner calls are not marked."""
         frame = Frame()
-        around = self._thread.frame
+        around = self.thread.frame
         self.enter(frame, call, args, kwargs)
-        self._thread.frame = around  # the thread goes on with other things
+        self.thread.frame = around  # the thread goes on with other things
         return Later(self, frame, call) if frame.op or frame.start else None
 
     def end(self, frame: Frame, call: Call, raised: BaseException | None) -> None:
         """Record the end of a coroutine or generator; ``raised`` ended it."""
-        around = self._thread.frame
+        around = self.thread.frame
         self.leave(frame, call, raised)
-        self._thread.frame = around
+        self.thread.frame = around
 
     def _add(self, outer: Frame, call: Call, span: tuple[int, int, str | None], where: str) -> None:
         if outer.aggregates is None:
@@ -334,6 +356,11 @@ _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method",
 _READ = 64 * 1024
 _ROOM = 60
 """Frames that marking needs for a moment; while the function itself runs, it needs one."""
+_SLACK = 1 if sys.version_info >= (3, 12) else 2 if sys.version_info >= (3, 9) else 60
+"""By how much the recursion limit is raised besides our frames, for raising it.
+
+Before Python 3.12, calls of built-in functions count, too; Python 3.8 sets no limit that is less than 50 frames away.
+"""
 _MODEL = ".xml"
 """The ending of an OpenVINO model."""
 
@@ -391,25 +418,49 @@ def _returns_later(function: Any) -> bool:
     return False
 
 
+def is_deep() -> bool:
+    """Return whether marking could take more frames than the program's stack has left."""
+    try:
+        sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
+    except ValueError:  # the stack is not that deep
+        return False
+    return True
+
+
 def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
     """Return a wrapper of ``function`` that records its calls."""
     enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
-    look_down, limit = sys._getframe, sys.getrecursionlimit  # noqa: SLF001 — the only way that makes no frame
+    limit, set_limit = sys.getrecursionlimit, sys.setrecursionlimit
+    look_down = sys._getframe  # noqa: SLF001 — the only way that makes no frame
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        thread = recorder.thread
+        if call in thread.open:
+            more = len(thread.open) + thread.unmarked + _SLACK - thread.raised
+            if more > 0:
+                set_limit(limit() + more)
+                thread.limit, thread.raised = limit(), thread.raised + more
+            thread.unmarked += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                thread.unmarked -= 1
         try:
             look_down(limit() - _ROOM)
-        except ValueError:  # the stack is not that deep
+        except ValueError:  # not deep, as ``is_deep`` says, which would take a frame
             pass
-        else:  # what we would add to it could be too much for the program
+        else:
             return function(*args, **kwargs)
         frame = Frame()
+        thread.open.add(call)
         try:
             enter(frame, call, args, kwargs)
             result = function(*args, **kwargs)
         except BaseException as error:
             leave(frame, call, error)
             raise
+        finally:
+            thread.close(call)
         leave(frame, call, None, None if parameters is None else functools.partial(_facts, parameters, args, kwargs))
         return result
 
@@ -420,11 +471,7 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
 
 def _marked_later(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
     def begin(args: Any, kwargs: Any) -> Later | None:
-        try:
-            sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
-        except ValueError:
-            return recorder.begin(call, args, kwargs)
-        return None
+        return None if is_deep() else recorder.begin(call, args, kwargs)
 
     wrapper: Any = context.marked(function, begin)
     wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)

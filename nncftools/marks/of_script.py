@@ -10,7 +10,7 @@ import sys
 from _thread import _local
 
 from . import context
-from .call_log import Call, Frame
+from .call_log import Call, Frame, is_deep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ _TOOL = 4
 
 
 class _Open(_local):
-    """The open calls of a thread, with their code."""
+    """The open calls of a thread, by the ``id()`` of Python's frames."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[CodeType, Call, Frame]] = []
+        self.calls: dict[int, tuple[Call, Frame]] = {}
 
 
 class _Later:
@@ -102,10 +102,17 @@ class ScriptTracer:
             outside = context.variable.get()
             begun = self._recorder.begin(self._calls_of_later[name], (), {})
             self._later[id(frame_of_code)] = _Later(begun, outside)
-        else:
+            return None
+        thread, call = self._recorder.thread, self._calls[name]
+        if call in thread.open:
+            if not thread.raised:  # for the frame of this function
+                sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+                thread.limit, thread.raised = sys.getrecursionlimit(), 1
+        elif not is_deep():
             frame = Frame()
-            self._open.calls.append((code, self._calls[name], frame))
-            self._recorder.enter(frame, self._calls[name], (), {})
+            thread.open.add(call)
+            self._open.calls[id(frame_of_code)] = call, frame
+            self._recorder.enter(frame, call, (), {})
         return None
 
     def _turned(self, code: CodeType, _offset: int, _value: object = None) -> None:
@@ -113,20 +120,22 @@ class ScriptTracer:
         if later is not None:
             later.turn()
 
-    def _returned(self, code: CodeType, _offset: int, _value: object) -> None:
-        self._leave(code, None)
+    def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
+        key = id(sys._getframe(1))  # noqa: SLF001 — the same
+        if key in self._open.calls or key in self._later:  # no further frame where the stack may be at its end
+            self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:
-        if code in self._codes:
-            self._leave(code, error)
+        key = id(sys._getframe(1))  # noqa: SLF001 — the same
+        if code in self._codes and (key in self._open.calls or key in self._later):
+            self._leave(key, error)
 
-    def _leave(self, code: CodeType, error: BaseException | None) -> None:
-        if code.co_flags & context.LATER:
-            later = self._later.pop(id(sys._getframe(2)), None)  # noqa: SLF001 — the same
-            if later is not None and later.begun is not None:
+    def _leave(self, key: int, error: BaseException | None) -> None:
+        later = self._later.pop(key, None)
+        if later is not None:
+            if later.begun is not None:
                 later.begun.end(None if isinstance(error, GeneratorExit) else error)
             return
-        opened = self._open.calls
-        if opened and opened[-1][0] is code:
-            _, call, frame = opened.pop()
-            self._recorder.leave(frame, call, error)
+        call, frame = self._open.calls.pop(key)
+        self._recorder.thread.close(call)
+        self._recorder.leave(frame, call, error)

@@ -867,10 +867,22 @@ def test_nncftools_is_not_imported(program: Program) -> None:
 
 def deepest(program: Program, function: str, *, hook: bool) -> int:
     """Return how deep a function can call itself before Python's limit of 1,000 frames stops it."""
-    program.write("made/deep.py", "def dive(n):\n    return n and dive(n - 1)\n\ndef leaf():\n    return 0\n")
-    program.calls = [calls.Call("made.deep", "dive", "Dive"), calls.Call("made.deep", "leaf", "Leaf")]
+    program.write(
+        "made/deep.py",
+        """
+        def dive(n):
+            return n and dive(n - 1)
+        def climb(n):
+            return n and fall(n - 1)
+        def fall(n):
+            return n and climb(n - 1)
+        def leaf():
+            return 0
+    """,
+    )
+    program.calls = [calls.Call("made.deep", name, name) for name in ("dive", "climb", "fall", "leaf")]
     script = f"""
-        import made.deep
+        import made.deep, sys
         def plain(n):
             return plain(n - 1) if n else made.deep.leaf()
         def fits(n):
@@ -880,29 +892,92 @@ def deepest(program: Program, function: str, *, hook: bool) -> int:
                 return False
             return True
         print(max(n for n in range(400, 1000) if fits(n)))
+        assert sys.getrecursionlimit() == 1000
     """
     return int(program.run(script, hook=hook).stdout)
 
 
 @pytest.mark.process
-def test_a_marked_call_adds_one_frame(program: Program) -> None:
-    """A recursive function that is marked takes two frames of the stack for each call, and no more."""
-    assert deepest(program, "made.deep.dive", hook=True) >= deepest(program, "made.deep.dive", hook=False) // 2 - 2
+@pytest.mark.parametrize(("function", "missing"), [("made.deep.dive", 0), ("made.deep.climb", 0), ("plain", 1)])
+def test_marking_takes_no_depth(program: Program, function: str, missing: int) -> None:
+    """A marked function calls itself as deep as an unmarked one, and so do two that call each other.
+
+    Where no frame is left at all, one that does not is called with one frame less.
+    """
+    without = deepest(program, function, hook=False)
+
+    assert without - missing <= deepest(program, function, hook=True) <= without
 
 
 @pytest.mark.process
-def test_marking_needs_no_room_where_none_is_left(program: Program) -> None:
-    """At the end of the stack, a marked function can be called with one frame less than an unmarked one."""
-    assert deepest(program, "plain", hook=True) == deepest(program, "plain", hook=False) - 1
+def test_recursion_is_one_operation(program: Program) -> None:
+    """Of a function that calls itself, the outermost calls are marked, also in a thread and after an error."""
+    program.write("made/deep.py", "def dive(n):\n    return dive(n - 1) if n else 1 // (n + 1)\n")
+    program.calls = [calls.Call("made.deep", "dive", "Dive")]
+    lines = program.marks("""
+        import made.deep, sys, threading
+        made.deep.dive(300)
+        try:
+            made.deep.dive(-1)
+        except RecursionError:
+            pass
+        thread = threading.Thread(target=made.deep.dive, args=(300,))
+        thread.start()
+        thread.join()
+        sys.setrecursionlimit(1234)
+        made.deep.dive(800)
+        assert sys.getrecursionlimit() == 1234
+    """)
+
+    assert begun(lines) == ["Dive"] * 4
+    assert [line.get("error") for line in lines if line.get("event") == "end"] == [None, "RecursionError", None, None]
 
 
 @pytest.mark.process
-def test_recursion_is_marked_to_a_depth(program: Program) -> None:
-    """Calls of a recursive function are logged to a depth of 100: those further inside are part of the last one."""
-    program.write("made/deep.py", "def dive(n):\n    return n and dive(n - 1)\n")
+def test_recursion_in_the_script(program: Program) -> None:
+    """A function of the script calls itself as deep as without the hook, and is one operation where it can be one."""
+    text = """
+        import sys
+        def dive(n):
+            return n and dive(n - 1)
+        def fits(n):
+            try:
+                dive(n)
+            except RecursionError:
+                return False
+            return True
+        print(next(n for n in range(980, 1000) if not fits(n)), sys.getrecursionlimit())
+    """
+    program.calls = [calls.Call("__main__", "dive", "Dive")]
+    without, found = program.run(text, hook=False).stdout, program.run(text).stdout
+
+    assert found == without
+    assert begun(program.marks("def dive(n):\n    return n and dive(n - 1)\ndive(300)")) == ["Dive"] * (
+        sys.version_info >= (3, 12)
+    )
+
+
+@pytest.mark.process
+def test_limit_that_the_program_sets(program: Program) -> None:
+    """A recursion limit that the program sets inside of a marked call stays."""
+    program.write(
+        "made/deep.py",
+        "def dive(n):\n    return n and dive(n - 1) or import_sys().setrecursionlimit(4321)\n\n"
+        "def import_sys():\n    import sys\n    return sys\n",
+    )
     program.calls = [calls.Call("made.deep", "dive", "Dive")]
 
-    assert begun(program.marks("import made.deep; made.deep.dive(300)")) == ["Dive"] * 100
+    assert program.run("import made.deep, sys; made.deep.dive(10); print(sys.getrecursionlimit())").stdout == "4321\n"
+
+
+@pytest.mark.process
+def test_calls_are_marked_to_a_depth(program: Program) -> None:
+    """Calls inside each other are logged to a depth of 100: those further inside are part of the last one."""
+    chain = "".join(f"def f{n}():\n    f{n + 1}()\n" for n in range(120))
+    program.write("made/chain.py", f"{chain}def f120():\n    pass\n")
+    program.calls = [calls.Call("made.chain", f"f{n}", "Link") for n in range(121)]
+
+    assert begun(program.marks("import made.chain; made.chain.f0()")) == ["Link"] * 100
 
 
 CTYPES = """
