@@ -172,7 +172,7 @@ METRICS = {
     )
 }  # fmt: skip
 
-_PLACES = {name: place for place, name in enumerate(METRICS)}
+_PLACES = {name: number for number, name in enumerate(METRICS)}
 _FAMILY_PLACES = {metric.family: _PLACES[name] for name, metric in reversed(METRICS.items()) if metric.family}
 """Where the first metric of each family is declared."""
 
@@ -214,20 +214,20 @@ def unit_of(column: str) -> str | None:
 def in_order(columns: Iterable[str]) -> list[str]:
     """Return columns in the order of the declarations, unknown ones last; the metrics of a family by device."""
 
-    def place(column: str) -> tuple[int, str, int]:
+    def position(column: str) -> tuple[int, str, int]:
         name, _, device = column.partition("@")
         metric, own = METRICS.get(name), _PLACES.get(name, len(_PLACES))
         family = metric.family if metric is not None and device else None
         first = own if family is None else _FAMILY_PLACES[family]
         return first, device, own
 
-    return sorted(columns, key=place)
+    return sorted(columns, key=position)
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     """Return the columns that names of columns or metrics mean: a metric of devices has one for each."""
-    held = list(columns)
-    return list(dict.fromkeys(column for name in names for column in held if name in {column, name_of(column)}))
+    recorded = list(columns)
+    return list(dict.fromkeys(column for name in names for column in recorded if name in {column, name_of(column)}))
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:
@@ -263,5 +263,7 @@ def of_operations(columns: Iterable[str]) -> list[str]:
     These are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
     """
     always = (name for name, metric in METRICS.items() if metric.family in {STORAGE, SYSTEM_CALLS} or name == "rss")
-    found = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
-    return [name for name, metric in found if metric is not None and metric.per_operation and metric.family != CPU_TIME]
+    declared = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
+    return [
+        name for name, metric in declared if metric is not None and metric.per_operation and metric.family != CPU_TIME
+    ]

@@ -40,7 +40,7 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def text(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the lines, ready to print; ``profiled``: `profile` made the session, and is not named again."""
+    """Return the lines, ready to print; if `profile` made the session (``profiled``), they do not suggest it."""
     earlier = _earlier(session, target)
     shown = pathlib.Path(target.shown)
     folder = shown.parent if target.folder is None else shown
@@ -72,15 +72,15 @@ def _next(
     elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
         command = printable(shlex.join(session.command))
         command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
-        steps.append((f"nncf-tools profile {command}", "which operation and which code cost it"))
+        steps.append((f"nncf-tools profile {command}", "what its operations and its code cost"))
     if earlier is not None:
         folder = target.shown.rpartition("/")[0]
         before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"
         steps.append((f"nncf-tools compare {_typed(before)} {_typed(name)}", "what changed since the last run"))
     if find_spec("plotly") is None:
-        steps.append(("pip install 'nncf-tools[html]'", "then there is an interactive page, too"))
+        steps.append(("pip install 'nncf-tools[html]'", "for an interactive page, too"))
     else:
-        steps.append((f"nncf-tools report{word} --open", "the interactive page, with all of it"))
+        steps.append((f"nncf-tools report{word} --open", "all of it as an interactive page"))
     return steps
 
 
@@ -98,7 +98,7 @@ def _earlier(session: Session, target: Destination) -> pathlib.Path | None:
 
 
 def _command(path: pathlib.Path) -> list[str] | None:
-    """Return the command of a session by its first lines, of which each holds one key."""
+    """Return the command of a session, read from its first lines: each holds one key."""
     import msgspec
 
     try:

@@ -117,9 +117,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
-    with options.named("--recommend"):
+    with options.naming_option("--recommend"):
         bounds = bounds_of(recommend) if recommend else None
-    with options.named("--metric"):
+    with options.naming_option("--metric"):
         chosen = chosen_metrics(tuple(metrics or ()))
     request = Request(
         inputs=inputs,
@@ -134,7 +134,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         ],
         max_error=_percent(max_error) if max_error else None,
     )
-    with options.reading(max_size), options.mended(folder="; choose another --output-dir"):
+    with options.reading(max_size), options.naming_remedy(folder="; choose another --output-dir"):
         outcome = make(request)
     if as_json:
         import json

@@ -102,9 +102,9 @@ class Tail:
             self._lines.append([])
         self._release(_HELD if self._holds else 0)
 
-    def _release(self, held: int) -> None:
-        """Release lines until at most ``held`` are left above the cursor."""
-        while self._row > held:
+    def _release(self, most: int) -> None:
+        """Release lines until at most ``most`` are left above the cursor."""
+        while self._row > most:
             self._done.append(_text(self._lines.pop(0)))
             self._row -= 1
 
@@ -335,7 +335,9 @@ class SharedTerminal(Terminal):
     def _lines_of_view(self, first: int, view: Sequence[str], painted: Sequence[str] = ()) -> str:
         known = dict(enumerate(painted))
         return "".join(
-            f"\x1b[{first + place};1H{_ERASE_LINE}{line}" for place, line in enumerate(view) if known.get(place) != line
+            f"\x1b[{first + number};1H{_ERASE_LINE}{line}"
+            for number, line in enumerate(view)
+            if known.get(number) != line
         )
 
     def _output(self, columns: int, rows: int) -> str:

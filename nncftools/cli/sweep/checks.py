@@ -55,7 +55,7 @@ def checked(asked: SweepOptions) -> tuple[Sweep, list[str]]:
         raise UsageError(f"option --output: a file that ends in .csv expected, found {str(asked.output)!r}")
     inputs = {name: path for name, path in asked.inputs.items() if path is not None}
     for name, path in inputs.items():
-        with options.named(f"--{name}"):
+        with options.naming_option(f"--{name}"):
             if path.exists() and not path.is_file():
                 raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
@@ -70,7 +70,7 @@ def checked(asked: SweepOptions) -> tuple[Sweep, list[str]]:
         configurations, notes = _of_language(asked, inputs)
         sizes = {weights.group_size for weights in configurations if weights.group_size is not None}
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
-    with options.named("--only"):
+    with options.naming_option("--only"):
         chosen = grid.chosen(configurations, asked.only)
     _check_tasks(asked)
     _check_packages(asked)
@@ -85,7 +85,7 @@ def checked(asked: SweepOptions) -> tuple[Sweep, list[str]]:
 
 def _code(path: pathlib.Path) -> str:
     """Return the user's file, which is read once: what the checks saw is what runs. Raises NncfToolsError."""
-    with options.named("--kind"), intake.open_file(path, may_wait=False) as file:
+    with options.naming_option("--kind"), intake.open_file(path, may_wait=False) as file:
         _refuse_others(path, os.fstat(file.fileno()))
         try:
             return importlib.util.decode_source(intake.content(file, path))
@@ -114,21 +114,21 @@ def _of_kind(asked: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str)
     for needed in ("calibration", "score"):
         if needed not in code.co_names:
             raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
-    with options.named("--grid"):
+    with options.naming_option("--grid"):
         return grid.quantization_grid(asked.grid)
 
 
 def _of_language(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
-    with options.named("--model"):
+    with options.naming_option("--model"):
         if not asked.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(asked.model)!r}")
         grid.config_of(asked.model)
         layers = grid.layers_of(asked.model)
-    with options.named("--grid"):
+    with options.naming_option("--grid"):
         configurations, notes = grid.weight_grid(asked.grid, layers)
-    with options.named("--only"):
+    with options.naming_option("--only"):
         chosen = grid.chosen(configurations, asked.only)
     needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
     if needing is not None and CALIBRATION not in inputs:
@@ -136,7 +136,7 @@ def _of_language(asked: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tup
     words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
-            with options.named(f"--{name}"):
+            with options.naming_option(f"--{name}"):
                 words[name] = _words(inputs[name])
     for name in (TEXT, LAST_WORDS):
         both = shared(words[CALIBRATION], words[name]) if CALIBRATION in words and name in words else ""
@@ -182,9 +182,9 @@ def _check_tasks(asked: SweepOptions) -> None:
     if asked.tasks and asked.inputs[KIND] is not None:
         raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
     if asked.include_path is not None:
-        with options.named("--include-path"):
+        with options.naming_option("--include-path"):
             _check_include_path(asked.include_path)
-    with options.named("--tasks"):
+    with options.naming_option("--tasks"):
         for name in asked.tasks:
             if os.sep in name:
                 raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")

@@ -169,7 +169,7 @@ def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> N
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import bounds_of
 
-    with options.named("--recommend"):
+    with options.naming_option("--recommend"):
         bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []
     shown = [figure.replace("-", " ") for figure in also or ()]
     for name, figures in (("--recommend", bounded), ("--also", shown)):
