@@ -298,45 +298,29 @@ def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-class _Fifo(io.RawIOBase):
+class _Fifo(io.FileIO):
     """A FIFO that waits for what a writer writes, but not for ever for a writer."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor = descriptor
+        super().__init__(descriptor)
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._until_s: float | None = time.monotonic() + _WRITER_S
 
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
-
     def readinto(self, buffer: WriteableBuffer) -> int:
-        while True:
-            try:
-                data = os.read(self._descriptor, len(memoryview(buffer)))
-            except BlockingIOError:  # there is a writer
+        while not (count := super().readinto(buffer)):
+            if count is None:  # there is a writer
                 self._until_s = None
                 self._poll.poll()
                 continue
-            if data:
-                self._until_s = None
-                memoryview(buffer)[: len(data)] = data
-                return len(data)
             had_writer = any(event & select.POLLHUP for _, event in self._poll.poll(0))  # it has closed it again
             if self._until_s is None or had_writer:
                 return 0
             if time.monotonic() > self._until_s:
                 raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
             time.sleep(_PAUSE_S)
+        self._until_s = None
+        return count
 
 
 def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from nncftools.backports import StrEnum
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def shortened(text: str, length: int) -> str:
@@ -88,8 +84,7 @@ class MemoryUnit(StrEnum):
 
     def brief(self, size: float) -> str:
         """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""
-        value = abs(self.of(size))
-        decimals = _UNITS[self][1]
+        value, decimals = abs(self.of(size)), self.decimals
         if decimals == 1:
             decimals = 1 if value < 9.95 else 0  # noqa: PLR2004 — two digits
         elif decimals:

@@ -150,7 +150,9 @@ def repeat(
         session = recorded.session
         if session is not None and not quiet and (session.rank is None or session.rank.number == 0):
             written.append(target.shown)
-            screen.to_stderr(f"Run {done} of {count}: {_line(session, view)}\n")
+            ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
+            figures = f"{peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
+            screen.to_stderr(f"Run {done} of {count}: {figures}\n")
             with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
                 runs.append(measured(session, target.shown))
             if recorded.status and not recorded.interrupted:
@@ -169,12 +171,11 @@ def repeat(
     return recorded.status
 
 
-def _line(session: Session, view: View) -> str:
+def peak_text(session: Session, view: View) -> str:
+    """Return the peak of the first metric of a view: ``RSS peak 633.2 MiB``."""
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     peak = session.peaks.get(metric)
-    ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
-    size = view.unit.label(None if peak is None else peak.low)
-    return f"{label(metric)} peak {size}, {seconds_text(session.duration_s)}{ending}"
+    return f"{label(metric)} peak {view.unit.label(None if peak is None else peak.low)}"
 
 
 def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:

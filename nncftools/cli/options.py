@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import sys
@@ -74,7 +75,6 @@ DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
-_LARGEST_BUDGET = 50.0
 _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
     **dict.fromkeys(("virtual", "virt"), "vms"),
@@ -285,14 +285,14 @@ def listed(types: Iterable[str]) -> list[str]:
     return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
 
 
-def share(option: str, budget: str) -> float:
-    """Return the share of the time that a percentage means. Raises UsageError, which names ``option``."""
+def share(option: str, text: str, largest: float = 50.0) -> float:
+    """Return a percentage, with or without %, as a share. Raises UsageError, which names ``option``."""
     with contextlib.suppress(ValueError):
-        percent = float(budget.strip().removesuffix("%"))
-        if 0 < percent <= _LARGEST_BUDGET:
+        percent = float(text.strip().removesuffix("%"))
+        if 0 < percent <= largest and math.isfinite(percent):
             return percent / 100
-    expected = f"a percentage above 0 and up to {_LARGEST_BUDGET:g} expected, such as 5%"
-    raise UsageError(f"option {option}: {expected}, found {budget!r}")
+    expected = f"a percentage above 0{f' and up to {largest:g}' if math.isfinite(largest) else ''} expected, such as 5%"
+    raise UsageError(f"option {option}: {expected}, found {text!r}")
 
 
 def check_source(source: str) -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
+from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_write, claim_files
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.view import View, label
+from nncftools.render.view import View
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
@@ -120,8 +120,7 @@ def _run(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome
             raise not_started
     except OSError as error:
         files.abandon()
-        what = f"cannot write {str(run.target.journal)!r}: {error.strerror or error}"
-        raise UsageError(f"option {run.target.option}: {what}") from error
+        raise cannot_write(run.target.option, run.target.journal, error, UsageError) from error
     except NncfToolsError:
         files.abandon()
         raise
@@ -272,13 +271,15 @@ def _show(session: Session, run: Run, files: RecordingFiles | None, view: View, 
         _write_beside(session, reached, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            if is_first:
-                from nncftools.cli import closing
+            from nncftools.cli import closing
 
+            if session.rank is None or is_first:
                 profiled = run.marking != Marking()
                 screen.to_stderr(closing.text(session, target, view, profiled=profiled))
             else:
-                screen.to_stderr(f"{_rank_line(session, view)}: {printable(target.shown)}\n")
+                ending = "" if session.exit is None else f", {session.exit.text}"
+                line = f"Rank {session.rank.number}: {closing.peak_text(session, view)}{ending}"
+                screen.to_stderr(f"{line}: {printable(target.shown)}\n")
     if run.opens and target.page is not None and is_first:
         with _guarded("the page could not be opened"):
             from nncftools.cli import closing
@@ -293,15 +294,6 @@ def _guarded(failure: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         screen.error(f"{failure}: {error}")
-
-
-def _rank_line(session: Session, view: View) -> str:
-    metric = view.metrics[0]
-    peak = session.peaks.get(metric)
-    size = view.unit.label(None if peak is None else peak.low)
-    ending = "" if session.exit is None else f", {session.exit.text}"
-    assert session.rank is not None
-    return f"Rank {session.rank.number}: {label(metric)} peak {size}{ending}"
 
 
 def _environment(run: Run, helper: Helper | None) -> dict[str, str]:

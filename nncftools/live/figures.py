@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -54,11 +55,7 @@ def readings(pids: Iterable[int], proc: str = "/proc") -> dict[int, Reading]:
     measured = {}
     for pid in islice(pids, _MOST):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY)
-            try:
-                fields = os.read(descriptor, 4096).rpartition(b")")[2].split()
-            finally:
-                os.close(descriptor)
+            fields = pathlib.Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             ticks = int(fields[_USER]) + int(fields[_SYSTEM])
             measured[pid] = Reading(int(fields[_RSS]) * _PAGE, ticks / _TICKS_PER_S, int(fields[_STARTED]))
     return measured

@@ -255,11 +255,7 @@ class TerminalReaders:
     def _waits(self, pid: int) -> bool:
         """Return whether a process waits in read(2) on the terminal; see proc_pid_syscall(5) for the format."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            descriptor = os.open(f"{self._proc}/{pid}/syscall", os.O_RDONLY)
-            try:
-                call, file, *_ = os.read(descriptor, 200).decode().split()
-            finally:
-                os.close(descriptor)
+            call, file, *_ = pathlib.Path(f"{self._proc}/{pid}/syscall").read_text(encoding="ascii").split()
             opened = pathlib.Path(f"{self._proc}/{pid}/fd/{int(file, 16)}")
             return call == self._read and str(opened.readlink()) in self._names
         return False
