@@ -39,9 +39,9 @@ def moment_of(text: str) -> dt.datetime:
     if sys.version_info < (3, 11):
         import re
 
-        found = re.fullmatch(r"(.+?:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d(?::?\d\d)?)?", text)
-        if found is not None:
-            until_second, decimals, zone = found.groups("")
+        match = re.fullmatch(r"(.+?:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d(?::?\d\d)?)?", text)
+        if match is not None:
+            until_second, decimals, zone = match.groups("")
             zone = zone.replace("Z", "+00")
             minutes = zone[3:].lstrip(":") or "00"
             text = f"{until_second}.{decimals[:6]:0<6}" + (f"{zone[:3]}:{minutes}" if zone else "")

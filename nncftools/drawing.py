@@ -69,9 +69,9 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 
 
-def line_style(place: int) -> tuple[str, str]:
-    """Return the colour and the line style of the line at ``place``; 14 lines look different."""
-    return PALETTE[place % len(PALETTE)], _LINES[place // len(PALETTE) % len(_LINES)]
+def line_style(number: int) -> tuple[str, str]:
+    """Return the colour and the line style of line ``number``; 14 lines look different."""
+    return PALETTE[number % len(PALETTE)], _LINES[number // len(PALETTE) % len(_LINES)]
 
 
 def marker_for(points: Sized) -> str:
@@ -80,7 +80,7 @@ def marker_for(points: Sized) -> str:
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
-    """Draw a dot at a peak; a high-water mark above the line has a bar from the first to the second moment of it."""
+    """Draw a dot at a peak; a high-water mark above the line has a bar over the time in which it was reached."""
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
         return
@@ -94,9 +94,9 @@ def draw_limit(axes: Axes, size: float, label: str | None = None) -> None:
     axes.axhline(size, color=INK, linewidth=1, linestyle=(0, (5, 3)), zorder=1.8, label=label)
 
 
-def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a text
+def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **properties: Any) -> None:  # noqa: ANN401 — any property of a text
     """Write a text that is ``offset``, in points, from a point; dollar signs in it are not mathematics."""
-    axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **look)
+    axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **properties)
 
 
 def legend_below(drawing: Figure, columns: int) -> None:

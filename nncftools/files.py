@@ -84,35 +84,35 @@ def open_ours(path: pathlib.Path) -> int:
     return descriptor
 
 
-def _refuse_trap(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _refuse_trap(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EPERM, "it is a device or pipe")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user")
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
 
-def another_owner(found: os.stat_result) -> str:
+def another_owner(status: os.stat_result) -> str:
     """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
-    if found.st_uid in {os.geteuid(), 0}:
+    if status.st_uid in {os.geteuid(), 0}:
         return ""
     import pwd
 
     try:
-        name = pwd.getpwuid(found.st_uid).pw_name
+        name = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
-        name = f"user {found.st_uid}"
+        name = f"user {status.st_uid}"
     return f"belongs to another user ({name})"
 
 
-def open_to_all(found: os.stat_result) -> str:
+def open_to_all(status: os.stat_result) -> str:
     """Return that every user may write to a file or folder, in words; empty if not.
 
     In a sticky folder, such as /tmp, nobody else may replace what is ours.
     """
-    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-    return "may be changed by every user" if found.st_mode & stat.S_IWOTH and not is_sticky else ""
+    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    return "may be changed by every user" if status.st_mode & stat.S_IWOTH and not is_sticky else ""
 
 
 def write_all(descriptor: int, data: bytes) -> None:

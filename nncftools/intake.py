@@ -60,7 +60,7 @@ _TIMES, _VALUES = "time_s", "rss"
 _SHOWN = 40
 _SHORT = 1_000
 """A text that is not too long, whatever the limit."""
-_LONGEST_PLACE = 100
+_LONGEST_LOCATION = 100
 
 
 class Limits(NamedTuple):
@@ -104,7 +104,7 @@ def limits() -> Limits:
 
 @contextlib.contextmanager
 def raised(size: int | None) -> Iterator[None]:
-    """Read files up to ``size`` bytes, and as much more of everything else; None leaves the limits as they are."""
+    """Raise the limit of a file to ``size`` bytes, and all others in proportion; None changes nothing."""
     token = _in_force.set(limits() if size is None else Limits.of(size))
     try:
         yield
@@ -126,15 +126,15 @@ class TooManyError(WrongValueError):
 
 def moment(text: str) -> dt.datetime:
     """Return a time in ISO 8601 with its zone. Raises ValueError, also for one before 1970 or after 2286."""
-    found = moment_of(text)
-    if found.tzinfo is None:
+    at = moment_of(text)
+    if at.tzinfo is None:
         raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {shown(text)!r}")
-    if not 0 <= found.timestamp() <= LATEST_S:
+    if not 0 <= at.timestamp() <= LATEST_S:
         raise ValueError(f"a year from 1970 to 2286 expected, found {shown(text)!r}")
-    return found
+    return at
 
 
-def check(value: object, place: str = "$", name: str = "", depth: int = 0) -> None:
+def check(value: object, location: str = "$", name: str = "", depth: int = 0) -> None:
     """Raise WrongValueError for the first number, text or list of a decoded document that cannot be.
 
     ``name`` is the key that ``value`` has; ``depth`` counts the lists and objects around it.
@@ -142,50 +142,50 @@ def check(value: object, place: str = "$", name: str = "", depth: int = 0) -> No
     if value is None or value is True or value is False:
         return
     if isinstance(value, int | float):
-        _check_number(value, place, name)
+        _check_number(value, location, name)
     elif isinstance(value, str):
-        _check_text(value, place, name)
+        _check_text(value, location, name)
     elif depth > DEEPEST:
-        raise error_at(place, f"at most {DEEPEST} levels of lists and objects expected")
+        raise error_at(location, f"at most {DEEPEST} levels of lists and objects expected")
     elif isinstance(value, list | tuple):
-        _check_list(value, place, name, depth)
+        _check_list(value, location, name, depth)
     elif isinstance(value, dict):
-        _check_object(value, place, name, depth)
+        _check_object(value, location, name, depth)
     elif isinstance(value, msgspec.Struct):
         known = {name: of for name in value.__struct_fields__ if (of := getattr(value, name)) is not None}
-        _check_fields(known, place, depth)
+        _check_fields(known, location, depth)
 
 
-def _check_object(value: Mapping[object, object], place: str, name: str, depth: int) -> None:
-    _check_count(len(value), limits().items, place, "keys")
+def _check_object(value: Mapping[object, object], location: str, name: str, depth: int) -> None:
+    _check_count(len(value), limits().items, location, "keys")
     if set(map(type, value)) == {int}:  # the keys are data as well
-        _check_list([*value, *value.values()], place, name, depth)
+        _check_list([*value, *value.values()], location, name, depth)
         return
     for key in value:
-        check(key, f"{place} (a key)", depth=depth)
-    _check_fields({str(key): item for key, item in value.items()}, place, depth)
+        check(key, f"{location} (a key)", depth=depth)
+    _check_fields({str(key): item for key, item in value.items()}, location, depth)
 
 
-def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
+def _check_fields(fields: Mapping[str, object], location: str, depth: int) -> None:
     for name, item in fields.items():
         kind = type(item)
-        if kind is int or kind is float:  # most are: no place is made up for those that are right
+        if kind is int or kind is float:  # most are: no location is made up for those that are right
             low, high = _RANGES.get(name) or range_of(name)
             if low <= item <= high:  # type: ignore[operator] # a number
                 continue
         elif kind is str and name != _UTC and len(item) <= _SHORT:  # type: ignore[arg-type] # a text
             continue
-        check(item, f"{place}.{name}", name, depth + 1)
-    _check_order(fields, place)
+        check(item, f"{location}.{name}", name, depth + 1)
+    _check_order(fields, location)
 
 
-def _check_text(text: str, place: str, name: str) -> None:
-    _check_count(len(text), limits().text, place, "characters")
+def _check_text(text: str, location: str, name: str) -> None:
+    _check_count(len(text), limits().text, location, "characters")
     try:
         if name == _UTC:
             moment(text)
     except (ValueError, OverflowError) as error:
-        raise error_at(place, str(error)) from error
+        raise error_at(location, str(error)) from error
 
 
 def range_of(name: str) -> tuple[float, float]:
@@ -195,10 +195,10 @@ def range_of(name: str) -> tuple[float, float]:
     return (-LATEST_S, LATEST_S) if name.endswith("_s") else (-LARGEST, LARGEST)
 
 
-def _check_number(value: float, place: str, name: str) -> None:
+def _check_number(value: float, location: str, name: str) -> None:
     low, high = range_of(name)
     if not low <= value <= high:
-        raise error_at(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
+        raise error_at(location, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
 
 
 def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
@@ -211,49 +211,48 @@ def is_pid(text: str) -> bool:
     return text.isdecimal() and len(text) <= len(str(LARGEST_PID)) and int(text) <= LARGEST_PID
 
 
-def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> None:
+def _check_list(values: Sequence[object], location: str, name: str, depth: int) -> None:
     most = limits()
     limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
-    _check_count(len(values), limit, place, "items")
+    _check_count(len(values), limit, location, "items")
     if set(map(type, values)) <= {int, float, type(None)}:
         numbers: list[float] = [value for value in values if value is not None]  # type: ignore[misc]
         low, high = range_of(name)
         if not are_within(numbers, low, high):
             number, value = next((number, value) for number, value in enumerate(numbers) if not low <= value <= high)
-            _check_number(value, f"{place}[{number}]", name)
+            _check_number(value, f"{location}[{number}]", name)
         return
     for number, item in enumerate(values):
-        check(item, f"{place}[{number}]", name, depth + 1)
+        check(item, f"{location}[{number}]", name, depth + 1)
 
 
-def _check_order(fields: Mapping[str, object], place: str) -> None:
-    """Check what belongs together: begins and ends, times and their values."""
+def _check_order(fields: Mapping[str, object], location: str) -> None:
     for first, second in _PAIRS:
         if second not in fields:
             continue
         begin, end = fields.get(first), fields[second]
         if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
-            raise error_at(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
+            raise error_at(f"{location}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
     times, values = fields.get(_TIMES), fields.get(_VALUES)
     if isinstance(times, list) and isinstance(values, list):
         if len(times) != len(values):
             what = f"as many values as `{_TIMES}` expected ({len(times):,}), found {len(values):,}"
-            raise error_at(f"{place}.{_VALUES}", what)
-        check_rising(times, f"{place}.{_TIMES}")
+            raise error_at(f"{location}.{_VALUES}", what)
+        check_rising(times, f"{location}.{_TIMES}")
 
 
-def check_rising(times: Sequence[float], place: str) -> None:
+def check_rising(times: Sequence[float], location: str) -> None:
     """Raise WrongValueError if a time is before the one before it."""
     if not all(map(le, times, times[1:])):
         number, (before, after) = next(
             (number, pair) for number, pair in enumerate(pairwise(times), start=1) if not pair[0] <= pair[1]
         )
-        raise error_at(f"{place}[{number}]", f"time goes back from {before} to {after}")
+        raise error_at(f"{location}[{number}]", f"time goes back from {before} to {after}")
 
 
-def _check_count(count: int, most: int, place: str, what: str) -> None:
+def _check_count(count: int, most: int, location: str, what: str) -> None:
     if count > most:
-        raise error_at(place, f"at most {most:,} {what} expected, found {count:,}", TooManyError)
+        raise error_at(location, f"at most {most:,} {what} expected, found {count:,}", TooManyError)
 
 
 def shown(value: object) -> str:
@@ -261,9 +260,9 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
-def error_at(place: str, what: str, kind: type[WrongValueError] = WrongValueError) -> WrongValueError:
-    """Return the error of the value at a place; ``what`` was expected, and what was found."""
-    return kind(f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}")
+def error_at(location: str, what: str, kind: type[WrongValueError] = WrongValueError) -> WrongValueError:
+    """Return the error of the value at a location; ``what`` was expected, and what was found."""
+    return kind(f"at `{printable(shortened(location, _LONGEST_LOCATION))}`: {what}")
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"
@@ -299,45 +298,29 @@ def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-class _Fifo(io.RawIOBase):
+class _Fifo(io.FileIO):
     """A FIFO that waits for what a writer writes, but not for ever for a writer."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor = descriptor
+        super().__init__(descriptor)
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._until_s: float | None = time.monotonic() + _WRITER_S
 
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
-
     def readinto(self, buffer: WriteableBuffer) -> int:
-        while True:
-            try:
-                data = os.read(self._descriptor, len(memoryview(buffer)))
-            except BlockingIOError:  # there is a writer
+        while not (count := super().readinto(buffer)):
+            if count is None:  # there is a writer
                 self._until_s = None
                 self._poll.poll()
                 continue
-            if data:
-                self._until_s = None
-                memoryview(buffer)[: len(data)] = data
-                return len(data)
             had_writer = any(event & select.POLLHUP for _, event in self._poll.poll(0))  # it has closed it again
             if self._until_s is None or had_writer:
                 return 0
             if time.monotonic() > self._until_s:
                 raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
             time.sleep(_PAUSE_S)
+        self._until_s = None
+        return count
 
 
 def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:
@@ -351,20 +334,20 @@ def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True)
 
 def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> bytes:
     """Return the content of an open file, as ``whole`` does."""
-    found = io.BytesIO()  # its content is not copied when it is taken
+    data = io.BytesIO()  # its content is not copied when it is taken
     limit = limits().size if most is None else min(most, limits().size)
     try:
         for piece in pieces(file, path):
-            found.write(piece)
-            if found.tell() > limit:
+            data.write(piece)
+            if data.tell() > limit:
                 raise too_large(path, limit)
     except DAMAGED as error:
         raise SessionFileError(f"{path}: the gzip archive is damaged or cut off: {error}") from error
     except OSError as error:
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise too_large(path, found.tell()) from error
-    return found.getvalue()
+        raise too_large(path, data.tell()) from error
+    return data.getvalue()
 
 
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:

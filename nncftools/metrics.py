@@ -172,7 +172,7 @@ METRICS = {
     )
 }  # fmt: skip
 
-_PLACES = {name: place for place, name in enumerate(METRICS)}
+_PLACES = {name: number for number, name in enumerate(METRICS)}
 _FAMILY_PLACES = {metric.family: _PLACES[name] for name, metric in reversed(METRICS.items()) if metric.family}
 """Where the first metric of each family is declared."""
 
@@ -214,20 +214,20 @@ def unit_of(column: str) -> str | None:
 def in_order(columns: Iterable[str]) -> list[str]:
     """Return columns in the order of the declarations, unknown ones last; the metrics of a family by device."""
 
-    def place(column: str) -> tuple[int, str, int]:
+    def position(column: str) -> tuple[int, str, int]:
         name, _, device = column.partition("@")
         metric, own = METRICS.get(name), _PLACES.get(name, len(_PLACES))
         family = metric.family if metric is not None and device else None
         first = own if family is None else _FAMILY_PLACES[family]
         return first, device, own
 
-    return sorted(columns, key=place)
+    return sorted(columns, key=position)
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     """Return the columns that names of columns or metrics mean: a metric of devices has one for each."""
-    held = list(columns)
-    return list(dict.fromkeys(column for name in names for column in held if name in {column, name_of(column)}))
+    recorded = list(columns)
+    return list(dict.fromkeys(column for name in names for column in recorded if name in {column, name_of(column)}))
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:

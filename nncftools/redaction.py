@@ -64,18 +64,18 @@ class Redaction:
         """Return a command line with secrets hidden."""
         if self._is_off:
             return list(words)
-        found = []
+        shown = []
         before = ""
         for word in words:
             setting = None if _SCRIPT_NEXT.fullmatch(before) else _WHOLE_SETTING.match(word)
             if setting is not None:
-                found.append(setting[0] + HIDDEN)
+                shown.append(setting[0] + HIDDEN)
             elif _WHOLE_OPTION.fullmatch(before) and not word.startswith("-"):
-                found.append(HIDDEN)
+                shown.append(HIDDEN)
             else:
-                found.append(self.text(word))
+                shown.append(self.text(word))
             before = word
-        return found
+        return shown
 
     def text(self, text: str) -> str:
         """Return text, such as a shell command line, with secrets hidden."""

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from nncftools.backports import StrEnum
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def shortened(text: str, length: int) -> str:
@@ -88,8 +84,7 @@ class MemoryUnit(StrEnum):
 
     def brief(self, size: float) -> str:
         """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""
-        value = abs(self.of(size))
-        decimals = _UNITS[self][1]
+        value, decimals = abs(self.of(size)), self.decimals
         if decimals == 1:
             decimals = 1 if value < 9.95 else 0  # noqa: PLR2004 — two digits
         elif decimals:
@@ -221,10 +216,10 @@ def unit_from(text: str) -> MemoryUnit:
     Raises ValueError, which says what was expected and what was found.
     """
     name = text.strip()
-    found = next((unit for unit in MemoryUnit if unit.casefold() == name.casefold()), _SHORT.get(name.upper()))
-    if found is None:
+    unit = next((each for each in MemoryUnit if each.casefold() == name.casefold()), _SHORT.get(name.upper()))
+    if unit is None:
         raise ValueError(not_one_of(text, MemoryUnit, _LITTLE_ALIKE))
-    return found
+    return unit
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
@@ -232,9 +227,9 @@ def size_from(text: str) -> tuple[int, MemoryUnit]:
 
     Returns the bytes and the unit. Raises ValueError, which says what was expected and what was found.
     """
-    found = _SIZE.fullmatch(text.strip())
-    unit, times = (None, 1) if found is None else _SIZES.get(found[2].casefold(), (None, 1))
-    size = math.inf if found is None or unit is None else float(found[1]) * unit.factor * times
+    match = _SIZE.fullmatch(text.strip())
+    unit, times = (None, 1) if match is None else _SIZES.get(match[2].casefold(), (None, 1))
+    size = math.inf if match is None or unit is None else float(match[1]) * unit.factor * times
     if unit is None or not math.isfinite(size) or round(size) <= 0:
         expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB or 8G"
         raise ValueError(f"{expected}, found {text!r}")
@@ -251,8 +246,8 @@ def seconds_from(text: str) -> float:
 
     Raises ValueError, which says what was expected and what was found.
     """
-    found = _TIME.fullmatch(text.strip())
-    factor = None if found is None else _TIMES.get(found[2].casefold())
-    if found is None or factor is None:
+    match = _TIME.fullmatch(text.strip())
+    factor = None if match is None else _TIMES.get(match[2].casefold())
+    if match is None or factor is None:
         raise ValueError(f"a time expected, such as 0.5 (seconds), 100ms or 2min, found {text!r}")
-    return float(found[1]) * factor
+    return float(match[1]) * factor

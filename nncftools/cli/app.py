@@ -20,7 +20,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Record": {
         "profile": "Record a command and what each of its operations costs.",
         "monitor": "Record a command and all its descendants.",
-        "fit": "Find out how little memory would do for a command.",
+        "fit": "Find the least memory that a command needs.",
         "mark": "Name the operation that starts now.",
     },
     "Look at a recording": {
@@ -46,7 +46,7 @@ _FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("me
 _RUN_A_COMMAND = {"monitor", "profile", "fit"}
 """Options after the first word of the command belong to the command."""
 _EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
-"""Where the examples begin in a docstring: the help has them in another place than the purpose."""
+"""Where the examples of a docstring begin: the help shows them apart from the purpose."""
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 

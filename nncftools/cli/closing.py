@@ -40,7 +40,7 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def text(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the lines, ready to print; ``profiled``: `profile` made the session, and is not named again."""
+    """Return the lines, ready to print; if `profile` made the session (``profiled``), they do not suggest it."""
     earlier = _earlier(session, target)
     shown = pathlib.Path(target.shown)
     folder = shown.parent if target.folder is None else shown
@@ -72,15 +72,15 @@ def _next(
     elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
         command = printable(shlex.join(session.command))
         command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
-        steps.append((f"nncf-tools profile {command}", "which operation and which code cost it"))
+        steps.append((f"nncf-tools profile {command}", "what its operations and its code cost"))
     if earlier is not None:
         folder = target.shown.rpartition("/")[0]
         before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"
         steps.append((f"nncf-tools compare {_typed(before)} {_typed(name)}", "what changed since the last run"))
     if find_spec("plotly") is None:
-        steps.append(("pip install 'nncf-tools[html]'", "then there is an interactive page, too"))
+        steps.append(("pip install 'nncf-tools[html]'", "for an interactive page, too"))
     else:
-        steps.append((f"nncf-tools report{word} --open", "the interactive page, with all of it"))
+        steps.append((f"nncf-tools report{word} --open", "all of it as an interactive page"))
     return steps
 
 
@@ -98,7 +98,7 @@ def _earlier(session: Session, target: Destination) -> pathlib.Path | None:
 
 
 def _command(path: pathlib.Path) -> list[str] | None:
-    """Return the command of a session by its first lines, of which each holds one key."""
+    """Return the command of a session, read from its first lines: each holds one key."""
     import msgspec
 
     try:
@@ -150,7 +150,9 @@ def repeat(
         session = recorded.session
         if session is not None and not quiet and (session.rank is None or session.rank.number == 0):
             written.append(target.shown)
-            screen.to_stderr(f"Run {done} of {count}: {_line(session, view)}\n")
+            ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
+            figures = f"{peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
+            screen.to_stderr(f"Run {done} of {count}: {figures}\n")
             with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
                 runs.append(measured(session, target.shown))
             if recorded.status and not recorded.interrupted:
@@ -169,12 +171,11 @@ def repeat(
     return recorded.status
 
 
-def _line(session: Session, view: View) -> str:
+def peak_text(session: Session, view: View) -> str:
+    """Return the peak of the first metric of a view: ``RSS peak 633.2 MiB``."""
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     peak = session.peaks.get(metric)
-    ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
-    size = view.unit.label(None if peak is None else peak.low)
-    return f"{label(metric)} peak {size}, {seconds_text(session.duration_s)}{ending}"
+    return f"{label(metric)} peak {view.unit.label(None if peak is None else peak.low)}"
 
 
 def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
 FORMATS = ("text", "markdown", "json", HYPERFINE, BENCHER, BENCHMARK_ACTION)
 _OF_NEW = (BENCHER, BENCHMARK_ACTION)
-"""Formats for a history, which has the figures of BASE already: they hold only those of NEW."""
+"""Formats of services that keep a history: they hold only the figures of NEW."""
 _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
@@ -93,7 +93,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     format_ = format_.lower()
     if format_ not in FORMATS:
         raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
-    with options.named("--fail-if"):
+    with options.naming_option("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)
     if limits and len(groups) == 1:
@@ -106,7 +106,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         loaded = [_loaded(group, depth, with_curves=plot is not None) for group in groups]
     runs = [group.runs for group in loaded]
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
-    with options.named("--fail-if"), options.mended(depth=": give --depth"):
+    with options.naming_option("--fail-if"), options.naming_remedy(depth=": give --depth"):
         judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
     if format_ == HYPERFINE or format_ in _OF_NEW:
         content: RenderableType = _benchmarks(loaded, format_)

@@ -238,7 +238,7 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bo
             path = path.resolve()
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:
-        raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
+        raise cannot_write(option, path, error, UsageError) from error
     if exists and not is_file:
         kind = "a folder" if path.is_dir() else "a device or pipe"
         raise UsageError(f"option {option}: {str(path)!r} is {kind}; a file name expected")
@@ -254,18 +254,20 @@ def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
     return replaceable(option, path, force=force)
 
 
-def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
-    """Return the error for a file that passed the checks and still could not be written."""
-    return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
+def cannot_write(
+    option: str, path: pathlib.Path, error: OSError, kind: type[NncfToolsError] = NncfToolsError
+) -> NncfToolsError:
+    """Return the error for a file that cannot be written, by default although it passed the checks."""
+    return kind(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
 
 
 @contextlib.contextmanager
-def writing(option: str, path: pathlib.Path) -> Iterator[None]:
+def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
     """Raise ``cannot_write`` in place of an OSError."""
     try:
         yield
     except OSError as error:
-        raise cannot_write(option, path, error) from error
+        raise cannot_write(option, path, error, kind) from error
 
 
 @contextlib.contextmanager
@@ -363,7 +365,7 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
 
     Raises UsageError.
     """
-    try:
+    with writing(target.option, target.journal, UsageError):
         if target.folder is not None:
             check_owner(target.folder)
         journal = reading.create(target.journal, replace=target.force)
@@ -377,9 +379,6 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
             reading.remove(target.journal, journal)
             os.close(journal)
             raise
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"option {target.option}: cannot write {str(target.journal)!r}: {reason}") from error
 
 
 class RecordingFiles:
@@ -391,17 +390,19 @@ class RecordingFiles:
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack:
+
+            def opened(path: pathlib.Path, flags: int) -> int:
+                descriptor = above_standard(os.open(path, flags, reading.PRIVATE))
+                stack.callback(os.close, descriptor)
+                return descriptor
+
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
-            self._folder = above_standard(os.open(target.session.parent, _FOLDER))
-            stack.callback(os.close, self._folder)
+            self._folder = opened(target.session.parent, _FOLDER)
             self._real = _named(self._folder, target.session.parent).resolve()
-            self.marks = above_standard(os.open(target.marks, _NEW_LOG, reading.PRIVATE))
-            stack.callback(os.close, self.marks)
-            self.snapshots: int | None = None
+            self.marks = opened(target.marks, _NEW_LOG)
+            self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
             """The descriptor of the helper's log; None without one."""
-            if snapshots:
-                self.snapshots = above_standard(os.open(target.snapshots, _NEW_LOG, reading.PRIVATE))
-            stack.pop_all()
+            self._open = stack.pop_all()
 
     def hand_over(self) -> None:
         """Close our copy of the sampler's descriptor, so that the lock ends with the sampler."""
@@ -474,11 +475,7 @@ class RecordingFiles:
 
     def close(self) -> None:
         """Close all descriptors."""
-        self.journal.close()
-        os.close(self.marks)
-        if self.snapshots is not None:
-            os.close(self.snapshots)
-        os.close(self._folder)
+        self._open.close()
         if self.locked >= 0:
             self.hand_over()
 

@@ -13,8 +13,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nncftools.cli.destination import writing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, open_ours, write_all
 from nncftools.render.view import View
@@ -32,26 +34,21 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 _STANDARD = (1, 2)
 
 
+@dataclass
 class Relay:
     """Passes standard output and error on until their last writer closes them, like a pipe to ``tee``."""
 
-    def __init__(
-        self,
-        on_line: Callable[[str], None] | None = None,
-        write: Callable[[int, bytes], None] | None = None,
-        *,
-        only_terminals: bool = False,
-        only_pipes: bool = False,
-    ) -> None:
-        """Call ``on_line``, in threads, with each line without colours; each state of a progress bar is a line.
+    on_line: Callable[[str], None] | None = None
+    """Called, in threads, with each line without colours; each state of a progress bar is a line."""
+    write: Callable[[int, bytes], None] = write_all
+    """Gets our descriptor and the data."""
+    only_terminals: bool = False
+    """Relays no other outputs."""
+    only_pipes: bool = False
+    """The command gets no terminal."""
 
-        Output goes to ``write``, which gets our descriptor and the data; by default it is written to that descriptor.
-        ``only_terminals`` relays no other outputs; with ``only_pipes`` the command gets no terminal.
-        """
-        self._on_line = on_line
-        self._write = write or write_all
-        self._only_terminals = only_terminals
-        self._only_pipes = only_pipes
+    def __post_init__(self) -> None:
+        """Begin without pipes and terminals."""
         self._terminals: dict[int, int] = {}
         """By outer end of a terminal: our descriptor."""
         self.ends: list[tuple[int, int]] = []
@@ -69,14 +66,14 @@ class Relay:
     def __enter__(self) -> Relay:
         """Make the pipes or terminals and start to read from them. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
-        if self._only_terminals:
+        if self.only_terminals:
             opened = list(filter(os.isatty, opened))
         same = len(opened) == len(_STANDARD) and os.path.sameopenfile(*opened)
         for descriptor in opened:
             if same and self._inner:
                 self._inner[descriptor] = self._inner[1]
                 continue
-            is_terminal = os.isatty(descriptor) and not self._only_pipes
+            is_terminal = os.isatty(descriptor) and not self.only_pipes
             outer, inner = map(above_standard, _terminal(descriptor) if is_terminal else os.pipe())
             if is_terminal:
                 self._terminals[outer] = descriptor
@@ -120,8 +117,8 @@ class Relay:
         # EIO: the last writer has closed; EPIPE: our reader is gone, so the command may get EPIPE, too
         with contextlib.suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
-                self._write(descriptor, chunk)
-                if self._on_line is None:
+                self.write(descriptor, chunk)
+                if self.on_line is None:
                     continue
                 *lines, rest = _LINE_END.split(rest + chunk)
                 for line in lines:
@@ -134,11 +131,11 @@ class Relay:
 
     def _pass_line(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
-        if text and self._on_line is not None:
+        if text and self.on_line is not None:
             try:
-                self._on_line(text)
+                self.on_line(text)
             except Exception:  # noqa: BLE001 — a failing callback must not stop the command's output
-                self._on_line = None
+                self.on_line = None
 
 
 def _is_given(descriptor: int) -> bool:
@@ -171,28 +168,24 @@ def _fit(terminal: int, like: int) -> None:
 _STANDARD_ERROR = 2
 
 
+@dataclass
 class OutputDisplay:
-    """A context manager around a recording: a relay, a live view, both, or only another file for the output."""
+    """A context manager around a recording: a relay, a live view, both, or only another file for the output.
 
-    def __init__(
-        self,
-        view: View,
-        on_line: Callable[[str], None] | None,
-        starter: Starter,
-        *,
-        live: bool,
-        output: pathlib.Path | int | None,
-    ) -> None:
-        """Show a run in ``view`` if it is ``live``; call ``on_line`` with each line of the command's output.
+    At the end, it waits for all processes that hold the command's output open, unless ``starter`` is interrupted.
+    """
 
-        The output goes to the file or descriptor ``output``, None for ours. At the end, wait for all processes that
-        hold the command's output open, unless ``starter`` is interrupted.
-        """
-        self._starter = starter
-        self._live = live
-        self._output = output
-        self._view = view
-        self._on_line = on_line
+    view: View
+    on_line: Callable[[str], None] | None
+    """Called with each line of the command's output."""
+    starter: Starter
+    live: bool
+    """Whether the run is shown in ``view``."""
+    output: pathlib.Path | int | None
+    """Where the command's output goes: a file, a descriptor, or None for ours."""
+
+    def __post_init__(self) -> None:
+        """Begin with nothing open."""
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None
@@ -217,22 +210,22 @@ class OutputDisplay:
         """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
         with self._stack:
             self._open_capture()
-            if self._live:
+            if self.live:
                 from nncftools.live.live_view import LiveView
 
                 live_view = LiveView(
                     _STANDARD_ERROR,
-                    view_settings(self._view, sys.stderr.encoding),
+                    view_settings(self.view, sys.stderr.encoding),
                     alone=self._captured >= 0,
                     resized=self._resize,
                 )
                 self._live_view = self._stack.enter_context(live_view)
             draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
-            if self._on_line is not None or draws:
+            if self.on_line is not None or draws:
                 relay = Relay(
-                    self._on_line,
-                    self._put if draws or self._captured >= 0 else None,
-                    only_terminals=self._on_line is None,
+                    self.on_line,
+                    self._put if draws or self._captured >= 0 else write_all,
+                    only_terminals=self.on_line is None,
                     only_pipes=self._captured >= 0,
                 )
                 self._relay = self._stack.enter_context(relay)
@@ -241,7 +234,7 @@ class OutputDisplay:
 
     def __exit__(self, *details: object) -> None:
         # a failing display must not change the command's exit status
-        with contextlib.suppress(Exception, Interrupted), self._starter.interruptible():
+        with contextlib.suppress(Exception, Interrupted), self.starter.interruptible():
             self._stack.close()
 
     def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
@@ -256,14 +249,11 @@ class OutputDisplay:
                 self._live_view.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
-        if isinstance(self._output, int):
-            self._captured = self._output
-        elif self._output is not None:
-            try:
-                self._captured = open_ours(self._output)
-            except OSError as error:
-                what = f"cannot write {str(self._output)!r}: {error.strerror}"
-                raise UsageError(f"option --capture: {what}") from error
+        if isinstance(self.output, int):
+            self._captured = self.output
+        elif self.output is not None:
+            with writing("--capture", self.output, UsageError):
+                self._captured = open_ours(self.output)
             self._stack.callback(os.close, self._captured)
 
     def _put(self, descriptor: int, data: bytes) -> None:

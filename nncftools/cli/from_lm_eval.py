@@ -55,10 +55,10 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
             raise UsageError(f"option {name}: a share from 0 to 1 expected, found {share:g}")
     if not mode.strip() or not setup.strip():
         raise UsageError("options --mode and --setup: text expected")
-    with options.named("--task"):
+    with options.naming_option("--task"):
         wanted = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}
-    with options.reading(max_size), options.mended(task="; name one with --task"):
+    with options.reading(max_size), options.naming_remedy(task="; name one with --task"):
         for path in results or ():
             figures |= filling.from_lm_eval(path, wanted)
         if wwb is not None:
@@ -66,7 +66,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     if model_dir is not None:
         figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
-    mended = options.mended(
+    mended = options.naming_remedy(
         row="; add --int4, --lora-rank or --plot-name",
         model="; name one with --model",
         force="; give --force to replace",

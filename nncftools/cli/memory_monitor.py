@@ -60,7 +60,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
         run = recording.Run(starter, planning.plan(columns, request), "", argv, target)
         recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:
-        screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))
+        screen.if_read(_summary(recorded.session, metrics, view.unit), screen.OUT)
     return recorded.status
 
 

@@ -47,7 +47,6 @@ def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iter
 
 
 def _instead(option: str, context: Any) -> str:
-    """Return which option was probably meant, or which other command has it."""
     own = [name for parameter in context.command.get_params(context) for name in _names(parameter)]
     meant = nearest(option, own) or next((name for name in own if option.startswith(f"{name}-")), "")
     if meant:

@@ -80,7 +80,7 @@ def open_sessions(
     from nncftools.analysis import ranks as analysis_ranks
 
     ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
-    with options.mended(compare="; `nncf-tools compare` shows how runs differ"):
+    with options.naming_remedy(compare="; `nncf-tools compare` shows how runs differ"):
         session = analysis_ranks.merged(ranks)
     session.warnings[:0] = _verdicts(ranks, session)
     _add_enclosing(session, sidecars)
@@ -106,7 +106,7 @@ def open_session(
     else:
         file = destination.recording(path, log_dir)
         destination.check_there(file, log_dir)
-    with options.named("--from"), _progress(file.name) as on_progress:
+    with options.naming_option("--from"), _progress(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
     if session.finished is False and session.host.boot_id:
         from nncftools.limits import verdict

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import sys
@@ -33,7 +34,7 @@ def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
 
 
 def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
-    """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
+    """Return ``latest``, ``latest~1`` … and the files here; nothing if no such word fits, as shells offer files."""
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
@@ -45,7 +46,7 @@ def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
 
 
 def candidates(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what offers, at Tab, those of the names that begin with what was typed, in any case."""
+    """Return a completion: the names that begin with what was typed, in any case."""
 
     def offered(incomplete: str) -> list[str]:
         return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
@@ -61,7 +62,7 @@ def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield what is in the folders of PATH and has a name that begins so; a folder may be missing or unreadable."""
+    """Yield the files in the folders of PATH whose names begin so; a folder may be missing or unreadable."""
     for folder in os.get_exec_path():
         with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
             yield from (file for file in files if file.name.startswith(beginning))
@@ -74,7 +75,6 @@ DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
-_LARGEST_BUDGET = 50.0
 _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
     **dict.fromkeys(("virtual", "virt"), "vms"),
@@ -122,7 +122,7 @@ MaxSize = Annotated[int | None, option("--max-size SIZE", READ, _MAX_SIZE, parse
 class Request:
     """What to record, how, and where to: the options of `monitor`; other commands set some of them."""
 
-    words: Annotated[Texts, command_words("it keeps terminal, folder and environment.")] = None
+    words: Annotated[Texts, command_words("it runs in this terminal, folder and environment.")] = None
     no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
     mark_call: Annotated[
         Texts,
@@ -237,8 +237,8 @@ class ProfileRequest(Request):
 
 
 @contextlib.contextmanager
-def named(option: str) -> Iterator[None]:
-    """Put the option's name before the message of an error; an error in a file keeps the name of the file."""
+def naming_option(option: str) -> Iterator[None]:
+    """Put the option's name before the message of an error, unless it names a file."""
     try:
         yield
     except NncfToolsError as error:
@@ -250,13 +250,13 @@ def named(option: str) -> Iterator[None]:
 @contextlib.contextmanager
 def reading(max_size: int | None) -> Iterator[None]:
     """Read files up to ``max_size`` bytes, None for the usual limits; an error of a larger file names the option."""
-    with intake.raised(max_size), mended(size="; to read it anyway, raise the limit with --max-size"):
+    with intake.raised(max_size), naming_remedy(size="; to read it anyway, raise the limit with --max-size"):
         yield
 
 
 @contextlib.contextmanager
-def mended(**by: str) -> Iterator[None]:
-    """Append to an error's message which option helps; ``by`` maps ``NncfToolsError.remedy`` to the text."""
+def naming_remedy(**by: str) -> Iterator[None]:
+    """Append to an error's message which option helps: ``by`` has the text for each ``NncfToolsError.remedy``."""
     try:
         yield
     except NncfToolsError as error:
@@ -285,14 +285,14 @@ def listed(types: Iterable[str]) -> list[str]:
     return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
 
 
-def share(option: str, budget: str) -> float:
-    """Return the share of the time that a percentage means. Raises UsageError, which names ``option``."""
+def share(option: str, text: str, largest: float = 50.0) -> float:
+    """Return a percentage, with or without %, as a share. Raises UsageError, which names ``option``."""
     with contextlib.suppress(ValueError):
-        percent = float(budget.strip().removesuffix("%"))
-        if 0 < percent <= _LARGEST_BUDGET:
+        percent = float(text.strip().removesuffix("%"))
+        if 0 < percent <= largest and math.isfinite(percent):
             return percent / 100
-    expected = f"a percentage above 0 and up to {_LARGEST_BUDGET:g} expected, such as 5%"
-    raise UsageError(f"option {option}: {expected}, found {budget!r}")
+    expected = f"a percentage above 0{f' and up to {largest:g}' if math.isfinite(largest) else ''} expected, such as 5%"
+    raise UsageError(f"option {option}: {expected}, found {text!r}")
 
 
 def check_source(source: str) -> None:

@@ -45,7 +45,7 @@ Texts = list[str] | None
 
 
 def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
-    """Return the option of these names, of which the last may be what stands for its value: ``--output -o FILE``."""
+    """Return an option by its names and what stands for its value: ``--output -o FILE``."""
     words = names.split()
     metavar = None if words[-1].startswith("-") else words.pop()
     return typer.Option(*words, metavar=metavar, help=meaning, rich_help_panel=group, **settings)
@@ -116,7 +116,7 @@ def _write_parameters(parameters: Iterable[Any], declared: Mapping[str, Declared
 
 
 def _row(parameter: Any, own: Declared) -> tuple[str, str]:
-    """Return the names of a parameter with what stands for its value, and its meaning with what it may be."""
+    """Return two columns of the help: names with what stands for the value; meaning with default and bounds."""
     facts = []
     if own.kind is not bool and own.default not in (None, "", inspect.Parameter.empty):
         values = own.default if isinstance(own.default, list) else [own.default]
@@ -253,7 +253,6 @@ class Group(_OurParameters, TyperGroup):
 
 @functools.cache
 def _declarations(function: Callable[..., Any]) -> Mapping[str, Declared]:
-    """Return the parameters that a function declares with ``Annotated``, by name."""
     signature = inspect.signature(function, eval_str=True).parameters
     declared: dict[str, Declared] = {}
     for name, parameter in signature.items():

@@ -1,6 +1,6 @@
 """From the options of a recording to the argument list to execute, and to the sampler's plan.
 
-All that can be wrong is said before the command starts, also that it needs more than there is (``--require``).
+Every mistake is reported before the command starts, also that it needs more than is available (``--require``).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _why_not(path: pathlib.Path) -> str:
 
 
 def _meant(argv: Sequence[str]) -> str:
-    """Return what was probably meant by a command that is not there; empty if that is not known."""
+    """Return what was probably meant by a command that does not exist; empty if unknown."""
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"

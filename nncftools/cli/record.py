@@ -140,7 +140,7 @@ def _capture(request: Request) -> pathlib.Path | None:
 
 
 def _naming(expressions: Sequence[str]) -> Callable[[str], str | None] | None:
-    """Return what names the operation that a line of output starts; None without expressions. Raises UsageError."""
+    """Return what finds the operation that a line of output begins; None without expressions. Raises UsageError."""
     patterns: list[re.Pattern[str]] = []
     for expression in expressions:
         try:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
+from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_write, claim_files
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.view import View, label, log_stem
+from nncftools.render.view import View, log_stem
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
@@ -89,58 +89,57 @@ def record(run: Run, view: View, *, quiet: bool) -> Recorded:
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """
-    claim = claim_files(run.target, snapshots=run.stack_access is not None)
+    files = claim_files(run.target, snapshots=run.stack_access is not None)
     try:
         header = client.header(run.name, run.argv, launcher.of(os.environ), run.plan)
-        outcome = _run(run, header, claim, view)
+        outcome = _run(run, header, files, view)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
-        session, is_there = _make_and_save(run, header, claim, outcome)
+        session, is_there = _make_and_save(run, header, files, outcome)
         if session is None:
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run, claim if is_there else None, view, quiet=quiet)
+                _show(session, run, files if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
             where = f" to {run.target.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
-        claim.close()
+        files.close()
 
 
-def _run(run: Run, header: Header, claim: RecordingFiles, view: View) -> Outcome:
+def _run(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
-        outcome = _record_command(run, header, claim, view)
+        outcome = _record_command(run, header, files, view)
         if outcome.pid is None and run.argv:
             reason = None if outcome.end is None else outcome.end.get("error")
             not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
             not_started.exit_code = outcome.exit_code or not_started.exit_code
             raise not_started
     except OSError as error:
-        claim.abandon()
-        what = f"cannot write {str(run.target.journal)!r}: {error.strerror or error}"
-        raise UsageError(f"option {run.target.option}: {what}") from error
+        files.abandon()
+        raise cannot_write(run.target.option, run.target.journal, error, UsageError) from error
     except NncfToolsError:
-        claim.abandon()
+        files.abandon()
         raise
     return outcome
 
 
-def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View) -> Outcome:
+def _record_command(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
-    on_line = _marking_lines(run, claim.marks)
+    on_line = _marking_lines(run, files.marks)
     display = helper = None
     with contextlib.ExitStack() as stack:
         if run.live or on_line is not None or run.output is not None:
             from nncftools.cli.display import OutputDisplay
 
             display = stack.enter_context(OutputDisplay(view, on_line, run.starter, live=run.live, output=run.output))
-        if claim.snapshots is not None:
+        if files.snapshots is not None:
             from nncftools.snapshots.client import Helper
 
-            helper = stack.enter_context(contextlib.closing(Helper(claim.snapshots)))
+            helper = stack.enter_context(contextlib.closing(Helper(files.snapshots)))
         sampler = client.Sampler(
             run.starter,
             run.plan,
@@ -151,13 +150,13 @@ def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View)
             relays=() if display is None else display.relays,
         )
         stack.enter_context(sampler)
-        sampler.start(header, claim.locked)
+        sampler.start(header, files.locked)
         if helper is not None and run.stack_access is not None:
             helper.follow(sampler.pid, run.plan, run.stack_access, run.stacks_share)
-        claim.hand_over()
+        files.hand_over()
         if display is not None:
             with _guarded("the command's output cannot be shown as requested"):
-                display.begin(run.target.journal, claim.journal.fileno(), sampler.release)
+                display.begin(run.target.journal, files.journal.fileno(), sampler.release)
         with _guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
             import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
@@ -166,38 +165,38 @@ def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View)
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
-        claim.hold()
+        files.hold()
         return outcome
 
 
-def _make_and_save(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
+def _make_and_save(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
     """Make and write the session; on failure print why, and where the journal is.
 
     Return the session, and whether it is at the requested path.
     """
     session = None
     try:
-        session = _session(run, header, claim, outcome)
-        return session, _save(session, run.target, claim)
+        session = _session(run, header, files, outcome)
+        return session, _save(session, run.target, files)
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        screen.error(f"{what}: {error}; {_journal_location(claim)}")
+        screen.error(f"{what}: {error}; {_journal_location(files)}")
         return session, False
 
 
-def _journal_location(claim: RecordingFiles) -> str:
+def _journal_location(files: RecordingFiles) -> str:
     try:
-        return f"the journal is {claim.surviving_journal()}"
+        return f"the journal is {files.surviving_journal()}"
     except OSError as error:
         return f"the journal could not be kept either: {error}"
 
 
-def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) -> Session:
+def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import verdict
 
     known = StarterFacts(header, outcome.start, outcome.end)
     journal = str(run.target.journal)
-    session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
+    session = Session.of(session_from(files.journal, journal, known, snapshots=files.read_snapshots()))
     if outcome.lost is not None:
         verdict.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
@@ -207,7 +206,7 @@ def _session(run: Run, header: Header, claim: RecordingFiles, outcome: Outcome) 
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the kernel's log could not be read"):
         verdict.take_kernel_log(session)
-    with _guarded("the marks could not be read"), claim.open_marks() as log:
+    with _guarded("the marks could not be read"), files.open_marks() as log:
         _take_marks(session, log, run)
     return session
 
@@ -232,14 +231,14 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
-def _save(session: Session, target: Destination, claim: RecordingFiles) -> bool:
+def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
     """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
     The journal is removed only after the session is at the requested path. Raises OSError.
     """
     try:
-        with claim.target() as files:
-            session.save(files.session)
+        with files.target() as reached:
+            session.save(reached.session)
     except OSError as error:
         import tempfile
 
@@ -248,13 +247,13 @@ def _save(session: Session, target: Destination, claim: RecordingFiles) -> bool:
         reason = error.strerror or error
         screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")
         return False
-    claim.remove()
+    files.remove()
     target.point_latest()
     return True
 
 
-def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, *, quiet: bool) -> None:
-    """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
+def _show(session: Session, run: Run, files: RecordingFiles | None, view: View, *, quiet: bool) -> None:
+    """Show the summary and write the files beside the session; without ``files``, the session is elsewhere."""
     target = run.target
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     is_first = session.rank is None or session.rank.number == 0  # ranks share a terminal
@@ -263,22 +262,24 @@ def _show(session: Session, run: Run, claim: RecordingFiles | None, view: View, 
             from nncftools.render import text
 
             screen.to_stderr(text.report(session, view))
-    if claim is None:
+    if files is None:
         return
     with (
         _guarded(f"the session is written to {target.shown}, but files beside it are missing"),
-        claim.target() as files,
+        files.target() as reached,
     ):
-        _write_beside(session, files, view)
+        _write_beside(session, reached, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            if is_first:
-                from nncftools.cli import closing
+            from nncftools.cli import closing
 
+            if session.rank is None or is_first:
                 profiled = run.marking != Marking()
                 screen.to_stderr(closing.text(session, target, view, profiled=profiled))
             else:
-                screen.to_stderr(f"{_rank_line(session, view)}: {printable(target.shown)}\n")
+                ending = "" if session.exit is None else f", {session.exit.text}"
+                line = f"Rank {session.rank.number}: {closing.peak_text(session, view)}{ending}"
+                screen.to_stderr(f"{line}: {printable(target.shown)}\n")
     if run.opens and target.page is not None and is_first:
         with _guarded("the page could not be opened"):
             from nncftools.cli import closing
@@ -293,15 +294,6 @@ def _guarded(failure: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         screen.error(f"{failure}: {error}")
-
-
-def _rank_line(session: Session, view: View) -> str:
-    metric = view.metrics[0]
-    peak = session.peaks.get(metric)
-    size = view.unit.label(None if peak is None else peak.low)
-    ending = "" if session.exit is None else f", {session.exit.text}"
-    assert session.rank is not None
-    return f"Rank {session.rank.number}: {label(metric)} peak {size}{ending}"
 
 
 def _environment(run: Run, helper: Helper | None) -> dict[str, str]:

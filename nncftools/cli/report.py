@@ -125,7 +125,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         format_ = render_view.PAGE
         output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
-    with options.named("--format"):
+    with options.naming_option("--format"):
         render = render_view.format_named(format_)
     _check_peak(format_, operation, at, is_asked=peak)
     if output is not None and not output.is_dir():
@@ -136,7 +136,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         if picture is not None
     }
     named = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
-    with options.reading(max_size), options.mended(importer=named):
+    with options.reading(max_size), options.naming_remedy(importer=named):
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
@@ -144,7 +144,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     if peak:
         content = _build_up(session, view, format_, operation, at)
     else:
-        with options.named("--format"), options.mended(stacks=_RECORD_STACKS):
+        with options.naming_option("--format"), options.naming_remedy(stacks=_RECORD_STACKS):
             content = render(session, view)
     if output is None:
         screen.to_stdout(_for_screen(format_, content))
@@ -166,7 +166,6 @@ def report(  # noqa: PLR0913 — one parameter per option
 
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
-    """Raise UsageError for options that do not go together."""
     for name, value in (("--operation", operation), ("--at", at)):
         if value is not None and not is_asked:
             raise UsageError(f"option {name}: only with --peak")
@@ -181,7 +180,7 @@ def _build_up(session: Session, view: View, format_: str, operation: str | None,
     from nncftools.render import build_up
 
     option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
-    with options.named(option), options.mended(stacks=_RECORD_STACKS):
+    with options.naming_option(option), options.naming_remedy(stacks=_RECORD_STACKS):
         whole = build_up.build_up_report(session, view.unit, operation, at)
     return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
 

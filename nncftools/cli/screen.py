@@ -56,14 +56,9 @@ def to_stdout(content: RenderableType | bytes) -> None:
         raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
 
 
-def to_stdout_if_read(content: RenderableType) -> None:
-    """Print to standard output; a failure is ignored, because the exit status is another program's."""
-    _write_or_drop(content, "stdout")
-
-
 def to_stderr(content: RenderableType) -> None:
     """Print to standard error; a failure is ignored, because the work itself is done."""
-    _write_or_drop(content, "stderr")
+    if_read(content, ERR)
 
 
 def error(text: str, lines: Sequence[str] = ()) -> None:
@@ -95,7 +90,8 @@ def _styled(text: str, style: str, stream: str) -> str:
     return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
 
 
-def _write_or_drop(content: RenderableType, stream: str) -> None:
+def if_read(content: RenderableType, stream: str) -> None:
+    """Print to a stream; a failure is ignored."""
     try:
         _write(content, getattr(sys, stream))
     except OSError:

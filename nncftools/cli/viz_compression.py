@@ -51,8 +51,7 @@ Panels = Annotated[
     option(
         "--also FIGURE",
         SHOW,
-        "Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
-        "repeatable.",
+        f"Add a panel of FIGURE over the error to the picture: {', '.join(Also)}; repeatable.",
     ),
 ]
 
@@ -117,9 +116,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
-    with options.named("--recommend"):
+    with options.naming_option("--recommend"):
         bounds = bounds_of(recommend) if recommend else None
-    with options.named("--metric"):
+    with options.naming_option("--metric"):
         chosen = chosen_metrics(tuple(metrics or ()))
     request = Request(
         inputs=inputs,
@@ -132,9 +131,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         also=[
             figure for name in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == name.replace("-", " ")
         ],
-        max_error=_percent(max_error) if max_error else None,
+        max_error=options.share("--max-error", max_error, math.inf) if max_error else None,
     )
-    with options.reading(max_size), options.mended(folder="; choose another --output-dir"):
+    with options.reading(max_size), options.naming_remedy(folder="; choose another --output-dir"):
         outcome = make(request)
     if as_json:
         import json
@@ -165,17 +164,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
         screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
-
-
-def _percent(text: str) -> float:
-    """Return a percentage, with or without %, as a fraction. Raises UsageError."""
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise UsageError(f"option --max-error: a percentage above 0 expected, found {text!r}")
-    return value / 100
 
 
 def _recommendation(outcome: Outcome, bounds: Bounds) -> str:

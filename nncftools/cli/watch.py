@@ -143,7 +143,6 @@ def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
-    """Return the session made from a journal, or None."""
     name = journal.name.removesuffix(destination.JOURNAL_ENDING)
     candidates = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
     return next((path for path in candidates if path.is_file()), None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -51,28 +52,26 @@ class Reading(NamedTuple):
 
 def readings(pids: Iterable[int], proc: str = "/proc") -> dict[int, Reading]:
     """Return RSS and CPU time of the first 200 processes, without those that have ended; see proc_pid_stat(5)."""
-    found = {}
+    measured = {}
     for pid in islice(pids, _MOST):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY)
-            try:
-                fields = os.read(descriptor, 4096).rpartition(b")")[2].split()
-            finally:
-                os.close(descriptor)
+            fields = pathlib.Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             ticks = int(fields[_USER]) + int(fields[_SYSTEM])
-            found[pid] = Reading(int(fields[_RSS]) * _PAGE, ticks / _TICKS_PER_S, int(fields[_STARTED]))
-    return found
+            measured[pid] = Reading(int(fields[_RSS]) * _PAGE, ticks / _TICKS_PER_S, int(fields[_STARTED]))
+    return measured
 
 
 def time_until_full(used: Iterable[tuple[float, float]], available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
 
-    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts when all
-    of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
-    deviation of the residuals; the last figure is above the mean of the second half, and by less than a tenth of the
-    rise below the highest one, as memory that is freed now and then need not grow on; memory is exhausted within thirty
-    times the span of the figures, that is a quarter of an hour. While half is free, only what happens within a minute
-    is foretold; while nine tenths are free, nothing is.
+    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts if
+
+    - it rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of the
+      residuals;
+    - the last figure is above the mean of the second half, and less than a tenth of the rise below the highest one:
+      memory that is freed now and then need not grow further;
+    - the memory is used up within thirty times the span of the figures, a quarter of an hour. With half of it free,
+      only the next minute is foretold; with nine tenths free, nothing.
     """
     free = 0.0 if not size else available / size
     if free >= _MOSTLY_FREE:
@@ -183,7 +182,7 @@ _MINUTE = 60
 _ASK_EVERY_S = 1.0
 _FEW = 20
 _STILL_S = 3.0
-"""Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
+"""Growth that was seen this recently is shown as going on."""
 
 
 class ShownProcess(NamedTuple):
@@ -191,7 +190,7 @@ class ShownProcess(NamedTuple):
 
     number: int
     """In the session."""
-    process: LiveProcess
+    live: LiveProcess
     rss: int
     """In bytes."""
     cpu: float | None
@@ -212,9 +211,9 @@ class Machine:
         """The reading that CPU time is compared with, one to two seconds older."""
 
     def available(self, run: Run) -> float | None:
-        """Return the bytes that the run can still get: of the machine, the control group or the limit that has least.
+        """Return the bytes that the run can still get: the least of machine, control group and limit.
 
-        Those of the machine are as recorded, else as the kernel says now, which is asked once a second.
+        Of the machine, the recorded figure counts, else the kernel's, which is asked once a second.
         """
         if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
             alive = () if run.ended else (process.pid for process in run.processes.values() if process.pid is not None)
@@ -222,23 +221,23 @@ class Machine:
         now = self._answer
         used, memory = run.latest.get("system"), run.host.memory
         of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
-        limit, held = run.limit, run.latest.get("rss")
-        of_limit = limit.size - held if limit is not None and held is not None and held < limit.size else None
+        limit, rss = run.limit, run.latest.get("rss")
+        of_limit = limit.size - rss if limit is not None and rss is not None and rss < limit.size else None
         return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
 
     def processes(self, run: Run) -> list[ShownProcess]:
         """Return the processes that are alive and whose RSS is known, in the order in which they began."""
         readings = self._readings(run)
-        found = []
+        processes = []
         for number, process in run.processes.items():
             reading = readings.get(process.pid or 0)
             rss = process.rss if process.rss is not None or reading is None else reading.rss
             if rss is not None:
-                found.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
-        return found
+                processes.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
+        return processes
 
     def _readings(self, run: Run) -> dict[int, Reading]:
-        """Return what the kernel says of the processes; of many, it is asked once a second."""
+        """Return the kernel's figures of the processes; those of many are read once a second."""
         if not self._is_here or run.ended:
             self._read = self._before = (0.0, {})
             return {}
@@ -335,8 +334,8 @@ def growth(run: Run, room: int | None = None) -> str:
     verb, when = ("grows in", "") if ago_s < _STILL_S else ("grew in", f", {at(ago_s)} ago")
     label = brief_label(frame)
     function = label.rpartition(" ")[2]
-    for place in (label, label.rpartition("/")[2], function):
-        for text in (f"{verb} {place}{when}", f"{verb} {place}"):
+    for code in (label, label.rpartition("/")[2], function):
+        for text in (f"{verb} {code}{when}", f"{verb} {code}"):
             if room is None or len(text) <= room:
                 return text
     return ""
@@ -344,13 +343,13 @@ def growth(run: Run, room: int | None = None) -> str:
 
 def memory_left(run: Run, available: float | None) -> tuple[str, str]:
     """Return which memory is limited, and how much of it there is, is left, and for how long at this rate."""
-    limit, held, total = run.limit, run.latest.get("rss"), run.host.memory
-    if limit is None or held is None:
+    limit, rss, total = run.limit, run.latest.get("rss"), run.host.memory
+    if limit is None or rss is None:
         whole = size_text(total) if total else ""
         name, text, rate = "machine", f"{size_text(available)} available", " at this rate"
         text = whole if available is None else f"{text} of {whole}" if whole else text
     else:
-        name, text, rate = "limit", f"{part_text(held, limit.size)}, {limit.share_text(held)}", ""
+        name, text, rate = "limit", f"{part_text(rss, limit.size)}, {limit.share_text(rss)}", ""
         text += "" if available is None else f"; {brief_size(available)} available"
     left_s = time_left(run, available)
     if left_s is None:
@@ -361,9 +360,9 @@ def memory_left(run: Run, available: float | None) -> tuple[str, str]:
 
 def used(run: Run, available: float | None) -> float | None:
     """Return which part of the limit, or else of the machine's memory, is in use; None for unknown."""
-    limit, held, total = run.limit, run.latest.get("rss"), run.host.memory
-    if limit is not None and held is not None:
-        return held / limit.size
+    limit, rss, total = run.limit, run.latest.get("rss"), run.host.memory
+    if limit is not None and rss is not None:
+        return rss / limit.size
     return None if available is None or not total else 1 - available / total
 
 

@@ -47,7 +47,7 @@ class Growth(NamedTuple):
 
 
 class GrowthLog:
-    """Takes the lines of the log in their order."""
+    """Finds where memory grew last, from the lines of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
@@ -79,7 +79,7 @@ class GrowthLog:
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return
-        stack, stack_before = (self._frames(place) for place in (threads[busiest], before.get(busiest)))
+        stack, stack_before = (self._frames(number) for number in (threads[busiest], before.get(busiest)))
         if [frame.code for frame in stack] == [frame.code for frame in stack_before[: len(stack)]]:
             stack = stack_before  # its functions have returned: those made memory grow
         frame = best_frame(stack)
@@ -87,7 +87,7 @@ class GrowthLog:
             self.last = Growth(frame, line["t_ns"])
 
     def _frames(self, stack: int | None) -> list[Frame]:
-        return [] if stack is None else [self._stacks.frames[place] for place in self._stacks.stacks[stack]]
+        return [] if stack is None else [self._stacks.frames[number] for number in self._stacks.stacks[stack]]
 
 
 class Follower:
@@ -216,7 +216,7 @@ class Replay:
         samples, sampler = session.samples, session.sampler
         self._time_s = np.asarray(samples.time_s)
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
-        self._place = 0
+        self._taken = 0
         rises = (rise for process in session.processes for rise in process.rises)
         self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
         self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
@@ -240,10 +240,10 @@ class Replay:
 
     def advance(self, now_s: float) -> None:
         """Take what happened up to ``now_s`` seconds from the start."""
-        place = max(self._place, int(np.searchsorted(self._time_s, now_s, side="right")))
-        new = slice(self._place, place)
+        taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
+        new = slice(self._taken, taken)
         self.run.take_rows(self._time_s[new], np.stack([column[new] for column in self._columns], axis=1))
-        self._place = place
+        self._taken = taken
         while self._rises and self._rises[-1].to_s <= now_s:
             self.run.take_rise(self._rises.pop())
         while self._peaks and self._peaks[-1][0] <= now_s:
@@ -261,15 +261,15 @@ class Replay:
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it."""
-    place = session.peak_place
+    peak_place = session.peak_place
     for name, peak in session.peaks.items():
         from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
         if peak.low is not None:
-            path = None if name != "rss" or place is None else place.path
+            path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
             yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
 
 
 def _rss(process: Process, now_s: float) -> int | None:
-    place = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
-    return None if process.series is None or not place else process.series.rss[place - 1]
+    count = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
+    return None if process.series is None or not count else process.series.rss[count - 1]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
-"""The time axis of a run that goes on has room for this much, then always for a quarter more."""
+"""The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
 _SMALLEST_CHART = 3
 _RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (11, (1, 1, 1)), (8, (1,)))
 """From which height on, the heights of CPU and of the other rates."""
@@ -91,13 +91,12 @@ class Body:
 
 
 def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
-    """Yield CPU and I/O as bars."""
-    for place, rate in enumerate(terminal_plot.rates_shown(run.columns)):
-        found = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
-        if all(len(rates) for rates in found):
-            rates = np.sum(found, axis=0)
+    for number, rate in enumerate(terminal_plot.rates_shown(run.columns)):
+        series = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
+        if all(len(rates) for rates in series):
+            rates = np.sum(series, axis=0)
             rates[shown.column(shown.now_s) + 1 :] = np.nan
-            yield rate, list(terminal_plot.rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
+            yield rate, list(terminal_plot.rate_rows(rate, rates, 0.0, medium, heights[min(number, len(heights) - 1)]))
         if len(heights) == 1:
             return
 
@@ -184,19 +183,19 @@ def summary(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Row
     return [*left, text(" " * (width - length(left) - length(end))), *end]
 
 
-def _metric(run: Run, names: Sequence[str], place: int, medium: Medium) -> Row:
-    value = medium.unit.label(run.latest.get(names[place]))
-    return [*terminal_plot.key(place, medium), text(f"{label(names[place])} "), text(value, medium.style("title"))]
+def _metric(run: Run, names: Sequence[str], number: int, medium: Medium) -> Row:
+    value = medium.unit.label(run.latest.get(names[number]))
+    return [*terminal_plot.key(number, medium), text(f"{label(names[number])} "), text(value, medium.style("title"))]
 
 
 def _joined(parts: Sequence[Row]) -> Row:
-    return [piece for place, part in enumerate(parts) for piece in ([text(" " * _GAP)] if place else []) + part]
+    return [piece for number, part in enumerate(parts) for piece in ([text(" " * _GAP)] if number else []) + part]
 
 
 def current(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Iterator[Row]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
     names = figures.charted(run, settings)
-    others = [_metric(run, names, place, medium) for place in range(1, len(names))]
+    others = [_metric(run, names, number, medium) for number in range(1, len(names))]
     now = figures.operation(run)
     row = [text("Now ", medium.style("axis")), text(now, medium.style("title"))] if now else []
     while others and length(row) + length(_joined(others)) + _GAP > width:
@@ -226,7 +225,7 @@ def memory_left(run: Run, available: float | None, medium: Medium, width: int) -
 
 
 def _shorter(words: str) -> Iterator[str]:
-    """Yield what is said about memory, then with less; how long it lasts is said last of all."""
+    """Yield ever shorter versions of a text on memory; the time that it lasts is left out last."""
     yield words
     yield words.removesuffix(" at this rate")
     available, comma, exhausted = words.removesuffix(" at this rate").partition(", exhausted")
@@ -349,7 +348,6 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
 
 
 def _heading(screen: _Screen) -> Row:
-    """Return how many processes there are, and by what they are sorted and filtered."""
     settings, medium = screen.settings, screen.medium
     number = f"{len(screen.shown)} of {len(screen.seen)}" if settings.filter else f"{len(screen.seen)}"
     row = [text("Processes", medium.style("title")), text(f" {number} by {settings.order}", medium.style("axis"))]

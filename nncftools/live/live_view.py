@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
@@ -27,22 +27,21 @@ _SMALLEST, _SHARE = 9, 0.6
 _LEAST_ROWS = 4
 
 
+@dataclass
 class LiveView:
     """A context manager around a recording that runs: draws it, with the command's output above the view."""
 
-    def __init__(
-        self, descriptor: int, settings: ViewSettings, *, alone: bool, resized: Callable[[], None] = lambda: None
-    ) -> None:
-        """Draw on ``descriptor``; if it is not a terminal that can be drawn on, write a line every few seconds.
+    descriptor: int
+    """What is drawn on; if it is not a terminal that can be drawn on, it gets a line every few seconds."""
+    settings: ViewSettings
+    alone: bool
+    """Whether the command writes elsewhere, and the view has the whole screen."""
+    resized: Callable[[], None] = lambda: None
+    """Called when the size of the terminal has changed."""
 
-        ``alone``: the command writes elsewhere, and the view has the whole screen. ``resized`` is called when the size
-        of the terminal has changed.
-        """
-        self._descriptor = descriptor
-        self._settings = replace(settings, state="recording")
-        self._alone = alone
-        self._resized = resized
-        self.terminal = SharedTerminal(descriptor) if can_draw(descriptor) else None
+    def __post_init__(self) -> None:
+        """Begin without a thread."""
+        self.terminal = SharedTerminal(self.descriptor) if can_draw(self.descriptor) else None
         """None when the descriptor cannot be drawn on."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -94,16 +93,16 @@ class LiveView:
 
         while not self._stop.wait(STATUS_S):
             follower.read()
-            line = f"nncf-tools: {status_line(follower.run, self._settings, here)}\n"
+            line = f"nncf-tools: {status_line(follower.run, self.settings, here)}\n"
             with contextlib.suppress(OSError):
-                os.write(self._descriptor, line.encode(errors="replace"))
+                os.write(self.descriptor, line.encode(errors="replace"))
 
     def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
         from nncftools.live.figures import status_line
         from nncftools.live.layout import Drawing
 
         drawing = Drawing(here)
-        readers = TerminalReaders(self._descriptor)
+        readers = TerminalReaders(self.descriptor)
         size = terminal.size()
         next_s = time.monotonic()
         while not terminal.is_aside:
@@ -114,16 +113,16 @@ class LiveView:
                 terminal.step_aside("the command reads the terminal")
                 break
             if size != (size := terminal.size()):
-                self._resized()
+                self.resized()
                 next_s = 0.0
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + FRAME_S
                 columns, rows = size
-                height = rows - 1 if self._alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
+                height = rows - 1 if self.alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
                 if height >= _LEAST_ROWS:
-                    terminal.show(drawing.frame(follower.run, self._settings, columns, height))
+                    terminal.show(drawing.frame(follower.run, self.settings, columns, height))
                 else:
-                    terminal.show([status_line(follower.run, self._settings, here)[: columns - 1]])
+                    terminal.show([status_line(follower.run, self.settings, here)[: columns - 1]])
             elif terminal.has_output:
                 terminal.paint()
             if self._stop.wait(0.1):

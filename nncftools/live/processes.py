@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
 _INTERPRETER = re.compile(r"((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)")
 _LONG, _HEAD, _CONTEXT = 32, 20, 8
-"""Of long words, that many characters of what is the same stay: at the beginning, and before what differs."""
+"""How many equal characters of a long word stay: at its beginning, and before the first that differs."""
 _LEFT_OUT = "…"
 
 
@@ -40,19 +40,19 @@ def without_interpreter(command: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=4)
 def short_commands(commands: tuple[tuple[int, tuple[str, ...]], ...]) -> dict[int, str]:
-    """Return by its number a short text for every command: its program, and the words that others of it do not have.
+    """Return a short text for each command, by number: its program, and the words that differ between its commands.
 
-    Folders, and the interpreter of a script, are left out; words that are the same in all are ``…``.
+    Folders, and the interpreter of a script, are left out; words that all have are ``…``.
     """
     words = {number: without_interpreter(command) for number, command in commands}
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, command in words.items():
         groups[_program(command)].append(number)
-    found = {}
+    texts = {}
     for program, numbers in groups.items():
-        for number, kept in zip(numbers, _different([words[one] for one in numbers], len(program)), strict=True):
-            found[number] = shortened(" ".join(kept), _MOST_CHARACTERS)
-    return found
+        for number, kept in zip(numbers, _different([words[number] for number in numbers], len(program)), strict=True):
+            texts[number] = shortened(" ".join(kept), _MOST_CHARACTERS)
+    return texts
 
 
 def _name(path: str) -> str:
@@ -67,22 +67,22 @@ def _program(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _different(commands: Sequence[list[str]], least: int) -> Iterable[list[str]]:
-    """Return the commands of one program without the words that are the same in all, apart from the ``least`` first."""
+    """Return the commands of one program without the words that all have; the first ``least`` words stay."""
     if len(set(map(tuple, commands))) <= 1:
         return commands
     longest = max(map(len, commands))
-    columns = [[command[place] for command in commands if len(command) > place] for place in range(longest)]
+    columns = [[command[number] for command in commands if len(command) > number] for number in range(longest)]
     shared = [len(set(words)) == 1 and len(words) == len(commands) for words in columns]
     return [_shown(command, shared, columns, least) for command in commands]
 
 
 def _shown(command: list[str], shared: Sequence[bool], columns: Sequence[list[str]], least: int) -> list[str]:
     kept: list[str] = []
-    for place, word in enumerate(command):
-        names_the_next = word.startswith("-") and place + 1 < len(command) and not shared[place + 1]
-        if not shared[place]:
-            kept.append(_without_common(word, columns[place]))
-        elif place < least or names_the_next:
+    for number, word in enumerate(command):
+        names_the_next = word.startswith("-") and number + 1 < len(command) and not shared[number + 1]
+        if not shared[number]:
+            kept.append(_without_common(word, columns[number]))
+        elif number < least or names_the_next:
             kept.append(word)
         elif kept[-1] != _LEFT_OUT:
             kept.append(_LEFT_OUT)
@@ -90,7 +90,7 @@ def _shown(command: list[str], shared: Sequence[bool], columns: Sequence[list[st
 
 
 def _without_common(word: str, others: Sequence[str]) -> str:
-    """Return a long word without most of the beginning that all others at its place have, too."""
+    """Shorten the beginning that a long word shares with all others in its position."""
     if len(word) <= _LONG:
         return word
     common = len(os.path.commonprefix([word, *others]))  # noqa: RUF071 — characters are meant
@@ -108,42 +108,43 @@ _MOST = 200
 def chosen(seen: Sequence[ShownProcess], settings: ViewSettings) -> list[ShownProcess]:
     """Return the processes that pass the filter, in the order of the settings."""
     wanted = settings.filter.casefold()
-    passed = [one for one in seen if not wanted or wanted in _whole(one).casefold()]
+    passed = [process for process in seen if not wanted or wanted in _whole(process).casefold()]
     keys: dict[Order, Callable[[ShownProcess], tuple[object, ...]]] = {
-        Order.MEMORY: lambda one: (-one.rss, one.number),
-        Order.CPU: lambda one: (-(one.cpu or 0.0), -one.rss, one.number),
-        Order.AGE: lambda one: (one.number,),
-        Order.NAME: lambda one: (_whole(one).casefold(), one.number),
+        Order.MEMORY: lambda process: (-process.rss, process.number),
+        Order.CPU: lambda process: (-(process.cpu or 0.0), -process.rss, process.number),
+        Order.AGE: lambda process: (process.number,),
+        Order.NAME: lambda process: (_whole(process).casefold(), process.number),
     }
     return sorted(passed, key=keys[settings.order])
 
 
-def _whole(one: ShownProcess) -> str:
-    """Return what the filter looks at: not the folders and the interpreter, which are not shown either."""
-    command = " ".join(without_interpreter(one.process.command))
-    return f"{command} {one.process.name} {one.process.pid or ''}"
+def _whole(process: ShownProcess) -> str:
+    """Return the text that the filter searches: like the screen, without folders and interpreter."""
+    command = " ".join(without_interpreter(process.live.command))
+    return f"{command} {process.live.name} {process.live.pid or ''}"
 
 
 def process_rows(
     shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: Medium, width: int
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
-    compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
-    labels = short_commands(tuple((number, tuple(one.process.command)) for number, one in compared))
-    whole = sum(one.rss for one in seen)
-    has_cpu = width >= _CPU_FROM and any(one.cpu is not None for one in seen)
+    compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
+    labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
+    whole = sum(process.rss for process in seen)
+    has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
     room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
-    for one in shown:
-        name = shortened(labels.get(one.number) or printable(one.process.name or "?"), max(1, room)).replace("……", "…")
+    for process in shown:
+        name = labels.get(process.number) or printable(process.live.name or "?")
+        name = shortened(name, max(1, room)).replace("……", "…")
         row = [
-            text(f"{one.process.pid or '':>{_PID}} ", medium.style("axis")),
+            text(f"{process.live.pid or '':>{_PID}} ", medium.style("axis")),
             text(set_cell_size(name, max(cell_len(name), room))),
         ]
         if has_cpu:
-            row.append(text(f"{'' if one.cpu is None else cores_text(one.cpu):>{_CPU}}", medium.style("cpu")))
-        row.append(text(f"{medium.unit.label(one.rss):>{_RSS}}", medium.style("title")))
-        yield [*row, text(" "), *gauge(one.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
+            row.append(text(f"{'' if process.cpu is None else cores_text(process.cpu):>{_CPU}}", medium.style("cpu")))
+        row.append(text(f"{medium.unit.label(process.rss):>{_RSS}}", medium.style("title")))
+        yield [*row, text(" "), *gauge(process.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
 
 
 def gauge(share: float, width: int, role: str, medium: Medium) -> Row:

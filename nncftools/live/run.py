@@ -119,7 +119,7 @@ class History:
 
     def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = 4096) -> None:
         """Begin with buckets that hold one sample each."""
-        self._places = {name: place for place, name in enumerate(columns)}
+        self._places = {name: number for number, name in enumerate(columns)}
         self._size = buckets
         self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
@@ -166,10 +166,10 @@ class History:
         groups = range(first, max(last, first), group)
         if name not in self._places or not groups:
             return np.empty(0), np.empty(0)
-        place = self._places[name]
+        row = self._places[name]
         starts = np.arange(len(groups)) * group
-        low = np.fmin.reduceat(self._low[place, first:last], starts)
-        high = np.fmax.reduceat(self._high[place, first:last], starts)
+        low = np.fmin.reduceat(self._low[row, first:last], starts)
+        high = np.fmax.reduceat(self._high[row, first:last], starts)
         middle = np.minimum((first + starts + group / 2) * self.width_s, self.last_s)
         known = ~np.isnan(high)
         middle, low, high = middle[known], low[known], high[known]
@@ -289,9 +289,9 @@ class Run:
     def limit(self) -> Effective | None:
         """The limit that RSS meets first; None when the machine's memory is the limit."""
         peak = self.peaks.get("rss")
-        held = 0.0 if peak is None else peak.value
-        found = smallest(self.limits, held, self.max_memory, self.host.memory)
-        return None if found is None or found.kind == MACHINE else found
+        rss = 0.0 if peak is None else peak.value
+        lowest = smallest(self.limits, rss, self.max_memory, self.host.memory)
+        return None if lowest is None or lowest.kind == MACHINE else lowest
 
     def take_rise(self, rise: Rise) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
@@ -346,5 +346,5 @@ class Run:
         """Return at which rate the sum of some counters rose, on average over the last second; None for unknown."""
         span_s = max(1.0, 2 * self.interval_s)
         begin_s = max(0.0, self.latest_s - span_s)
-        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in counters]
-        return float(sum(rates[0] for rates in found)) if found and all(len(rates) for rates in found) else None
+        each = [self.history.rates(name, begin_s, self.latest_s, 1) for name in counters]
+        return float(sum(rates[0] for rates in each)) if each and all(len(rates) for rates in each) else None

@@ -102,9 +102,9 @@ class Tail:
             self._lines.append([])
         self._release(_HELD if self._holds else 0)
 
-    def _release(self, held: int) -> None:
-        """Release lines until at most ``held`` are left above the cursor."""
-        while self._row > held:
+    def _release(self, most: int) -> None:
+        """Release lines until at most ``most`` are left above the cursor."""
+        while self._row > most:
             self._done.append(_text(self._lines.pop(0)))
             self._row -= 1
 
@@ -255,11 +255,7 @@ class TerminalReaders:
     def _waits(self, pid: int) -> bool:
         """Return whether a process waits in read(2) on the terminal; see proc_pid_syscall(5) for the format."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            descriptor = os.open(f"{self._proc}/{pid}/syscall", os.O_RDONLY)
-            try:
-                call, file, *_ = os.read(descriptor, 200).decode().split()
-            finally:
-                os.close(descriptor)
+            call, file, *_ = pathlib.Path(f"{self._proc}/{pid}/syscall").read_text(encoding="ascii").split()
             opened = pathlib.Path(f"{self._proc}/{pid}/fd/{int(file, 16)}")
             return call == self._read and str(opened.readlink()) in self._names
         return False
@@ -335,7 +331,9 @@ class SharedTerminal(Terminal):
     def _lines_of_view(self, first: int, view: Sequence[str], painted: Sequence[str] = ()) -> str:
         known = dict(enumerate(painted))
         return "".join(
-            f"\x1b[{first + place};1H{_ERASE_LINE}{line}" for place, line in enumerate(view) if known.get(place) != line
+            f"\x1b[{first + number};1H{_ERASE_LINE}{line}"
+            for number, line in enumerate(view)
+            if known.get(number) != line
         )
 
     def _output(self, columns: int, rows: int) -> str:

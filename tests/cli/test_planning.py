@@ -49,19 +49,18 @@ from tests.memory_group import IS_POSSIBLE, MemoryGroup
         ("a \\\n b", "\\\n"),
         ('a "\\$x"', "\\$"),
         ("X=1 a", "X="),
+        ("a 'x > $y'", ""),
+        ('a "x > y; *"', ""),
+        (r"a \| b", ""),
+        ("a b=c\n", ""),
+        ("a b~c", ""),
+        ("a b#c", ""),
+        ("python -c 'print(1); print(2)'", ""),
     ],
 )
 def test_shell_only(line: str, special: str) -> None:
-    """The first characters that a shell would act on are found."""
+    """The first characters that a shell would act on are found; what is quoted or inside a word is literal."""
     assert shell_only(line) == special
-
-
-@pytest.mark.parametrize(
-    "line", ["a 'x > $y'", 'a "x > y; *"', r"a \| b", "a b=c\n", "a b~c", "a b#c", "python -c 'print(1); print(2)'"]
-)
-def test_quoted(line: str) -> None:
-    """What is quoted or stands inside a word is taken literally by a shell, too."""
-    assert shell_only(line) == ""
 
 
 @pytest.mark.parametrize("words", [["python a.py > out.txt"], ["a|b"]])
@@ -71,22 +70,13 @@ def test_line_for_a_shell_is_refused(words: list[str]) -> None:
         arguments(words, shell=False)
 
 
-def test_words_are_never_refused() -> None:
-    """Several words are passed on unchanged, whatever they hold."""
-    assert arguments(["echo", "a > b", "$X"], shell=False) == ["echo", "a > b", "$X"]
-
-
-def test_name_of_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file's name is no line, whatever it holds."""
+@pytest.mark.parametrize("words", [["echo", "a > b", "$X"], ["a > b"], ["["]], ids=["words", "file", "on PATH"])
+def test_words_are_never_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Several words, the name of a file, and a program on PATH are passed on unchanged, whatever they hold."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a > b").touch()
 
-    assert arguments(["a > b"], shell=False) == ["a > b"]
-
-
-def test_program_with_a_special_name() -> None:
-    """A program on PATH is no line."""
-    assert arguments(["["], shell=False) == ["["]
+    assert arguments(words, shell=False) == words
 
 
 KILL = ("--max-memory", "50MiB", "--on-limit", "kill")
@@ -305,14 +295,10 @@ def test_running_process() -> None:
     assert refused("1GiB", []) == "option --require: not with --pid"
 
 
-def test_earlier_session(capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_session() -> None:
     """A session of the same command says what is needed."""
-    earlier()
-    planning.check_required("earlier.json", WORDS, pathlib.Path())
-    fits = capsys.readouterr()
     earlier(3 * GIB)
 
-    assert (fits.out, fits.err) == ("", "")
     assert "3 GiB of memory is needed, 2 GiB is available" in refused("earlier.json")
 
 
@@ -341,30 +327,23 @@ def test_no_session() -> None:
         planning.check_required("earlier.json", WORDS, pathlib.Path())
 
 
-def test_another_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """If the session is of another command, a line says so, and the figures count."""
-    earlier()
-    planning.check_required("earlier.json", ["rest"], pathlib.Path())
+@pytest.mark.parametrize(
+    ("fields", "words", "note"),
+    [
+        ({}, WORDS, ""),
+        ({}, ["rest"], "'earlier.json' is of another command"),
+        ({"command": ["work", "--password=***"]}, ["work", "--password=hush"], ""),
+        ({"exit": Exit(signal=9)}, WORDS, "the run in 'earlier.json' was cut short: it needs more than 1 GiB"),
+    ],
+    ids=["same", "another", "hidden", "cut short"],
+)
+def test_notes(capsys: pytest.CaptureFixture[str], fields: dict[str, object], words: list[str], note: str) -> None:
+    """A line says if the session is of another command, a hidden secret apart, or of a run that was cut short."""
+    earlier(**fields)
+    planning.check_required("earlier.json", words, pathlib.Path())
+    printed = capsys.readouterr()
 
-    assert capsys.readouterr().err == "nncf-tools: option --require: 'earlier.json' is of another command\n"
-
-
-def test_hidden_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """A secret that the session hides makes no other command."""
-    earlier(command=["work", "--password=***"])
-    planning.check_required("earlier.json", ["work", "--password=hush"], pathlib.Path())
-
-    assert capsys.readouterr().err == ""
-
-
-def test_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
-    """If the earlier run was killed, a line says that the command needs more than that run had."""
-    earlier(exit=Exit(signal=9))
-    planning.check_required("earlier.json", WORDS, pathlib.Path())
-
-    assert capsys.readouterr().err == (
-        "nncf-tools: option --require: the run in 'earlier.json' was cut short: it needs more than 1 GiB\n"
-    )
+    assert (printed.out, printed.err) == ("", f"nncf-tools: option --require: {note}\n" if note else "")
 
 
 @pytest.mark.parametrize("subcommand", ["monitor", "profile"])

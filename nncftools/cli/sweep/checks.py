@@ -56,7 +56,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
         raise UsageError(f"option --output: a file that ends in .csv expected, found {str(request.output)!r}")
     inputs = dict(request.inputs)
     for name, path in inputs.items():
-        with options.named(f"--{name}"):
+        with options.naming_option(f"--{name}"):
             if path.exists() and not path.is_file():
                 raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
@@ -71,7 +71,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
         configurations, notes = _of_language(request, inputs)
         sizes = {weights.group_size for weights in configurations if weights.group_size is not None}
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
-    with options.named("--only"):
+    with options.naming_option("--only"):
         chosen = grid.chosen(configurations, request.only or ())
     needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
     if needing is not None and CALIBRATION not in inputs:
@@ -89,7 +89,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
 
 def _code(path: pathlib.Path) -> str:
     """Return the user's file, which is read once: what the checks saw is what runs. Raises NncfToolsError."""
-    with options.named("--kind"), intake.open_file(path, may_wait=False) as file:
+    with options.naming_option("--kind"), intake.open_file(path, may_wait=False) as file:
         _refuse_others(path, os.fstat(file.fileno()))
         try:
             return importlib.util.decode_source(intake.content(file, path))
@@ -118,24 +118,24 @@ def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: st
     for needed in ("calibration", "score"):
         if needed not in code.co_names:
             raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
-    with options.named("--grid"):
+    with options.naming_option("--grid"):
         return grid.quantization_grid(request.grid)
 
 
 def _of_language(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
-    with options.named("--model"):
+    with options.naming_option("--model"):
         if not request.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(request.model)!r}")
         grid.config_of(request.model)
         layers = grid.layers_of(request.model)
-    with options.named("--grid"):
+    with options.naming_option("--grid"):
         configurations, notes = grid.weight_grid(request.grid, layers)
     words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
-            with options.named(f"--{name}"):
+            with options.naming_option(f"--{name}"):
                 words[name] = _words(inputs[name])
     for name in (TEXT, LAST_WORDS):
         both = shared(words[CALIBRATION], words[name]) if CALIBRATION in words and name in words else ""
@@ -181,9 +181,9 @@ def _check_tasks(request: SweepOptions) -> None:
     if request.tasks and request.kind is not None:
         raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
     if request.include_path is not None:
-        with options.named("--include-path"):
+        with options.naming_option("--include-path"):
             _check_include_path(request.include_path)
-    with options.named("--tasks"):
+    with options.naming_option("--tasks"):
         for name in request.tasks or ():
             if os.sep in name:
                 raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")

@@ -83,7 +83,7 @@ def _check_shown(request: SweepOptions) -> None:
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import bounds_of
 
-    with options.named("--recommend"):
+    with options.naming_option("--recommend"):
         bounded = [figure.name for figure in bounds_of(request.recommend).figures] if request.recommend else []
     shown = [figure.replace("-", " ") for figure in request.also or ()]
     for name, figures in (("--recommend", bounded), ("--also", shown)):
