@@ -17,6 +17,7 @@ from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
 GIB = MemoryUnit.GiB
+PEAK = "without a limit, its peak is 7.20 GiB"
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
 WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 
@@ -115,12 +116,12 @@ def said(fit: Fit) -> str:
 
 def test_sentence() -> None:
     """Both limits and the free peak are one sentence."""
-    assert said(FOUND) == "works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; its free peak is 7.20 GiB"
+    assert said(FOUND) == f"works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; {PEAK}"
 
 
 def test_one_limit() -> None:
     """A smallest limit that is at full speed is named once."""
-    assert said(search(trial(5.3), fast=5.3)) == "works from 5.30 GiB, at full speed; its free peak is 7.20 GiB"
+    assert said(search(trial(5.3), fast=5.3)) == f"works from 5.30 GiB, at full speed; {PEAK}"
 
 
 def test_never_worked() -> None:
@@ -141,7 +142,7 @@ def test_never_fast() -> None:
 def test_only_free() -> None:
     """A free run alone says what is needed, and that nothing was tried."""
     assert said(search(works=None, fast=None)) == (
-        "needs at least 5.20 GiB; 7.00 GiB to keep its files in memory; its free peak is 7.20 GiB (no limit was tried)"
+        f"needs at least 5.20 GiB, and 7.00 GiB to keep its files in memory; {PEAK} (no limit was tried)"
     )
 
 
@@ -201,5 +202,5 @@ def test_notes() -> None:
     assert list(outputs.notes(FOUND)) == []
     assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
         "the search is not finished: with more runs, the limits may be smaller",
-        "warm cache: 1 of 2 runs found files in memory; without, they may need more",
+        "warm cache: 1 of 2 runs found their files in memory; with a cold cache, they may need more",
     ]
