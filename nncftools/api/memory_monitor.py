@@ -154,7 +154,7 @@ class MemoryMonitor:
         return self._recorder is not None and self._recorder.is_running
 
     def take_from(self, recorder: Recorder) -> None:
-        """Be the view of a recording that has begun and includes the monitor's type of memory."""
+        """Show a recording that has begun and includes the monitor's type of memory."""
         self._recorder = _running[self] = recorder
         self._recorded_type = self.memory_type
         self._replaced = None

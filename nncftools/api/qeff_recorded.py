@@ -34,8 +34,8 @@ def joined(earlier: Session, later: Session) -> Session:
     Counters go on from where the earlier recording ended. What happened between the two is unknown: no sample is there,
     and no counter rises. Processes are left out, because one that lived through both would be there twice.
     """
-    apart_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
-    begin_s = max(apart_s, earlier.duration_s)
+    distance_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
+    begin_s = max(distance_s, earlier.duration_s)
     ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
     afterwards = [
         replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
@@ -151,13 +151,13 @@ class Recorded:
     @functools.cached_property
     def at_peak(self) -> Operation | None:
         """The innermost operation that holds the RSS peak, or may hold it, or ended just before it."""
-        place = self.session.peak_place
-        if place is None:
+        peak = self.session.peak_place
+        if peak is None:
             return None
-        if place.either or place.path:
-            return [*place.path, *place.either[:1]][-1]
-        is_after = place.nearest is not None and place.nearest.end_s <= place.from_s
-        return place.nearest if is_after else None
+        if peak.either or peak.path:
+            return [*peak.path, *peak.either[:1]][-1]
+        is_after = peak.nearest is not None and peak.nearest.end_s <= peak.from_s
+        return peak.nearest if is_after else None
 
     @property
     def peak_operation(self) -> str | None:

@@ -86,7 +86,7 @@ class Recorder:
         command = [sys.executable, *sys.argv]
         header = client.header("", command, launcher.of(os.environ), self._plan)
         try:
-            journal = self._place()
+            journal = self._create_journal()
             try:
                 self._marks = acquire_log()
                 self._sampler = client.DetachedSampler(header, self._plan, journal, self._marks)
@@ -139,7 +139,7 @@ class Recorder:
             take_own(session, log, "marks", self._pid, self._profiler)
         return session
 
-    def _place(self) -> int:
+    def _create_journal(self) -> int:
         """Create the journal in a temporary folder, or in memory if that fails; return its descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))

@@ -136,7 +136,7 @@ class _Check:
             else:
                 rows.append(self._row(record, model))
         if not self._table.records and not self.problems:
-            self.problems.append("there is a header and no rows")
+            self.problems.append("the file has a header, but no rows")
         by_model: dict[str, list[Row]] = {}
         for row in rows:
             by_model.setdefault(row.model, []).append(row)
@@ -244,8 +244,8 @@ class _Check:
         )
 
     def _wrong(self, record: Record, column: str, expected: str) -> None:
-        found = shown(record.cells[column]) if record.cells[column] else "nothing"
-        self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {found}")
+        cell = shown(record.cells[column]) if record.cells[column] else "nothing"
+        self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {cell}")
 
 
 def number(text: str) -> float | None:

@@ -166,25 +166,24 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, dict):
         raise NncfToolsError(f"{str(path)!r}: not a result of lm-evaluation-harness: no 'results' by task")
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for (task, metric), column in wanted.items():
         of_task = results.get(task)
         if not isinstance(of_task, dict):
             continue
         value = _figure(path, of_task, task, metric)
         if value is not None:
-            found[column] = value
+            figures[column] = value
             stderr = _figure(path, of_task, task, f"{metric}_stderr")
             if stderr is not None:
-                found[column + STDERR] = stderr
-    if not found:
+                figures[column + STDERR] = stderr
+    if not figures:
         tasks = ", ".join(map(shown, results)) or "none"
         raise NncfToolsError(f"{str(path)!r}: none of the wanted metrics found; its tasks: {tasks}", remedy="task")
-    return found
+    return figures
 
 
 def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> float | None:
-    """Return a metric's value; None when it is missing or "N/A"."""
     key = next((key for key in (f"{metric},none", metric) if key in of_task), None)
     value = None if key is None else of_task[key]
     if value is None or value == "N/A":

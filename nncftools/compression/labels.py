@@ -1,6 +1,6 @@
 """Places labels so that none covers another label or a point: plain geometry, deterministic.
 
-All is in pixels. A box is left, bottom, right and top; a segment is two points. Arrays have one in each row.
+All is in pixels. A box is left, bottom, right and top; a segment is two points. Arrays hold one per row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Labels:
     def __init__(
         self, points: Sequence[Point], inside: Sequence[float], radius: float, lines: Sequence[Segment] = ()
     ) -> None:
-        """Place labels in the box ``inside``, around points of a radius, and rather not on ``lines``."""
+        """Place labels in the box ``inside``, around points of this radius, and not on ``lines`` if possible."""
         self._points = np.array(points, dtype=float).reshape(-1, 2)
         self._inside = np.array(inside)
         self._radius = radius
@@ -142,5 +142,5 @@ def _are_apart(segments: Numbers, others: Numbers) -> Truths:
     """Return whether the ends of each of the others are on different sides of each segment."""
     along = (segments[:, 1] - segments[:, 0])[:, None, None]
     ends = others - segments[:, None, :1]
-    apart: Truths = (along[..., 0] * ends[..., 1] - along[..., 1] * ends[..., 0]).prod(axis=2) < 0
-    return apart
+    are_on_both_sides: Truths = (along[..., 0] * ends[..., 1] - along[..., 1] * ends[..., 0]).prod(axis=2) < 0
+    return are_on_both_sides

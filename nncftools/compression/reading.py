@@ -220,7 +220,6 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _rows(path: pathlib.Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and stripped cells of each row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     number = 0
     try:

@@ -100,9 +100,9 @@ def _records(df: pd.DataFrame) -> list[Record]:
 
     names = [str(name).strip() for name in df.columns]
     records = []
-    for place, row in enumerate(df.itertuples(index=False, name=None), start=_FIRST_ROW):
+    for position, row in enumerate(df.itertuples(index=False, name=None), start=_FIRST_ROW):
         cells = ("" if pd.isna(cell) else str(cell).strip() for cell in row)
-        records.append(Record(place, dict(zip(names, cells, strict=True))))
+        records.append(Record(position, dict(zip(names, cells, strict=True))))
     return records
 
 

@@ -93,7 +93,7 @@ class _Log(RowLog):
             elif pid == 0:
                 self._unread_children += 1
             elif pid > LARGEST_PID:
-                self._source.problems.warn("children (CHLD) with PIDs that cannot be were left out")
+                self._source.problems.warn("children (CHLD) with impossible PIDs were left out")
             else:
                 if not self._children:
                     self._take_command_alone()

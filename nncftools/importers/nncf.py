@@ -97,7 +97,7 @@ class _Log(RowLog):
             warn(f"the last line gives {differs}: rows are missing, or units are mixed")
         for value in (highest, lowest):
             if abs(value) * unit.factor > LARGEST:
-                raise SessionFileError(f"{self._source.path}: {value:g} {unit} cannot be: the unit or a row is wrong")
+                raise SessionFileError(f"{self._source.path}: {value:g} {unit} is impossible: its unit or row is wrong")
         from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
         if not from_zero and lowest < 0:
             from_zero = True

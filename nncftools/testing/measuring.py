@@ -56,16 +56,16 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
 
     ``largest_process`` is the command and the bytes of the largest process at the moment of a sampled peak.
     """
-    held = peak.above_start if limit.from_zero else peak.size
-    if held is None or held <= limit.size:
+    size = peak.above_start if limit.from_zero else peak.size
+    if size is None or size <= limit.size:
         return None
-    of = limit.unit if limit.unit.text(held) != limit.unit.text(limit.size) else MemoryUnit.B
+    unit = limit.unit if limit.unit.text(size) != limit.unit.text(limit.size) else MemoryUnit.B
     counted = " from zero" if limit.from_zero else ""
     how = _KNOWN_HOW[peak.known]
     if peak.known == SAMPLED and largest_process is not None:
         command, rss = largest_process
         how += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
-    return f"memory peak {of.label(held)}{counted} exceeds the limit of {of.label(limit.size)} ({how})"
+    return f"memory peak {unit.label(size)}{counted} exceeds the limit of {unit.label(limit.size)} ({how})"
 
 
 class Measuring:

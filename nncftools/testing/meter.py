@@ -48,7 +48,7 @@ class LiveReader(Recorder):
         super().__init__(["rss"], interval_s)
         self._plan.per_process = True
         columns = self._plan.columns
-        self._places = 1 + columns.index("rss"), 1 + columns.index("processes")
+        self._indices = 1 + columns.index("rss"), 1 + columns.index("processes")
         self._file: BinaryIO | None = None
         self._recording: Recording | None = None
         self._commands: dict[int, str] = {}
@@ -120,7 +120,7 @@ class LiveReader(Recorder):
             start_ns = 0 if self._recording.start is None else self._recording.start["monotonic_ns"]
             each = dict(chunk.each)
             for sample in chunk.samples:
-                rss, processes = (sample[place] for place in self._places)
+                rss, processes = (sample[index] for index in self._indices)
                 if rss is not None:
                     time_s = sample[0] or 0.0
                     at_ns = start_ns + round(time_s * 1e9)
@@ -221,7 +221,7 @@ class Measurement:
     """Its start, on CLOCK_MONOTONIC."""
     operation: int | None = None
     """Its number in the marks log."""
-    held: Row | None = None
+    sample_before: Row | None = None
     """The last sample before it."""
     largest: Row | None = None
     """The largest sample during it."""
@@ -229,17 +229,17 @@ class Measurement:
 
 def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
     """Return the peak of a test; ``after`` has the kernel's figures at its end."""
-    before, largest, held = measurement.before, measurement.largest, measurement.held
+    before, largest, sample_before = measurement.before, measurement.largest, measurement.sample_before
     own = _own_mark(measurement, after)
-    found = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
+    peaks = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
     if own is None:
-        found += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
+        peaks += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
     if largest is not None and (own is None or largest.processes > 1):
-        found.append((largest.rss, SAMPLED))
-    size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
+        peaks.append((largest.rss, SAMPLED))
+    size, known = max(((size, known) for size, known in peaks if size), default=(None, UNKNOWN), key=itemgetter(0))
     if size is None:
         return Peak()
-    start = held.rss if held is not None and before.has_children else before.rss
+    start = sample_before.rss if sample_before is not None and before.has_children else before.rss
     above_start = None if start is None else max(0, size - start)
     return Peak(size, above_start, known if is_sampled else UNSAMPLED)
 
@@ -272,8 +272,8 @@ def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
 
 def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
     """Return the peak in a test's properties; None if it was not measured."""
-    found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
-    return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None
+    ours: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
+    return Peak(ours.get(_SIZE), ours.get(_ABOVE_START), ours[_KNOWN]) if _KNOWN in ours else None
 
 
 _ANSWER_WITHIN_S = 10.0
@@ -322,7 +322,7 @@ class Meter:
         self._begun = begun
         if before.has_children:  # only a sample shows what is held at the start
             self._take(begun, self._reader.rows_to_now(_ANSWER_WITHIN_S))
-        begun.held = self._reader.latest if self._reader.is_alive else None
+        begun.sample_before = self._reader.latest if self._reader.is_alive else None
 
     def end(self, error: str | None) -> Peak:
         """End the test and return its peak; ``error`` names the exception that failed it."""

@@ -24,16 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--memory-top", type=int, default=10, metavar="N", help="number of tests to show (default: 10, 0: all)"
     )
     group.addoption(
-        "--memory-interval",
-        type=float,
-        default=0.01,
-        metavar="S",
-        help="seconds between samples of the process and its children (default: 0.01)",
+        "--memory-interval", type=float, default=0.01, metavar="S", help="seconds between samples (default: 0.01)"
     )
     group.addoption(
-        "--memory-output",
-        metavar="FILE.json",
-        help="write a recording with one operation per test, for `nncf-tools report`; one file per pytest-xdist worker",
+        "--memory-output", metavar="FILE.json", help="write a recording of each process, with an operation per test"
     )
 
 
@@ -48,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError("option --memory-output: only with --memory")
         return
     if output is not None:
-        output = _place(config, output)
+        output = _recording_path(config, output)
     from nncftools.testing.measuring import Measuring, Summary
     from nncftools.testing.meter import Meter
 
@@ -60,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Summary(config.getoption("--memory-top")), "nncf-tools-summary")
 
 
-def _place(config: pytest.Config, given: str) -> pathlib.Path:
+def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
     """Return the path of this process's recording.
 
     A job's rank and a pytest-xdist worker's name are put before the extension.

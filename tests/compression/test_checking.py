@@ -253,7 +253,7 @@ class TestBadInput:
         [
             (b"", "the file is empty"),
             (b"\n\n", "the file is empty"),
-            (",".join(f'"{name}"' for name in HEADER).encode(), "there is a header and no rows"),
+            (",".join(f'"{name}"' for name in HEADER).encode(), "the file has a header, but no rows"),
             ("é".encode("latin-1") + b",mode\n", "the file is not UTF-8 (byte 0xe9 in line 1)"),
             ("model,mode\n".encode("utf-16"), "the file is in UTF-16"),
             (b"model;mode;%int4\n", "separated by semicolons; commas expected"),

@@ -81,7 +81,7 @@ def test_rows_that_contradict_the_maximum(tmp_path: pathlib.Path) -> None:
 def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
     """Rows that are impossible in the unit are refused."""
     text = b"0 9000000000000.000\nTotal time: 0\nMax memory: 9000000000000.000 (GiB)"
-    with pytest.raises(SessionFileError, match=r"9e\+12 GiB cannot be: the unit or a row is wrong"):
+    with pytest.raises(SessionFileError, match=r"9e\+12 GiB is impossible: its unit or row is wrong"):
         imported(tmp_path, text, "rss_memory_usage.txt")
 
 

@@ -73,7 +73,7 @@ class LimitedGroup:
 
     @property
     def entry(self) -> list[str]:
-        """Words before a command that make it enter the group first: what it took before is charged elsewhere."""
+        """Words before a command that make it enter the group before it takes memory."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
     def oom_kills(self) -> int:
@@ -164,7 +164,7 @@ def send(number: int, folder: pathlib.Path) -> None:
 
 
 def _started(pid: int) -> str:
-    """Return when a process began, in clock ticks; empty when there is none."""
+    """Return when a process began, in clock ticks; empty for no such process."""
     with contextlib.suppress(OSError, IndexError):
         return pathlib.Path(PROC, str(pid), "stat").read_text().rpartition(")")[2].split()[19]
     return ""
@@ -192,7 +192,7 @@ def files_of(pids: Iterable[int]) -> set[str]:
 
 
 _BESIDE = "nncf-tools"
-"""The group that this process moves to."""
+"""The name of the group that this process moves to."""
 _SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=yes"]
 """A command in a group of its own that is delegated to its user (systemd.resource-control(5))."""
 _LONGEST_S = 10

@@ -25,24 +25,20 @@ class FitOptions:
     """What to search, and how exactly."""
 
     words: Annotated[Texts, options.command_words("it keeps folder and environment. Its output goes to files.")] = None
-    output: Annotated[
-        File, option("--output -o DIR", WRITE, "Write results and recordings here. Default: in memory_logs.")
-    ] = None
+    output: Annotated[File, option("--output -o DIR", WRITE, "Where to write all files. Default: in memory_logs.")] = (
+        None
+    )
     tolerance: Annotated[str, option("--tolerance PERCENT", RUN, "How exactly to find the limit.")] = "3%"
     slower: Annotated[
-        float, option("--slower FACTOR", RUN, "Full speed is up to this many times the time without a limit.")
+        float, option("--slower FACTOR", RUN, "Full speed is up to FACTOR times the time without a limit.")
     ] = 1.1
     runs: Annotated[int, option("--runs N", RUN, "The most runs, with the one without a limit.", min=2)] = 10
-    give_up: Annotated[
-        str, option("--give-up Nx", RUN, "End a run that takes so many times the time without a limit.")
-    ] = "5x"
+    give_up: Annotated[str, option("--give-up Nx", RUN, "End a run after N times the time without a limit.")] = "5x"
     swap: Annotated[int, option("--swap SIZE", RUN, "Swap that a run may use beside its limit.", parser=_swap)] = 0
     success: Annotated[
-        str | None, option("--success COMMAND", RUN, "Run this shell command after each run; it fails if the run did.")
+        str | None, option("--success COMMAND", RUN, "Shell command after each run; it fails if the run failed.")
     ] = None
-    before: Annotated[
-        str | None, option("--before COMMAND", RUN, "Run this shell command before each run, to clean up.")
-    ] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
     free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit: no control group.")] = False
     resume: Annotated[bool, option("--resume", RUN, "Go on with the search in --output.")] = False
     interval: options.Interval = 0.1

@@ -69,14 +69,14 @@ def result_sentence(fit: Fit, unit: MemoryUnit) -> str:
     """Return the result in one sentence, and what was not found."""
     if fit.free is None:
         return "no run has ended"
-    free = f"its free peak is {_size(fit.free.peak_rss, unit)}"
+    free = f"without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
     if not fit.trials:
-        needs = f"needs at least {_size(fit.free.floor, unit)}"
-        return f"{needs}; {_size(fit.free.comfortable, unit)} to keep its files in memory; {free} (no limit was tried)"
-    return "; ".join([*_found(fit, unit), free])
+        floor, comfortable = _size(fit.free.floor, unit), _size(fit.free.comfortable, unit)
+        return f"needs at least {floor}, and {comfortable} to keep its files in memory; {free} (no limit was tried)"
+    return "; ".join([*_limits(fit, unit), free])
 
 
-def _found(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
+def _limits(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
     works = next((trial for trial in fit.trials if trial.limit == fit.works_from and trial.worked), None)
     most = _size(max(trial.limit for trial in fit.trials), unit)
     if works is None:
@@ -98,7 +98,8 @@ def notes(fit: Fit) -> Iterator[str]:
         yield f"the search is not finished: with more runs, {may}"
     warm = [trial for trial in fit.trials if trial.is_warm]
     if warm:
-        yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found files in memory; without, they may need more"
+        cold = "with a cold cache, they may need more"
+        yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found their files in memory; {cold}"
 
 
 def limit_commands(fit: Fit) -> list[str]:
@@ -262,7 +263,7 @@ def write_beside(fit: Fit, unit: MemoryUnit, output: pathlib.Path) -> NncfToolsE
             picture.draw(fit, unit, output / PICTURE)
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = f"option --output: {STATE} in {str(output)!r} is complete, but what belongs beside it is not: {reason}"
+        text = f"option --output: {STATE} in {str(output)!r} is complete, {MARKDOWN} or {PICTURE} is not: {reason}"
         return NncfToolsError(" ".join(text.split()))
     return None
 

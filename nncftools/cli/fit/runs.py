@@ -38,7 +38,7 @@ _SHORTEST_S = 2.0
 _MANY_FILES = 32 << 20
 """Reading fewer bytes takes no time that matters."""
 _MUCH = 0.02
-"""Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
+"""The share of the comfortable amount that may be in the page cache before a run; with more, its limit is too low."""
 _USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
 
 
@@ -57,7 +57,7 @@ class Done:
 class Watch(Watcher):
     """Lists the files that a run maps, and ends a run that takes too long.
 
-    It also ends what ignores that we were asked to end.
+    When this program is asked to end, it kills the processes that ignore the signal.
     """
 
     def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
@@ -65,12 +65,12 @@ class Watch(Watcher):
         self._group = group
         self._most_s = most_s
         self._ours = groups.files_of([os.getpid()])
-        """They stay in the page cache: we have mapped them, too."""
+        """The files that this process maps, too: they cannot be dropped from the page cache."""
         self._begun_s = time.monotonic()
         self.files: set[str] = set()
         self.gave_up = False
         self.lost_processes = False
-        """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
+        """Whether the kernel killed processes because memory ran out; others may wait for them for ever."""
         self.seconds = 0.0
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +164,7 @@ class _Runs:
         outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
-        """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
+        """Return how many runs may follow, and how long they take if each takes as long as those before."""
         most, trials = max(0, self._request.runs - self._fit.runs), self._fit.trials
         each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
         runs = min(most, max(1, _USUAL_RUNS - len(trials)))
@@ -204,7 +204,9 @@ class _Runs:
             took = seconds_text(session.duration_s)
             raise NncfToolsError(f"the run without a limit took {took}: too short to see what memory it needs")
         if needed is None or not session.finished:
-            raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
+            raise NncfToolsError(
+                f"the recording of the run without a limit ended early: {' '.join(session.warnings[:1])}"
+            )
         peak = session.peaks.get("rss")
         of_files = needed.comfortable - needed.floor
         stored = session.totals.get("read_bytes")

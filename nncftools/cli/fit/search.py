@@ -27,19 +27,19 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     ended: str
     """How it ended, in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
     gave_up: bool = False
-    """Whether it was ended because it took too long, and not for a process that the kernel had killed."""
+    """Whether it was ended because it took too long, while the kernel had killed none of its processes."""
     duration_s: float
     slower: float
-    """How many times the duration of the free run."""
+    """Its duration as a multiple of the free run's."""
     refaults: int | None = None
-    """What was dropped and read again."""
+    """The size of what was dropped from memory and read again."""
     stall_s: float | None = None
     """For how long a task waited for memory (PSI)."""
     peak_rss: int | None = None
     session: str = ""
     """The file of its recording."""
     is_warm: bool = False
-    """Whether many of its files were in the page cache before: what is cached outside of a group is free inside."""
+    """Whether many of its files were in the page cache before: these pages are charged to another group."""
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +50,10 @@ class Free(msgspec.Struct, frozen=True, kw_only=True):
     comfortable: int
     peak_rss: int
     charged: int | None = None
-    """The most that was charged to its group, with all of its page cache: a limit of so much changes nothing."""
+    """The most that was charged to its group, page cache included: a limit of this size changes nothing."""
     session: str = ""
     files: list[str] = []
-    """What it read and mapped."""
+    """The files that it read or mapped."""
 
 
 class Fit(msgspec.Struct, kw_only=True):
@@ -66,12 +66,12 @@ class Fit(msgspec.Struct, kw_only=True):
     slower: float
     swap: int = 0
     give_up: float = 5.0
-    """After how many times the free run's duration a run was ended."""
+    """The multiple of the free run's duration after which a run was ended."""
     success: str | None = None
-    """The shell command that had to say 0 after each run."""
+    """The shell command that had to exit with 0 after each run."""
     free: Free | None = None
     free_runs: int = 0
-    """2 where the first one found its files in the page cache."""
+    """How many runs had no limit: 2 if the first one found its files in the page cache."""
     trials: list[Trial] = []
     is_finished: bool = False
     works_from: int | None = None
@@ -87,27 +87,27 @@ class Fit(msgspec.Struct, kw_only=True):
 
 _MIB = 1 << 20
 _LEAST_STEP = 4 * _MIB
-"""Smaller differences say nothing: Python itself differs by almost as much between two runs."""
+"""Two runs of the same Python program differ by almost as much."""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
-"""Multiples of the floor to try, until it works."""
+"""Multiples of the floor that are tried until the command works."""
 _ABOVE_SLOW = (1.125, 1.3, 1.6, 2.0)
-"""The same while it takes too long."""
+"""The same, while the command only takes too long."""
 _MANY_FILES, _UP, _TRIES_WITH_FILES = 4, 2, 3
-"""A program that needs so many times its floor for its files is tried with twice what was too little, so often."""
+"""If the comfortable amount is at least 4 floors, a limit that was too slow is doubled, up to the third run."""
 _FAR = 5
 _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _DOWN = (0.01, 0.03, 0.25, 0.25)
-"""How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
+"""The shares by which the limit falls while the command works below the floor, which is right within about 1 %."""
 _NEAR_FULL = 0.05
 _NO_CLIFF, _NEAR_ON_SLOPE = 0.5, 0.1
-"""With less than half of the comfortable amount, time rises slowly: a tenth of that amount is near enough. Above all of
-it, a tenth of the limit is.
+"""Below half of the comfortable amount, time rises slowly: a tenth of that amount is exact enough. Above the whole
+amount, a tenth of the limit is.
 """
 _JUST_BELOW = 0.9
-"""Of the tolerance: if it fails with so much less, the limit is found."""
+"""The share of the tolerance by which a smaller limit is tried: if that one fails, the limit is found."""
 _FEW, _SLOW_STORAGE = 0.02, 2.5
-_NOTHING_S = 0.1
-"""A difference of times that says nothing."""
+_NOISE_S = 0.1
+"""Durations that differ by less are equal."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,11 @@ class Search:
     def is_fast(self, trial: Trial) -> bool:
         """Return whether a trial took about as long as the free run.
 
-        Storage is not always as fast: what read nothing twice was not slow for want of memory, within reason.
+        A run that read nothing twice did not lack memory: up to 2.5 times the duration, slow storage explains it.
         """
         has_refaults = trial.refaults is None or trial.refaults > max(self.comfortable * _FEW, _LEAST_STEP)
         factor = self.slower if has_refaults else max(self.slower, _SLOW_STORAGE)
-        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOTHING_S)
+        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOISE_S)
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
@@ -160,19 +160,19 @@ class Search:
         return _middle(failed.limit, works)
 
     def _upwards(self, failed: Trial | None, trials: Sequence[Trial]) -> Iterator[float]:
-        """Yield limits above one with which it failed; where it was only slow, its files need more room."""
-        ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+        """Return limits above the one that failed. After a run that was only slow, they leave room for its files."""
+        limits = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
         if failed is None or not failed.gave_up:
-            ways += [self.floor * by for by in _ABOVE_FLOOR]
+            limits += [self.floor * by for by in _ABOVE_FLOOR]
         elif self.comfortable < self.floor * _MANY_FILES:
-            ways += [self.floor * by for by in _ABOVE_SLOW]
+            limits += [self.floor * by for by in _ABOVE_SLOW]
         elif len(trials) < _TRIES_WITH_FILES:
-            ways.append(failed.limit * _UP)
+            limits.append(failed.limit * _UP)
         least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
-        return (limit for limit in sorted(ways) if limit >= least)
+        return (limit for limit in sorted(limits) if limit >= least)
 
     def _next_below(self, works: float, trials: Sequence[Trial]) -> float | None:
-        """Return a limit below all that were tried, with which it may fail; None to be content."""
+        """Return a limit below all that worked, which may fail; None after enough of them."""
         tried = len([trial for trial in trials if trial.limit < self.floor * _ABOVE_FLOOR[0]])
         if works <= _LEAST_STEP or tried >= len(_DOWN):
             return None
@@ -184,10 +184,10 @@ class Search:
         below = (trial.limit for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast))
         slow = max(below, default=None)
         if fast is None:
-            ways = self._enough_for_files()
+            limits = self._enough_for_files()
             if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
-                ways[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
-            return next((limit for limit in ways if slow is None or limit > slow * 1.02), None)
+                limits[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
+            return next((limit for limit in limits if slow is None or limit > slow * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
         if slow is None or _is_close(slow, fast, near):
             return None
@@ -201,9 +201,9 @@ class Search:
         return _middle(slow, fast) if is_flat else _down(good, slow, near)
 
     def _enough_for_files(self) -> list[float]:
-        """Return limits at which it may be at full speed; at the last one it was, if what was charged is known.
+        """Return limits that may allow full speed; the last one does, if the charged amount is known.
 
-        The comfortable amount is without page cache of files that were read once, and of what was written.
+        The comfortable amount leaves out the page cache of files that were read once, and of written files.
         """
         if self.charged is None or self.charged < self.comfortable * _ABOVE_COMFORTABLE[1]:
             return [self.comfortable * by for by in _ABOVE_COMFORTABLE]
@@ -211,9 +211,9 @@ class Search:
 
 
 def _down(good: list[int], bad: float, tolerance: float) -> float:
-    """Return a limit below the good ones: first so little below that it is found if that is bad.
+    """Return a limit below the good ones. The first step is within the tolerance: if it is bad, the limit is found.
 
-    Files that are read again and again fit or do not: the limit is often just below the first guess.
+    Files that are read repeatedly fit or do not fit: the limit is often just below the first guess.
     """
     least, *others = sorted(good)
     step = max(least * tolerance, _LEAST_STEP) * _JUST_BELOW

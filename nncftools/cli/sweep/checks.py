@@ -28,7 +28,7 @@ from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.files import another_owner, open_to_all
 
 RUN = 12
-"""So many words in the same order, in both texts, are no accident."""
+"""Two texts that share this many words in a row have a common source."""
 
 
 def shared(text: str, other: str) -> str:
@@ -58,7 +58,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     for name, path in inputs.items():
         with options.naming_option(f"--{name}"):
             if path.exists() and not path.is_file():
-                raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
+                raise UsageError(f"{str(path)!r}: a regular file expected: each configuration reads it again")
             intake.whole(path)
     _check_output(request, inputs)
     configurations: Sequence[Configuration]
@@ -88,13 +88,13 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
 
 
 def _code(path: pathlib.Path) -> str:
-    """Return the user's file, which is read once: what the checks saw is what runs. Raises NncfToolsError."""
+    """Return the user's file, which is read only once: what was checked is what runs. Raises NncfToolsError."""
     with options.naming_option("--kind"), intake.open_file(path, may_wait=False) as file:
         _refuse_others(path, os.fstat(file.fileno()))
         try:
             return importlib.util.decode_source(intake.content(file, path))
         except (SyntaxError, UnicodeDecodeError) as error:
-            raise UsageError(f"{str(path)!r} is no text of Python: {error}") from error
+            raise UsageError(f"{str(path)!r} is not Python source: {error}") from error
 
 
 def _refuse_others(path: pathlib.Path, status: os.stat_result) -> None:
@@ -107,7 +107,7 @@ def _refuse_others(path: pathlib.Path, status: os.stat_result) -> None:
 def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
-            raise UsageError(f"option --{name}: for language models; with --kind, your file gives data and score")
+            raise UsageError(f"option --{name}: for language models; with --kind, your file provides data and score")
     if request.model.suffix not in {".xml", ".onnx"} or not request.model.is_file():
         expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
         raise UsageError(f"option --model: {expected}, found {str(request.model)!r}")
@@ -167,7 +167,7 @@ def _words(path: pathlib.Path) -> str:
 
 
 def _check_output(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
-    """Raise UsageError for results that would be among the inputs, or replace one."""
+    """Raise UsageError for results that would lie in the model's folder, or replace an input."""
     output = request.output.resolve()
     if request.model.is_dir() and output.is_relative_to(request.model.resolve()):
         why = "is in the folder of the model, which a sweep must not change"
@@ -179,7 +179,7 @@ def _check_output(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> 
 
 def _check_tasks(request: SweepOptions) -> None:
     if request.tasks and request.kind is not None:
-        raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
+        raise UsageError("option --tasks: for language models; with --kind, your file provides the score")
     if request.include_path is not None:
         with options.naming_option("--include-path"):
             _check_include_path(request.include_path)
@@ -221,7 +221,9 @@ def _check_packages(request: SweepOptions) -> None:
     try:
         missing = json.loads(done.stdout)
     except ValueError:
-        raise UsageError(f"option --python: {python!r} is no Python that works: {done.stderr.strip()}") from None
+        raise UsageError(
+            f"option --python: {python!r} does not work as a Python interpreter: {done.stderr.strip()}"
+        ) from None
     if missing:
         everything = f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
         alone = {("lm_eval",): "pip install lm_eval", ("optimum-intel",): _OPTIMUM}
@@ -232,7 +234,9 @@ def _check_packages(request: SweepOptions) -> None:
 def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[Configuration]) -> dict[str, Row]:
     """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
     if folder.is_foreign:
-        raise UsageError(f"option --output: {str(folder.path)!r} is there, and no sweep's; choose another name")
+        raise UsageError(
+            f"option --output: {str(folder.path)!r} exists and is not the folder of a sweep; choose another name"
+        )
     try:
         earlier = folder.state()
     except NncfToolsError as error:
@@ -252,7 +256,7 @@ def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[
         destination.replaceable("--output", request.output.with_suffix(ending), force=request.force)
     rows: dict[str, Row] = {}
     if folder.path.exists():
-        with folder.held():
+        with folder.locked():
             with contextlib.suppress(NncfToolsError):
                 rows = folder.rows(grid)
             shutil.rmtree(folder.path)

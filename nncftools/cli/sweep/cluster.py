@@ -33,7 +33,7 @@ _SAID = 300
 
 
 def lacking(inputs: Mapping[str, str], stamps: Mapping[str, str], digest: str) -> bool:
-    """Return whether inputs are neither in a folder that is shared nor were sent here before."""
+    """Return whether this machine lacks inputs: they are in no shared folder, and were not sent here before."""
     return not _received(digest).exists() and not _are_shared(inputs, stamps)
 
 

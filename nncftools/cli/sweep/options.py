@@ -19,65 +19,33 @@ class SweepOptions:
     """What to compress, in which ways, and how to measure the results."""
 
     model: Annotated[
-        pathlib.Path,
-        option(
-            "--model -m DIR",
-            READ,
-            "Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
-        ),
+        pathlib.Path, option("--model -m DIR", READ, "Folder of a language model; with --kind, an .xml or .onnx file.")
     ]
     output: Annotated[pathlib.Path, option("--output -o FILE", WRITE, "The CSV file of the results.")]
-    grid: Annotated[
-        str, option("--grid quick|full|FILE", RUN, "What to try; FILE is a TOML file of configurations.")
-    ] = "quick"
-    text: Annotated[
-        File, option("--text FILE", READ, "Held-out text for perplexity (.txt, or .jsonl with `text`).")
-    ] = None
-    calibration: Annotated[
-        File, option("--calibration FILE", READ, "Text for data-aware compression; not of --text.")
-    ] = None
+    grid: Annotated[str, option("--grid quick|full|FILE", RUN, "What to try; FILE is in TOML.")] = "quick"
+    text: Annotated[File, option("--text FILE", READ, "Held-out text for perplexity (.txt or .jsonl).")] = None
+    calibration: Annotated[File, option("--calibration FILE", READ, "Text for data-aware compression.")] = None
     lambada: Annotated[
-        File,
-        option("--lambada FILE", READ, "Passages whose last word is guessed, one per line. Default: those of --text."),
+        File, option("--lambada FILE", READ, "Passages to complete, one per line. Default: those of --text.")
     ] = None
-    prompts: Annotated[File, option("--prompts FILE", READ, "Prompts to continue, one per line, for similarity.")] = (
-        None
-    )
+    prompts: Annotated[File, option("--prompts FILE", READ, "Prompts for similarity, one per line.")] = None
     tasks: Annotated[
-        Texts,
-        option(
-            "--tasks TASK[:METRIC]",
-            READ,
-            "Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
-        ),
+        Texts, option("--tasks TASK[:METRIC]", READ, "Also a task of lm-evaluation-harness; repeatable.")
     ] = None
     include_path: Annotated[File, option("--include-path DIR", READ, "Folder with tasks of your own (YAML).")] = None
     only: Annotated[Texts, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")] = None
     kind: Annotated[
-        File,
-        option(
-            "--kind FILE",
-            READ,
-            "Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
-        ),
+        File, option("--kind FILE", READ, "Python file with calibration() and score() of another kind of model.")
     ] = None
     max_memory: Annotated[
-        int | None,
-        option("--max-memory SIZE", RUN, "Limit of each configuration: a control group, or by RSS.", parser=bytes_from),
+        int | None, option("--max-memory SIZE", RUN, "Limit of memory of each configuration.", parser=bytes_from)
     ] = None
     recommend: Recommend = ""
     also: Panels = None
     name: Name = ""
-    python: Annotated[
-        str, option("--python FILE", RUN, "The Python that has NNCF and OpenVINO. Default: this one.")
-    ] = ""
+    python: Annotated[str, option("--python FILE", RUN, "A Python with NNCF and OpenVINO. Default: this one.")] = ""
     scheduler: Annotated[
-        str | None,
-        option(
-            "--scheduler ADDRESS",
-            RUN,
-            "Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
-        ),
+        str | None, option("--scheduler ADDRESS", RUN, "Run on a Dask cluster, such as tcp://HOST:8786.")
     ] = None
     keep_models: Annotated[bool, option("--keep-models", WRITE, "Keep the compressed models.")] = False
     dry_run: Annotated[bool, option("--dry-run", RUN, "Show what would run, with expected times.")] = False

@@ -132,11 +132,11 @@ ENDING = ".sweep"
 _STATE, ROW = "sweep.json", "row.json"
 _PIECE = 1 << 20
 _HASHED = 64 << 20
-"""Larger files are known by their size and the time of their last write."""
+"""Larger files are identified by their size and the time of their last write."""
 
 
 class State(msgspec.Struct):
-    """What the results depend on; a sweep goes on only with the same."""
+    """What the results depend on; a sweep goes on only if it is the same."""
 
     model: str
     setup: str
@@ -179,10 +179,10 @@ class Folder:
             return self.path.exists()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Make the folder, and hold it: one sweep at a time.
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and lock it: one sweep at a time.
 
-        Raises OSError; UsageError while another sweep holds it, and for a folder or a link of another user.
+        Raises OSError; UsageError while another sweep has locked it, and for a folder or a link of another user.
         """
         try:
             self.path.mkdir(parents=True)
@@ -203,14 +203,14 @@ class Folder:
         _write(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
 
     def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
-        """Return what has ended of a grid, by name; not what has other settings now.
+        """Return the rows of a grid that have ended, by name, without those whose settings have changed.
 
         Raises NncfToolsError for a row that is damaged.
         """
         try:
             rows = [(configuration, _read(self.of(configuration.name) / ROW, Row)) for configuration in grid]
         except NncfToolsError as error:
-            raise NncfToolsError(f"{error}; remove that file, and its configuration runs again") from error
+            raise NncfToolsError(f"{error}; remove that file to run its configuration again") from error
         return {kept.name: row for kept, row in rows if row is not None and row.settings == kept.settings()}
 
     def keep(self, row: Row) -> None:
@@ -238,7 +238,7 @@ class Folder:
 
 
 def stamp(path: pathlib.Path) -> str:
-    """Return what changes when a file or a folder changes. Raises NncfToolsError if it cannot be read."""
+    """Return a digest that changes when a file or a folder changes. Raises NncfToolsError if it cannot be read."""
     files = files_of(path) if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     digest = hashlib.sha256()
     try:
@@ -263,7 +263,7 @@ def files_of(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def differing(before: State, now: State) -> str:
-    """Return what differs between two sweeps, as a text; empty when a sweep can go on."""
+    """Return what differs between two sweeps, in words; empty if the later one may go on with the earlier one."""
     if (before.model, before.setup) != (now.model, now.setup):
         return f"it is of {before.model!r} ({before.setup}), not of {now.model!r} ({now.setup})"
     both = {**before.inputs, **now.inputs}

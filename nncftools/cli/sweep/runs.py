@@ -36,9 +36,9 @@ class Expected(NamedTuple):
 
 
 def expected(configuration: Configuration, grid: Sequence[Configuration], before: Mapping[str, Row]) -> Expected:
-    """Return what to expect by the rows of runs before, by name.
+    """Return what to expect of a configuration, from the rows of earlier runs by name.
 
-    The time of a configuration that never ran is its usual effort in the unit of those that ran.
+    The time of one that never ran is its usual effort times the seconds per effort of those that ran.
     """
     row = before.get(configuration.name)
     if row is not None and row.is_complete:
@@ -61,7 +61,7 @@ def time_left_s(
 
 _DONE = ".exported"
 _MOST = 1e8
-"""So many times the baseline's figure is no error of a model that works."""
+"""A figure of this many times the baseline's is that of a collapsed model."""
 _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
@@ -72,13 +72,13 @@ class Sweep:
 
     options: SweepOptions
     grid: Sequence[Configuration]
-    """All of it: what ended before stays in the results."""
+    """All configurations: those that ended before stay in the results."""
     chosen: Sequence[Configuration]
-    """What is to be there at the end."""
+    """The configurations that have a row at the end."""
     folder: Folder
     state: State
     inputs: Mapping[str, pathlib.Path]
-    """By what they are for; ``model`` is the user's."""
+    """Paths by what they are for; ``model`` is the folder or file that the user named."""
     code: str
     """The user's file of ``--kind``, as it was when it was checked."""
     before: Mapping[str, Row]
@@ -86,13 +86,13 @@ class Sweep:
 
 
 def sweep(plan: Sweep) -> tuple[int | None, float]:
-    """Run what is left of a sweep; return None when all of it is there, the exit status if it was interrupted.
+    """Run what is left of a sweep; return the exit status if it was interrupted, else None.
 
-    Also return the time of the processes that were measured, in seconds.
+    Also return how many seconds the measured processes ran.
     """
     with Starter() as starter:
         runs = _Runs(plan, starter)
-        with destination.writing("--output", plan.folder.path), plan.folder.held():
+        with destination.writing("--output", plan.folder.path), plan.folder.locked():
             is_whole = runs.go()
         if not is_whole:
             screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
@@ -101,14 +101,14 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
 
 
 def took(begun_s: float, measured_s: float) -> str:
-    """Return how long a sweep took that began at a moment of ``time.monotonic``, and what of that was its own."""
+    """Return how long a sweep took that began at a moment of ``time.monotonic``, and the share of the sweep itself."""
     wall_s = time.monotonic() - begun_s
     own = max(0.0, wall_s - measured_s) / wall_s
     return f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n"
 
 
 def dry_run(plan: Sweep) -> str:
-    """Return what would run, with the time and the memory that runs before make probable."""
+    """Return what would run, with the times and peaks that earlier runs make probable."""
     known = {**plan.before, **plan.folder.rows(plan.grid)}
     lines = [f"{len(plan.chosen)} configurations of {plan.state.model}"]
     done = set() if plan.before else {name for name, row in known.items() if row.is_complete}
@@ -117,10 +117,10 @@ def dry_run(plan: Sweep) -> str:
         took = "time unknown" if usual.seconds is None else seconds_text(usual.seconds)
         took += "" if usual.is_measured or usual.seconds is None else " (estimated)"
         peak = "" if usual.peak is None else f", peak {MemoryUnit.MiB.label(usual.peak)}"
-        lines.append(f"  {name}: {configuration.title}: {'is there; ' if name in done else ''}{took}{peak}")
+        lines.append(f"  {name}: {configuration.title}: {'done; ' if name in done else ''}{took}{peak}")
     todo = [configuration for configuration in plan.chosen if configuration.name not in done]
     left_s = time_left_s(todo, plan.grid, known)
-    total = "time unknown: nothing ran before" if left_s is None else f"about {seconds_text(left_s)}"
+    total = "time unknown, because nothing has run yet" if left_s is None else f"about {seconds_text(left_s)}"
     return "".join(f"{printable(line)}\n" for line in [*lines, f"To run: {len(todo)}, {total}"])
 
 
@@ -162,7 +162,7 @@ class _Runs:
         return True
 
     def _run_here(self, tasks: Sequence[Task]) -> bool:
-        """Run tasks on this machine, one after another: each has it for itself. Return False if we were interrupted."""
+        """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
             if self._starter.received is not None:
                 return False
@@ -218,7 +218,7 @@ class _Runs:
         )
 
     def _ended(self, row: Row) -> None:
-        """Keep a row: on disk before anything else is done."""
+        """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
         self._folder.keep(row)
@@ -266,8 +266,8 @@ def collapsed(row: Row, baseline: Row | None) -> str:
 def metrics_of(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Return the columns of quality with their directions, as the command for results takes them, and notes.
 
-    Errors are relative to the baseline, the first row: a column in which it has 0 or less cannot be compared, nor one
-    in which another row has less than 0, or nothing.
+    Errors are relative to the baseline, the first row. A column cannot be compared if the baseline has 0 or less in it,
+    or if another row has a negative figure or none.
     """
     metrics: list[str] = []
     notes: list[str] = []
@@ -276,7 +276,7 @@ def metrics_of(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
         wrong = [row.name for row in complete if column not in row.figures or row.figures[column][0] < 0]
         if base <= 0 or wrong:
             why = f"{wrong[0]!r} has no figure of at least 0" if wrong else f"the baseline has {base:g}"
-            notes.append(f"{column} is not a part of the error, which is relative to the baseline: {why}")
+            notes.append(f"{column} is left out of the error, which is relative to the baseline: {why}")
         else:
             metrics.append(f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}")
     return metrics, notes

@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     """What to run for one configuration, and with which inputs."""
 
     row: Row
-    """What is known of it before it runs."""
+    """The row, with what is known before the task runs."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
@@ -177,10 +177,10 @@ class _Steps:
         self._keep({name: (value, figures.get(name + STDERR)) for name, value in quality.items()})
 
     def _keep(self, figures: Mapping[str, Sequence[float | None]]) -> None:
-        """Add figures of quality to the row; it has failed if one is no number."""
+        """Add figures of quality to the row; one that is not a finite number makes it a failed row."""
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
-                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
+                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score is wrong"
                 return
             self._row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
 
@@ -245,7 +245,7 @@ class _Step(groups.Watcher):
         os.close(self._ours)
 
     def result(self) -> dict[str, Any] | None:
-        """Return what the step measured, after its end; None if it did not come so far."""
+        """Return what the step measured, after its end; None if it wrote no result."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()
@@ -303,7 +303,7 @@ def owner(session: Session | None) -> str:
 
 
 def _verdict(recorded: recording.Recorded, log: int) -> str:
-    """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
+    """Return why a step failed: the verdict of its session or its exit status, then the last error in its log."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import headline
 

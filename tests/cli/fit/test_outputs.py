@@ -17,6 +17,8 @@ from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
 GIB = MemoryUnit.GiB
+NOT_FAST = "full speed was not reached with any limit that was tried"
+PEAK = "without a limit, its peak is 7.20 GiB"
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
 WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 
@@ -27,21 +29,6 @@ def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
         picture.draw(fit, GIB, folder / "fit.svg")
     found = (folder / "fit.svg").read_text(encoding="utf-8")
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
-
-
-def test_text() -> None:
-    """The text has a line for each run, and the sentence."""
-    lines = screen.plain(outputs.text(FOUND, GIB)).splitlines()
-
-    assert [line.split() for line in lines[:6]] == [
-        ["Limit,", "GiB", "Ended", "Time", "×", "free", "time", "Refaults", "Stall"],
-        ["none", "worked", "20.00", "s", "1.0", "–", "–"],
-        ["7.070", "worked", "20.00", "s", "1.0", "3.0", "GiB", "1.50", "s"],
-        ["5.900", "worked", "20.40", "s", "1.0", "3.0", "GiB", "1.50", "s"],
-        ["5.300", "worked", "42.00", "s", "2.1", "3.0", "GiB", "1.50", "s"],
-        ["5.200", "out", "of", "memory", "8.00", "s", "0.4", "–", "1.50", "s"],
-    ]
-    assert lines[7].startswith("Works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; ")
 
 
 def test_narrow() -> None:
@@ -67,29 +54,12 @@ def test_commands() -> None:
     assert all(line.endswith("m OUT") for line in lines)
 
 
-def test_markdown() -> None:
-    """Markdown has the sentence first, the limits that were found in bold, and the commands as code."""
-    lines = outputs.markdown(FOUND, GIB).splitlines()
-
-    assert lines[0].startswith("**Works from 5.30 GiB")
-    assert sum(line.startswith("| **") for line in lines) == 2
-    assert lines[-1] == "```"
-
-
 def test_warnings_are_shown() -> None:
     """Text and Markdown say what makes the result less sure."""
     fit = search(trial(5.3, is_warm=True), fast=5.3, is_finished=False)
 
     assert "! warm cache: 1 of 1" in screen.plain(outputs.text(fit, GIB))
     assert "- ⚠ the search is not finished" in outputs.markdown(fit, GIB)
-
-
-def test_picture(tmp_path: pathlib.Path) -> None:
-    """The picture names both limits, the free run, its floor and its peak."""
-    texts = drawn(FOUND, tmp_path)
-
-    assert {"python 'export $x.py'", "works from 5.30 GiB", "full speed from 5.90 GiB"} <= {*texts}
-    assert {"time without a limit, 20.00 s", "floor, 5.20 GiB", "free peak, 7.20 GiB"} <= {*texts}
 
 
 @pytest.mark.parametrize("fit", [NEVER, WIDE])
@@ -108,41 +78,30 @@ def test_files(tmp_path: pathlib.Path) -> None:
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 
 
-def said(fit: Fit) -> str:
-    """Return the result in words."""
-    return outputs.result_sentence(fit, GIB)
+@pytest.mark.parametrize(
+    ("fit", "sentence"),
+    [
+        (search(trial(5.3), fast=5.3), f"works from 5.30 GiB, at full speed; {PEAK}"),
+        (NEVER, f"worked with no limit that was tried, up to 9.00 GiB; {PEAK}"),
+        (
+            search(trial(5.3, 3.0), trial(9, 2.0), fast=None),
+            f"works from 5.30 GiB (3.0 × slower); {NOT_FAST}, up to 9.00 GiB; {PEAK}",
+        ),
+        (
+            search(works=None, fast=None),
+            f"needs at least 5.20 GiB, and 7.00 GiB to keep its files in memory; {PEAK} (no limit was tried)",
+        ),
+    ],
+    ids=["one limit", "never worked", "never fast", "only free"],
+)
+def test_sentence(fit: Fit, sentence: str) -> None:
+    """What was found is said, and what was not."""
+    assert outputs.result_sentence(fit, GIB) == sentence
 
 
-def test_sentence() -> None:
-    """Both limits and the free peak are one sentence."""
-    assert said(FOUND) == "works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; its free peak is 7.20 GiB"
-
-
-def test_one_limit() -> None:
-    """A smallest limit that is at full speed is named once."""
-    assert said(search(trial(5.3), fast=5.3)) == "works from 5.30 GiB, at full speed; its free peak is 7.20 GiB"
-
-
-def test_never_worked() -> None:
-    """That no limit was enough is said, with the largest that was tried."""
-    fit = search(trial(9, ended="exit status 1"), works=None, fast=None)
-
-    assert said(fit).startswith("worked with no limit that was tried, up to 9.00 GiB; ")
-    assert outputs.limit_commands(fit) == []
-
-
-def test_never_fast() -> None:
-    """That full speed was not reached is said."""
-    fit = search(trial(5.3, 3.0), trial(9, 2.0), fast=None)
-
-    assert "full speed was not reached with any limit that was tried, up to 9.00 GiB" in said(fit)
-
-
-def test_only_free() -> None:
-    """A free run alone says what is needed, and that nothing was tried."""
-    assert said(search(works=None, fast=None)) == (
-        "needs at least 5.20 GiB; 7.00 GiB to keep its files in memory; its free peak is 7.20 GiB (no limit was tried)"
-    )
+def test_no_limit_to_copy() -> None:
+    """Where nothing worked, there is no command to copy."""
+    assert outputs.limit_commands(NEVER) == []
 
 
 def test_free_run() -> None:
@@ -163,10 +122,6 @@ def test_runs() -> None:
 
 def test_words_commands() -> None:
     """Limits of the commands are whole MiB, rounded up, and swap is as it was in the runs."""
-    assert outputs.limit_commands(FOUND) == [
-        "docker run --memory 5428m --memory-swap 5428m IMAGE python 'export $x.py'",
-        "systemd-run --scope -p MemoryMax=5428M -p MemorySwapMax=0M python 'export $x.py'",
-    ]
     with_swap = outputs.limit_commands(search(trial(5.3), swap=1 << 30))
 
     assert "--memory 5428m --memory-swap 6452m" in with_swap[0]
@@ -201,5 +156,5 @@ def test_notes() -> None:
     assert list(outputs.notes(FOUND)) == []
     assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
         "the search is not finished: with more runs, the limits may be smaller",
-        "warm cache: 1 of 2 runs found files in memory; without, they may need more",
+        "warm cache: 1 of 2 runs found their files in memory; with a cold cache, they may need more",
     ]

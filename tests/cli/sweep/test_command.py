@@ -146,7 +146,10 @@ class TestChecks:
                 "would replace the file of --text",
             ),
             ({"output": inputs / "made.csv", "dry_run": False, "resume": True}, "'made.csv' exists|made.csv' exists"),
-            ({"output": inputs / "mine.csv", "dry_run": False, "force": True}, "mine.sweep' is there, and no sweep's"),
+            (
+                {"output": inputs / "mine.csv", "dry_run": False, "force": True},
+                "mine.sweep' exists and is not the folder of a sweep",
+            ),
         ]
         (inputs / "held.md").write_text(WORDS)
         (inputs / "made.csv").write_text("by hand")

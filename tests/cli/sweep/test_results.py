@@ -121,9 +121,9 @@ def test_time_is_expected_by_runs_before() -> None:
 def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
     """A second sweep would end the steps of the first; the folder is free again after it."""
     folder = Folder(tmp_path / "results.csv")
-    with folder.held(), pytest.raises(UsageError, match="another sweep runs in"), Folder(folder.output).held():
+    with folder.locked(), pytest.raises(UsageError, match="another sweep runs in"), Folder(folder.output).locked():
         pass
-    with folder.held():
+    with folder.locked():
         pass
 
 
@@ -155,5 +155,5 @@ def test_figure_that_cannot_be_compared_is_no_part_of_the_error() -> None:
     metrics, notes = runs.metrics_of([base, other])
 
     assert metrics == [f"{PERPLEXITY}:lower"]
-    assert "score is not a part of the error, which is relative to the baseline: the baseline has 0" in notes[0]
+    assert "score is left out of the error, which is relative to the baseline: the baseline has 0" in notes[0]
     assert "'int4' has no figure" in notes[1]
