@@ -87,21 +87,21 @@ def holders(root: Node) -> list[Sequence[Node]]:
     was taken in functions that were not seen. It stays whole if it is certain and its parts are not.
     """
     least = root.size * _SMALL
-    found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
-    return sorted(found, key=lambda path: -path[-1].size)
+    paths = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
+    return sorted(paths, key=lambda path: -path[-1].size)
 
 
 def unseen_below(root: Node) -> list[Sequence[Node]]:
     """Return the paths to functions that called others, not seen, in which a large part was taken: ``deeper``."""
     least = root.size * _SMALL
-    found: list[Sequence[Node]] = []
+    paths: list[Sequence[Node]] = []
     waiting: list[list[Node]] = [[child] for child in root.children.values()]
     while waiting:
         path = waiting.pop()
         if path[-1].deeper >= least:
-            found.append(path)
+            paths.append(path)
         waiting += [[*path, child] for child in path[-1].children.values() if child.size >= least]
-    return found
+    return paths
 
 
 def _divided(root: Node, least: float) -> Iterator[list[Node]]:
@@ -171,9 +171,9 @@ def held_by(root: Node, most: int) -> list[CodeShare]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
     within = {id(path[-1]) for _, _, path, _ in known}
-    apart = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
-    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in apart]
-    largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
+    outside = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
+    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in outside]
+    largest = sorted([*known, *unseen], key=lambda holder: -holder[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
     both = zip(largest, labels, strict=True)
@@ -188,11 +188,11 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     shown = [_without_machinery(stack) for stack in stacks]
     labels = [_joined(stack, _holding(stack)) for stack in shown]
     for label in {label for label in labels if labels.count(label) > 1}:
-        same = [place for place, one in enumerate(labels) if one == label]
-        depth = shared_depth(*([frame.code for frame in shown[place]] for place in same))
-        for place in same:
-            stack = shown[place]
-            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
+        same = [index for index, other in enumerate(labels) if other == label]
+        depth = shared_depth(*([frame.code for frame in shown[index]] for index in same))
+        for index in same:
+            stack = shown[index]
+            labels[index] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
     return labels
 
 
@@ -219,10 +219,10 @@ def _best_frames(stack: Sequence[Frame]) -> list[int]:
     innermost, first = len(stack) - 1, _entry(stack)
     if package_of(stack[first].file) == PROGRAM:
         return [max(0, innermost - 1), innermost] if innermost else [0]
-    own = max((place for place, frame in enumerate(stack) if _is_own(frame)), default=None)
+    own = max((index for index, frame in enumerate(stack) if _is_own(frame)), default=None)
     if own is None:  # the last frame of the outermost library
         packages = [package_of(frame.file) for frame in stack]
-        own = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
+        own = next((index for index, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
         while own < len(stack) - 1 and packages[own + 1] in {packages[own], PYTHON}:
             own += 1
     return sorted({own, first if own >= first - 1 else first - 1, innermost})
@@ -243,15 +243,15 @@ def _holding(stack: Sequence[Frame]) -> list[int]:
 def _entry(stack: Sequence[Frame]) -> int:
     """Return the place of the first frame of the library that the innermost frame is in, or works for."""
     packages = [package_of(frame.file) for frame in stack]
-    place = len(stack) - 1
-    while place and packages[place] == PYTHON:
-        place -= 1
-    package = packages[place]
-    while place and packages[place - 1] in {package, PYTHON}:
-        place -= 1
-    while place < len(stack) - 1 and packages[place] == PYTHON != package:
-        place += 1
-    return place
+    index = len(stack) - 1
+    while index and packages[index] == PYTHON:
+        index -= 1
+    package = packages[index]
+    while index and packages[index - 1] in {package, PYTHON}:
+        index -= 1
+    while index < len(stack) - 1 and packages[index] == PYTHON != package:
+        index += 1
+    return index
 
 
 def _is_own(frame: Frame) -> bool:
@@ -260,15 +260,15 @@ def _is_own(frame: Frame) -> bool:
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
 
 
-def _joined(stack: Sequence[Frame], places: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
+def _joined(stack: Sequence[Frame], indexes: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
     """Return frames as one text, with a sign for those in between, unless ``whole``; ``before`` precedes them."""
     words: list[str] = []
     last: int | None = None
-    for place in places:
-        if last is not None and place > last + 1 and not whole:
+    for index in indexes:
+        if last is not None and index > last + 1 and not whole:
             words.append(FOLDED)
-        words.append(brief_label(stack[place], before))
-        before, last = stack[place], place
+        words.append(brief_label(stack[index], before))
+        before, last = stack[index], index
     return SEPARATOR.join(words)
 
 

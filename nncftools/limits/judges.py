@@ -119,9 +119,9 @@ def place(file_system: FileSystem) -> str:
     return f"{printable(file_system.path)}{role}"
 
 
-def _room(case: Evidence, one: FileSystem) -> str:
-    lowest = case.size(one.lowest) if one.lowest else "nothing"
-    return f"free on {place(one)}: {case.size(one.first or 0)} at first, {lowest} at {seconds_text(one.lowest_s)}"
+def _room(case: Evidence, disk: FileSystem) -> str:
+    lowest = case.size(disk.lowest) if disk.lowest else "nothing"
+    return f"free on {place(disk)}: {case.size(disk.first or 0)} at first, {lowest} at {seconds_text(disk.lowest_s)}"
 
 
 _AROUND_S = 0.15
@@ -341,4 +341,4 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
     case = Evidence(session, unit)
-    return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)
+    return next((judged for judge in _JUDGES if (judged := judge(case)) is not None), None)

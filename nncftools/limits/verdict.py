@@ -63,20 +63,20 @@ class Death(NamedTuple):
 def deaths(session: SessionData) -> list[Death]:
     """Return them in the order of their ends."""
     command = command_of(session)
-    found = []
+    dead = []
     for process in session.processes:
         if process is not command and process.exit is not None and process.exit.signal is not None:
             at_s = session.duration_s if process.end_s is None else process.end_s
-            found.append(Death(process.exit.signal, at_s, process, is_command=False))
+            dead.append(Death(process.exit.signal, at_s, process, is_command=False))
     if session.exit is not None:
         at_s = session.duration_s if command is None or command.end_s is None else command.end_s
         if session.exit.signal is not None:
-            found.append(Death(session.exit.signal, at_s, command, is_command=True))
+            dead.append(Death(session.exit.signal, at_s, command, is_command=True))
         number = (session.exit.code or 0) - SHELL
         of_children = {process.exit.signal for process in session.processes if process.exit is not None}
         if number in _TOLD and number not in of_children:
-            found.append(Death(number, at_s, None, is_command=False, by_status=True))
-    return sorted(found, key=lambda death: (death.at_s, not death.is_command))
+            dead.append(Death(number, at_s, None, is_command=False, by_status=True))
+    return sorted(dead, key=lambda death: (death.at_s, not death.is_command))
 
 
 def command_of(session: SessionData) -> Process | None:
@@ -119,13 +119,13 @@ def last_state(session: Session, before_s: float) -> LastState:
     """Return the state at the last sample before ``before_s``; what died then is not in the sample at that time."""
     samples = session.samples
     times = samples.time_s
-    place = bisect_left(times, before_s) - 1
+    row = bisect_left(times, before_s) - 1
     values = samples["rss"] if "rss" in samples.metrics else []
-    while place >= 0 and (not len(values) or isnan(values[place])):
-        place -= 1
-    at_s = None if place < 0 else times[place]
-    rss = 0 if place < 0 else int(values[place])
-    first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
+    while row >= 0 and (not len(values) or isnan(values[row])):
+        row -= 1
+    at_s = None if row < 0 else times[row]
+    rss = 0 if row < 0 else int(values[row])
+    first = min(row - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
     span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
     begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
@@ -143,8 +143,8 @@ def last_state(session: Session, before_s: float) -> LastState:
 def _running(session: Session, at_s: float) -> str:
     from nncftools.analysis import build_up, frames  # a run without stacks does without them
 
-    found = build_up.at(session, at_s)
-    return "" if found is None or found.top is None else frames.running_text(found.top)
+    rise = build_up.at(session, at_s)
+    return "" if rise is None or rise.top is None else frames.running_text(rise.top)
 
 
 def most_memory(process: Process) -> int:
@@ -386,10 +386,10 @@ def judge_ranks(session: Session) -> Verdict | None:
     )
 
 
-def is_consequence(found: Verdict, name: str, job: Session) -> bool:
+def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
     """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
-    return name in later and found.cause in {Cause.KILLED, Cause.TERMINATED}
+    return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}
 
 
 LOG = "/dev/kmsg"

@@ -16,7 +16,7 @@ from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.render.canvas import Medium, Row
+    from nncftools.render.canvas import Row, TerminalStyle
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
@@ -125,7 +125,7 @@ def _whole(one: ShownProcess) -> str:
 
 
 def process_rows(
-    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: Medium, width: int
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: TerminalStyle, width: int
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
     compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
@@ -146,7 +146,7 @@ def process_rows(
         yield [*row, text(" "), *gauge(one.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
 
 
-def gauge(share: float, width: int, role: str, medium: Medium) -> Row:
+def gauge(share: float, width: int, role: str, medium: TerminalStyle) -> Row:
     """Return a bar of ``width`` columns of which a share is filled."""
     filled = round(min(max(share, 0.0), 1.0) * width)
     return [text("━" * filled, medium.style(role)), text("─" * (width - filled), medium.style("axis"))]

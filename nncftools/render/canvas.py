@@ -190,7 +190,7 @@ _FEW = {
 """The colours of operations where there are only 16."""
 
 
-class Medium(NamedTuple):
+class TerminalStyle(NamedTuple):
     """What a chart is drawn on, and in which unit of memory."""
 
     unit: MemoryUnit = MemoryUnit.MiB
@@ -257,14 +257,14 @@ def fitted(row: Sequence[Segment], width: int) -> Row:
     return result
 
 
-def painted(row: Iterable[Segment], medium: Medium) -> str:
+def painted(row: Iterable[Segment], medium: TerminalStyle) -> str:
     """Return a row as text with colours as escape sequences, in characters that the medium has."""
     colours = medium.colours or ColorSystem.STANDARD
     parts = (part.style.render(part.text, color_system=colours) if part.style else part.text for part in row)
     return plain("".join(parts), medium)
 
 
-def plain(content: str, medium: Medium) -> str:
+def plain(content: str, medium: TerminalStyle) -> str:
     """Return text in characters that the medium has."""
     if medium.unicode or content.isascii():
         return content

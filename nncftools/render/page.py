@@ -16,13 +16,11 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis import memory_kinds
-from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.series import Floats, Points, rates_of, run_s
 from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
@@ -31,11 +29,13 @@ from nncftools.render import session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
 from nncftools.render.peak_lines import drawn_limit, limit_text, memory_line, peak_label, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
-from nncftools.render.stacks import flame
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
+
+if TYPE_CHECKING:
+    from nncftools.analysis.memory_kinds import Kinds
 
 Line = dict[str, Any]
 
@@ -74,6 +74,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
+    from nncftools.analysis import memory_kinds  # a run without stacks does without it
+
     read = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     moments = _without_near(read, length_s * _NARROWEST_KIND)
     named = _large_files(moments)
@@ -116,7 +118,7 @@ def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
     for group in (group for moment in moments for group in moment.groups if group.kind == _CHARTS_FILE):
         largest[group.file] = max(largest.get(group.file, 0), group.rss)
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
-    return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
+    return {file: rank for rank, file in enumerate(in_order[:_MOST_FILES])}
 
 
 def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
@@ -211,9 +213,9 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     digits, shown = view.unit.decimals + 1, f",.{view.unit.decimals}f"
     for name in names:
-        found = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
-        if found is not None:
-            line = _line(label(name), found.time_s / factor, found.sizes, digits, shown)
+        drawn = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
+        if drawn is not None:
+            line = _line(label(name), drawn.time_s / factor, drawn.sizes, digits, shown)
             nothing = name != names[0] and view.unit.text(session.samples.figures(name).highest) == view.unit.text(0)
             yield {**line, "unit": view.unit, "hidden": nothing or name not in view.metrics}
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
@@ -272,7 +274,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
     """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
-    for place, row, lane in sorted(longest):
+    for index, row, lane in sorted(longest):
         fill, operation = row.fill, row.operation
         look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
         bar = bars.setdefault((fill.colour, fill.hatch), look)
@@ -281,7 +283,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
             ("base", operation.start_s / factor),
             ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
             ("lane", lane),
-            ("place", place),
+            ("place", index),
             ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
             ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
         ):
@@ -304,8 +306,8 @@ def _plotly() -> bytes:
 
     Raises NncfToolsError when plotly is not installed.
     """
-    found = importlib.util.find_spec("plotly")
-    file = None if found is None or found.origin is None else pathlib.Path(found.origin).parent / _FILE
+    package = importlib.util.find_spec("plotly")
+    file = None if package is None or package.origin is None else pathlib.Path(package.origin).parent / _FILE
     if file is not None and file.is_file():
         return file.read_bytes()
     try:
@@ -359,19 +361,25 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": flame(session, view),
+        "flame": None if session.snapshots is None else _flame(session, view),
     }
+
+
+def _flame(session: Session, view: View) -> dict[str, Any] | None:
+    from nncftools.render.stacks import flame  # a run without stacks does without it
+
+    return flame(session, view)
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
     """Return the table of operations; a row has its place in ``every``, and the whole name if it is shortened."""
     shown, more = shown_of(every, session, _MOST_OPERATIONS)
     table = _table(table_of(shown, more, session, view))
-    places = {id(one): place for place, one in enumerate(every)}
-    for one, row in zip(shown, table["rows"], strict=True):
-        row["place"] = places[id(one)]
-        row["cells"][1] = shortened(one.short_title, _NAME)
-        row["whole"] = "" if row["cells"][1] == one.title else one.title
+    index_of = {id(operation): index for index, operation in enumerate(every)}
+    for operation, row in zip(shown, table["rows"], strict=True):
+        row["place"] = index_of[id(operation)]
+        row["cells"][1] = shortened(operation.short_title, _NAME)
+        row["whole"] = "" if row["cells"][1] == operation.title else operation.title
     return table
 
 

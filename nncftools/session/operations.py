@@ -190,7 +190,7 @@ class _FiguresOf:
         self._envelope = Envelope(session)
         self._table = ProcessTable(session.processes)
         self._rises = sorted(
-            (peaks.of_rise(rise, process.id) for process in session.processes for rise in process.rises),
+            (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
         self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)

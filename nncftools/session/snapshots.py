@@ -140,11 +140,11 @@ class Stacks:
             self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
         elif "look" in line:
             threads = self.threads.setdefault(line["look"]["process"], {})
-            for thread, place in line["look"]["stacks"].items():
-                if place is None:
+            for thread, seen in line["look"]["stacks"].items():
+                if seen is None:
                     threads.pop(thread, None)
-                elif 0 <= place < len(self.stacks):
-                    threads[thread] = place
+                elif 0 <= seen < len(self.stacks):
+                    threads[thread] = seen
                 else:
                     raise LookupError("the line was damaged")
 
