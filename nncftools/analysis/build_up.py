@@ -1,8 +1,8 @@
 """The build-up of a peak: which code made memory rise to it, byte level by byte level.
 
-Every level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it before the
-peak. So what was taken and freed again before does not count. Stacks are seen at moments: a rise between two looks with
-the same stack certainly belongs to it, else to one of the two.
+Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it. So memory
+that was freed again before the peak does not count. Stacks are seen only at moments, the looks. If both looks around a
+rise show the same stack, the rise certainly belongs to it, else to one of the two.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Part(NamedTuple):
     size: int
     kind: str
     """``certain``; ``either``: it belongs to ``stack`` or to ``other``; ``not_seen``; ``inherited``: a forked process
-    shares at most so much with its parent, and RSS counts it again."""
+    shares at most this with its parent, and RSS counts it twice."""
     process: int | None
     """The ``id`` of the process."""
     stack: tuple[Frame, ...] = ()
-    """The outermost frame first; of two possible stacks the one that was seen nearer to the rise."""
+    """The outermost frame first; of two possible stacks, the one that was seen nearer to the rise."""
     other: tuple[Frame, ...] = ()
     """The other stack that it may belong to; empty for an unknown one."""
     shared: int = 0
@@ -54,7 +54,7 @@ class BuildUp(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes that was reached between two moments in seconds since the start."""
+    """A level of RSS in bytes, which was reached between two moments in seconds since the start."""
 
     from_s: float
     to_s: float
@@ -110,7 +110,6 @@ class _RssBand(NamedTuple):
     to_s: float
 
     def below(self, high: float) -> _RssBand:
-        """Return the part below a level inside it."""
         to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
         return self._replace(high=high, to_s=to_s)
 
@@ -127,7 +126,7 @@ class _ProcessRise(NamedTuple):
 
 
 def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
-    """Return the time near a moment at which all processes together held most."""
+    """Return the time near a moment at which all processes together held the most."""
     if moment.size < 0:
         return moment.to_s
     from_s, to_s = moment.from_s - _AROUND_S, moment.to_s + _AROUND_S
@@ -139,7 +138,7 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
-    """Return the levels of a process at a moment, the lowest first: through each, RSS last rose at its time."""
+    """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
     before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0
     for time_s, rss in zip(watched.time_s, watched.rss, strict=True):
@@ -186,7 +185,7 @@ class _Builder:
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment, at_s: float, rises: list[_ProcessRise], others: list[Process]) -> BuildUp:
-        """Return what these processes held at a moment, and ``others``, whose stacks nobody saw."""
+        """Return the build-up of these processes at a moment, and of ``others``, whose stacks nobody saw."""
         whole = sum(rise.rss for rise in rises)
         size = round(whole) if moment.size < 0 else moment.size
         sums: dict[tuple[int | None, RiseStack | None], float] = {}
@@ -209,7 +208,7 @@ class _Builder:
         return self._attributions[id(watched)]
 
     def _owners_of(self, rise: _ProcessRise) -> Iterator[tuple[RiseStack | None, float]]:
-        """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
+        """Yield the bytes of a process by the stack that they belong to; None for what it shares with its parent."""
         watched, lowest = rise.watched, rise.levels[0]
         at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
         if inherited := min(watched.inherited, at_first):
@@ -222,9 +221,9 @@ class _Builder:
                 yield from attribution.shares(level.from_s, level.to_s, level.high - max(level.low, at_first))
 
     def _inherited(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how much of what a forked copy ``held`` at first sight it can share: what its parent had at the fork.
+        """Return how much of its first seen RSS, ``size``, a forked copy can share: what its parent had at the fork.
 
-        That is the parent's largest RSS from the fork, whose time the kernel gives in ticks, to the first sight.
+        That is the largest RSS of the parent from the fork, whose time the kernel gives in ticks, to that moment.
         """
         parent = None if process is None or process.parent is None else self._processes.get(process.parent)
         if process is None or parent is None:
@@ -247,12 +246,12 @@ class _Builder:
 
 
 def _last(rises: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
-    """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
+    """Return the process that rose last: the one with this ``id``, if that is known."""
     return max(rises, key=lambda rise: (rise.watched.process == process is not None, rise.levels[-1].to_s, rise.rss))
 
 
 def _adjusted(rises: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:
-    """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
+    """Return the processes with levels that sum to the peak: what is missing belongs to the one that rose last."""
     others = list(rises)
     while others:
         last = _last(others, process)

@@ -77,7 +77,7 @@ def _if_different(name: str, base: Sequence[str], new: Sequence[str]) -> Iterato
 
 
 def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, after the option that they belong to; else both as they are."""
+    """Yield the words in which two commands differ, with the option before them; of several commands, all of them."""
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _either(base), _either(new))
         return
@@ -141,7 +141,7 @@ def matched(runs: Sequence[Mapping[str, Function]]) -> list[dict[int, str]]:
 def _take(
     number: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Function]], key: Key
 ) -> tuple[list[str], list[dict[int, str]]]:
-    """Give operations of the run at ``place`` to those of earlier runs with the same key; return what is left."""
+    """Match operations of run ``number`` with those of earlier runs that have the same key; return what is left."""
     by_key: dict[Hashable, deque[dict[int, str]]] = {}
     for operation in free:
         for like in dict.fromkeys(key(runs[run][name]) for run, name in operation.items()):
@@ -235,7 +235,7 @@ def _figures(session: Session) -> Values:
 
 
 def _model_size(session: Session) -> float | None:
-    """Return the bytes of all that was saved and was there at the end of the run; a file in a saved folder once."""
+    """Return the bytes of everything that was saved and was there at the end; a file in a saved folder counts once."""
     sizes = {mark.saved: mark.saved_size for mark in session.marks if mark.saved and mark.saved_size is not None}
     inside = {path for path in sizes if any(str(above) in sizes for above in PurePath(path).parents)}
     known = [size for path, size in sizes.items() if path not in inside]

@@ -17,9 +17,9 @@ from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
 
 _SMALL = 0.05
-"""A part of the peak that is smaller has no line of its own."""
+"""A smaller part of the peak has no line of its own."""
 _MOSTLY = 0.7
-"""If the parts of a place hold this much of it, they are named instead of it."""
+"""If the parts of a place hold this much of it, they are named and the place is not."""
 _CERTAIN = 0.6
 """A place is called certain if this much of it is, and uncertain if the rest is."""
 
@@ -83,8 +83,8 @@ def tree_of(build_up: BuildUp) -> Node:
 def holders(root: Node) -> list[Sequence[Node]]:
     """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
 
-    They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what
-    was taken in functions that were not seen. It stays whole if it is certain and its parts are not.
+    They do not overlap. A place is divided into its parts as long as a few of these hold most of it. What was taken in
+    functions that were not seen does not count. A place stays whole if it is certain and its parts are not.
     """
     least = root.size * _SMALL
     paths = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
@@ -92,7 +92,7 @@ def holders(root: Node) -> list[Sequence[Node]]:
 
 
 def unseen_below(root: Node) -> list[Sequence[Node]]:
-    """Return the paths to functions that called others, not seen, in which a large part was taken: ``deeper``."""
+    """Return the paths to functions that called others which were not seen, and which took a large part: ``deeper``."""
     least = root.size * _SMALL
     paths: list[Sequence[Node]] = []
     waiting: list[list[Node]] = [[child] for child in root.children.values()]
@@ -105,7 +105,7 @@ def unseen_below(root: Node) -> list[Sequence[Node]]:
 
 
 def _divided(root: Node, least: float) -> Iterator[list[Node]]:
-    """Yield the paths to the places; without recursion, because stacks may be as deep as Python allows."""
+    """Yield the paths to the places. There is no recursion: stacks may be as deep as Python allows."""
     waiting: list[tuple[list[Node], Node]] = [([], root)]
     while waiting:
         path, node = waiting.pop()
@@ -121,7 +121,7 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
 
 
 def certain_at_places(build_up: BuildUp) -> int:
-    """Return the bytes that certainly belong to the place that ``holders`` names, or if it is small, to a stack."""
+    """Return the bytes that certainly belong to a place of ``holders``, or outside of these, to a stack."""
     root = tree_of(build_up)
     places = {id(path[-1]) for path in holders(root)}
     return sum(part.size for part in build_up.parts if part.stack and _is_certain(part, root, places))
@@ -151,7 +151,7 @@ class CodeShare(NamedTuple):
 
 
 def stack_text(stack: Sequence[Frame]) -> str:
-    """Return a stack by its telling frames: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
+    """Return a stack by the frames that say most: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
 
     These are the innermost frame of the program itself, the one that called the library in which it stands (or the
     entry into that library), and the innermost one. It is empty for a stack without frames.
@@ -197,7 +197,7 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
 
 
 def running_text(top: Part) -> str:
-    """Return where the program stood, or the two places if it is one of them, the deeper one of one stack first."""
+    """Return where the program stood; of two possible places both, the deeper one first if one stack has both."""
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
     if not here or not there or here[-1].code == there[-1].code:
         return stack_text(here or there)
@@ -213,7 +213,7 @@ def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:
 
 
 def _best_frames(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the frames that tell most, as ``stack_text`` names them."""
+    """Return the indexes of the frames that say most, as ``stack_text`` names them."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
@@ -229,7 +229,7 @@ def _best_frames(stack: Sequence[Frame]) -> list[int]:
 
 
 def _holding(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the innermost frame, and of its caller in another package; of an import, the first one."""
+    """Return the indexes of the innermost frame and its caller in another package; of an import, its first module."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
@@ -241,7 +241,7 @@ def _holding(stack: Sequence[Frame]) -> list[int]:
 
 
 def _entry(stack: Sequence[Frame]) -> int:
-    """Return the place of the first frame of the library that the innermost frame is in, or works for."""
+    """Return the index of the first frame of the library that the innermost frame is in, or works for."""
     packages = [package_of(frame.file) for frame in stack]
     index = len(stack) - 1
     while index and packages[index] == PYTHON:
@@ -255,13 +255,13 @@ def _entry(stack: Sequence[Frame]) -> int:
 
 
 def _is_own(frame: Frame) -> bool:
-    """Return whether a frame is of the program itself; the few lines that pip writes to start a tool are not."""
+    """Return whether a frame is of the program itself, and not of the few lines that pip writes to start a tool."""
     name = frame.file.rpartition("/")[2]
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
 
 
 def _joined(stack: Sequence[Frame], indexes: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
-    """Return frames as one text, with a sign for those in between, unless ``whole``; ``before`` precedes them."""
+    """Return some frames of a stack as one text. A sign stands for those left out, unless ``whole``."""
     words: list[str] = []
     last: int | None = None
     for index in indexes:
@@ -287,9 +287,9 @@ class TreeRow(NamedTuple):
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
-    """Return rows that hold at least ``share`` of the whole, each above its parts, and the number of those left out.
+    """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
 
-    Of more than ``most`` rows, the smallest are left out. A part that is nearly all of its caller is in its row.
+    Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
     """
     least = root.size * share
     every = list(_below(root, 0, least, None))
@@ -321,7 +321,7 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
 
 
 def _chain(node: Node) -> Sequence[Node]:
-    """Return a node, and below it those that hold nearly the same memory, about as certainly."""
+    """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
     chain = [node]
     while True:
         largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)

@@ -107,7 +107,7 @@ def parsed(text: str) -> Gate:
 
 
 def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the name of a figure, with its device where the metric has one for each, and the operation."""
+    """Return the name of a figure, which contains the device of a device's metric, and the operation."""
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
@@ -142,7 +142,7 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Return the figures of runs, or of one operation in them: for each figure the runs in which it is known."""
+    """Return by figure its values in the runs, or in one operation of them, where it is known."""
     values: dict[str, list[float]] = {}
     for run in runs:
         name = None if operation is None else selected(operation, run.functions)
@@ -200,7 +200,7 @@ def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return what formats the figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
+    """Return the function that writes all figures of a gate in one unit: that of its limit, or one that fits."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

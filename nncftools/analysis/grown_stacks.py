@@ -13,8 +13,8 @@ from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
 CodePath = tuple[tuple[str, str], ...]
-"""Functions with their files, the outermost first: the same in another environment or at other lines. What has no stack
-is the kind of it and an empty text."""
+"""Functions with their files, the outermost first. It is the same in another environment, and after lines moved. Memory
+without a stack has its kind and an empty text."""
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
 _SMALLEST = 0.005
 _LEAST_CHANGE = 0.01
@@ -28,7 +28,7 @@ class HeldSize(NamedTuple):
     low: float = 0.0
     """What certainly belongs there."""
     high: float = 0.0
-    """With all that belongs there or to another place, and what was not seen."""
+    """What may belong there: also the bytes of two places, and those that were not seen."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
@@ -73,7 +73,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 
 
 def _possible(root: Node, build_up: BuildUp) -> dict[int, int]:
-    """Return by the ``id()`` of each node what belongs there or elsewhere; add nodes that have nothing else."""
+    """Return by the ``id()`` of each node the bytes that may belong there; add the nodes that have only such bytes."""
     sizes: dict[int, int] = {}
     for part in build_up.parts:
         node = root
@@ -86,7 +86,7 @@ def _possible(root: Node, build_up: BuildUp) -> dict[int, int]:
 
 
 def _file(file: str) -> str:
-    """Return a file as it is called in any environment: the program's own by its name, others from the package on."""
+    """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
     folder = {PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
@@ -138,7 +138,7 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
 
 
 def _size_at(run: Sizes, path: CodePath) -> HeldSize:
-    """Return what a place held; one that was not seen may hold what was not seen."""
+    """Return what a place held. One that was not seen may hold all that was not seen."""
     return run.get(path) or HeldSize(high=run.get(((NOT_SEEN, ""),), _NOTHING).size)
 
 

@@ -59,7 +59,6 @@ class _Level:
         self._latest.append((end_s, of, others_end_s))
 
     def others_ran(self, operation: Operation) -> bool:
-        """Return whether an operation of another process overlaps this one."""
         if not (begun := bisect_left(self._starts, operation.end_s)):
             return False
         end_s, of, others_end_s = self._latest[begun - 1]
@@ -87,7 +86,6 @@ def without_shared_start(names: Iterable[str]) -> dict[str, str]:
 
 
 def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: re.Pattern[str]) -> dict[str, str]:
-    """Return those of ``names`` that can lose a beginning."""
     ends: dict[str, int] = {}
     families: dict[str, list[str]] = {}
     for name in every:
@@ -177,7 +175,7 @@ def _name(operation: Operation, performers: Performers, short: Mapping[str, str]
 
 
 def _short_names(peak: PeakPlace, session: Session) -> dict[str, str]:
-    """Return what tells long names from others, if an operation of the peak has one."""
+    """Return the long names without their common beginnings; none if no name near the peak is long."""
     of_peak = [*peak.path, *peak.either, *peak.rivals, *([] if peak.nearest is None else [peak.nearest])]
     if all(len(operation.name) <= _NAME for operation in of_peak):
         return {}
@@ -186,7 +184,7 @@ def _short_names(peak: PeakPlace, session: Session) -> dict[str, str]:
 
 
 def _either(peak: PeakPlace, names: Sequence[str]) -> str:
-    """Return which operations may hold the peak; their spans overlap the time between its two moments."""
+    """Return the operations that may hold the peak as text; all of them ran between its two moments."""
     first, last = peak.either[0], peak.either[-1]
     if len(names) == 1 and first.end_s < peak.to_s:
         return f"at the end of {names[0]} or just after it"

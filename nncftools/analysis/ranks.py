@@ -52,7 +52,7 @@ def summed(parts: Parts) -> Samples:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether a metric was recorded where it is needed and its sum is meaningful."""
+    """Return whether a metric was recorded everywhere it is needed, and its sum has a meaning."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in machines_of(parts)]
     if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
@@ -198,7 +198,7 @@ def _disagreeing(sessions: Named) -> Iterator[str]:
 
 
 def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
-    """Name the recordings that overlap with no other one."""
+    """Warn of recordings during which no other one ran."""
     spans = {name: (begin_s, begin_s + sessions[name].duration_s) for name, begin_s in at_s.items()}
     alone = [
         name
@@ -328,7 +328,7 @@ def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
 
 
 def _combined(combine: Callable[[Any], Any], names: Iterable[str], every: Sequence[object]) -> dict[str, Any]:
-    """Return fields of several objects, each combined; one that is unknown for any of them is unknown."""
+    """Return fields of several objects, each combined; a field is unknown if one of the objects does not know it."""
     fields = {name: [getattr(part, name) for part in every] for name in names}
     return {name: None if None in values else combine(values) for name, values in fields.items()}
 
@@ -378,7 +378,7 @@ def _missing(sessions: Iterable[Session]) -> Iterator[str]:
 
 
 def _recording_warnings(of: Named) -> Iterator[str]:
-    """Yield each warning of a recording once, with the recordings that have it unless all do."""
+    """Yield each warning of the recordings once, with the names of those that have it unless all do."""
     names: dict[str, list[str]] = {}
     for name, session in of.items():
         for warning in of_recording(session):

@@ -1,4 +1,4 @@
-"""Which stack made the memory of a process rise at a moment, by the looks before and after."""
+"""The stack that made the memory of a process rise at a moment, by the looks before and after."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Weights = dict[tuple[int | None, bool], float]
 _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
 _STEADY_WITHIN_S = 5.0
-"""The same if all looks around show the same stack, too."""
+"""The same limit where the looks before and after show this stack, too."""
 _NEAR_S = 1.0
-"""A stack that was seen longer before or after a rise does not stand for it."""
+"""A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
 _BESIDE_S = 0.02
 _GROWTH = 256 * 1024
 """Memory still rises if it gains this much in ``_BESIDE_S``."""
 _GOES_ON_S = 0.03
 _GOES_ON = 0.25
-"""A rise goes on at a look if twice in this time beside it, it is at least this part of the mean rise between looks."""
+"""Memory still rises at a look if in both such steps beside it, it rises by this part of the mean rise or more."""
 _AROUND = 4
 _RESTLESS = 3
 """With this many changes in the looks around, two equal stacks may be equal by chance."""
@@ -76,7 +76,7 @@ class RiseAttribution:
                 yield owner, part * share
 
     def _pieces(self, from_s: float, to_s: float) -> Iterator[tuple[float, float]]:
-        """Split a time at the looks, in the middle between two looks, and where a look is too far away."""
+        """Split a time at the looks, halfway between two looks, and where the next look is too far away."""
         first, last = bisect_left(self._times, from_s), bisect_right(self._times, to_s)
         around = self._times[max(0, first - 1) : last + 1]
         cuts = [*around, *((look_s + next_s) / 2 for look_s, next_s in pairwise(around))]
@@ -85,7 +85,7 @@ class RiseAttribution:
         yield from pairwise([from_s, *inside, to_s])
 
     def _shares(self, number: int, at_s: float) -> list[tuple[RiseStack, float]]:
-        """Return owners and their shares at a moment before the look number ``place``."""
+        """Return the stacks and their shares at a moment before look ``number``."""
         before_s = self._times[number - 1] if number else None
         after_s = self._times[number] if number < len(self._times) else None
         is_later = before_s is None or (after_s is not None and after_s - at_s < at_s - before_s)
@@ -100,14 +100,14 @@ class RiseAttribution:
         return shares if is_near else [(self._far(owner), share) for owner, share in shares]
 
     def _far(self, owner: RiseStack) -> RiseStack:
-        """Return what is left of an owner when no look is near: the frames that both stacks share."""
+        """Return what is known of a stack when no look is near: the frames that both stacks share."""
         if owner.stack is None or owner.other is None:
             return UNSEEN
         depth = self._shared(owner.stack, owner.other)
         return owner._replace(depth=depth, shared=min(owner.shared, depth), is_certain=False) if depth else UNSEEN
 
     def _counted(self, number: int, *, is_later: bool) -> list[tuple[RiseStack, float]]:
-        """Return owners and shares of what came between two looks, by the page faults of the threads."""
+        """Return the stacks and their shares of what came between two looks, by the page faults of the threads."""
         before = self._threads[number - 1] if number else {}
         after = self._threads[number] if number < len(self._threads) else {}
         weights = self._weights(number, before, after)
@@ -123,10 +123,10 @@ class RiseAttribution:
         return list(shares.items())
 
     def _goes_on(self, number: int) -> bool:
-        """Return whether memory rises about as fast right after the look before, and right before the look after.
+        """Return whether memory rises about evenly: as fast right after the look before as right before the look after.
 
-        If it does not, the rise between them was a burst of other code: a look comes some 20 ms after a rise, and shows
-        what runs then.
+        If not, the rise between them was a burst of other code: a look comes some 20 ms after a rise, and shows what
+        runs then.
         """
         if not 0 < number < len(self._times):
             return False
@@ -168,10 +168,10 @@ class RiseAttribution:
     def _caller(
         self, look: Look, before: dict[int, ThreadLook], after: dict[int, ThreadLook], number: int
     ) -> int | None:
-        """Return the Python thread that threads without Python code work for; None when that is not known.
+        """Return the Python thread that started the work of native threads; None when that is not known.
 
-        It is the only one that does not wait for another one. If it computes without touching memory, it may do
-        something else.
+        Native threads run no Python code. The Python thread is the only one that does not wait. If it computes without
+        touching memory, it may do something else.
         """
         candidates = [
             thread
@@ -195,7 +195,7 @@ class RiseAttribution:
         return innermost.endswith(_WAITING) and "site-packages" not in innermost
 
     def _owner(self, number: int, thread: int, *, is_later: bool, proven: bool) -> RiseStack:
-        """Return the owner of what a thread took between two looks; nothing is certain unless it is ``proven``."""
+        """Return the stack that took memory of a thread between two looks. Only a ``proven`` one can be certain."""
         before = self._stack_at(number - 1, thread)
         after = self._stack_at(number, thread)
         best, other = (after, before) if is_later else (before, after)
@@ -210,7 +210,7 @@ class RiseAttribution:
         return self._of_equal(number, thread, best) if proven else RiseStack(best, None, 0, depth)
 
     def _of_equal(self, number: int, thread: int, stack: int) -> RiseStack:
-        """Return the owner if both looks show the same stack: certain, unless they may be equal by chance."""
+        """Return the stack that both looks show: it is certain, unless they may be equal by chance."""
         depth = len(self._code(stack))
         around = self._around(number, thread)
         changes = sum(self._code(before) != self._code(after) for before, after in pairwise(around))
@@ -224,7 +224,6 @@ class RiseAttribution:
         return RiseStack(stack, another, self._shared(stack, another), depth)
 
     def _around(self, number: int, thread: int) -> list[int]:
-        """Return the stacks of a thread in the looks before and after a moment."""
         looks = range(max(0, number - _AROUND), min(len(self._looks), number + _AROUND))
         return [stack for look in looks if (stack := self._stack_at(look, thread)) is not None]
 

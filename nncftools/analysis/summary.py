@@ -240,7 +240,7 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """If PSS was recorded, compare it with the RSS of the same sample; advise only if that is near the RSS peak."""
+    """Compare PSS with the RSS of the same sample; give advice only if that sample is near the RSS peak."""
     if (near := pss_near_peak(session)) is None:
         return
     rss, pss = unit.label(near.rss), unit.label(near.pss)

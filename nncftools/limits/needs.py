@@ -238,7 +238,7 @@ def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the nearest folder that exists: the command may make the others."""
+    """Return the nearest folder that exists: the command may make those inside of it."""
     try:
         path = path.absolute()
         return next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
@@ -283,7 +283,7 @@ def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
 
 
 def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:
-    """Return two sizes as text, so exactly that they differ."""
+    """Return two sizes as text, with so many digits that they differ."""
     sizes = brief_size(needed), brief_size(there)
     if sizes[0] == sizes[1]:
         sizes = MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(there)

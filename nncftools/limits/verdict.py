@@ -36,7 +36,7 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 SHELL = 128
 """A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
 _TOLD = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
-"""Programs use other statuses above 128 for ordinary failures."""
+"""Of other statuses above 128, programs use some for ordinary failures."""
 
 
 class Death(NamedTuple):
@@ -153,7 +153,7 @@ def most_memory(process: Process) -> int:
 
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:
-    """Return the names of the operations that ran, the latest one and those inside of it."""
+    """Return the names of the operations that ran: the latest outermost one, and the latest one in each."""
     above = enclosing(session.operations)
     latest: dict[int, Operation] = {}
     """By the ``id()`` of what it is inside of."""
@@ -264,13 +264,13 @@ class Evidence:
 
     @property
     def has_other_reason(self) -> bool:
-        """Whether the command's own exception, which says of nothing that it ran out, ended it."""
+        """Whether an exception that is not about memory or disk space ended the command."""
         pid = None if self.command is None else self.command.pid
         fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
         return bool(fatal) and all(failure.cause is None for failure in fatal)
 
     def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return which program ended because something ran out, by its exception; None for none."""
+        """Return which program ended because memory or disk space ran out, by its exception; None for none."""
         failures = [failure for failure in self.session.failures if failure.cause == ran_out]
         failure = min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
         if failure is None or not (failure.fatal or self.has_failed):
@@ -335,9 +335,9 @@ class Evidence:
         return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
-        """Return a moment at which a process still lived that died soon after its largest sample.
+        """Return the end of a process, or just after its largest sample if it died soon after that.
 
-        The end of a child is known a sample or two later.
+        The end of a child is known only a sample or two later.
         """
         late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
         is_late = process is not None and process is not self.command
@@ -346,7 +346,7 @@ class Evidence:
         return min(at_s, process.peak_s + 1e-6)
 
     def _hung_s(self, since_s: float) -> float | None:
-        """Return for how long the command did nothing after a moment, until its end or that of the recording."""
+        """Return how long the command did nothing after a moment, up to its end or that of the recording."""
         samples = self.session.samples
         if not (names := cpu_counters(samples.metrics)):
             return None

@@ -207,7 +207,7 @@ def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
 
 
 def _painted(table: Table) -> Grid:
-    """Return a table whose last column is wrapped inside of its indentation."""
+    """Return a table whose last column is indented; what does not fit is wrapped at the same indentation."""
     result = grid(gap=2)
     for column in table.columns:
         right, is_last = not column.is_text, column is table.columns[-1]

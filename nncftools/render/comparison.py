@@ -89,7 +89,7 @@ def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
 
 
 def _in_seconds(highest_s: float) -> tuple[str, Write]:
-    """Return seconds, minutes or hours, and what writes them; the decimals give ``highest_s`` three digits or more."""
+    """Return the unit of a time and the function that writes it; ``highest_s`` has at least three digits in it."""
     factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if abs(highest_s) >= from_s)
     decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
     return name, lambda seconds: fixed(seconds / factor, decimals)
@@ -373,7 +373,7 @@ def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Ta
 
 
 def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
-    """Yield the row of a figure, unless no run knows it, or it is I/O of which there was none."""
+    """Yield the row of a figure, unless no run knows it, or no run read or wrote anything."""
     figure = compared_figures.figure_of(name)
     values = [of[name].low for of in runs if name in of]
     if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):

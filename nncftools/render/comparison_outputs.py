@@ -66,7 +66,7 @@ def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderable
 
 
 def _row(row: Row) -> Row:
-    """Return a row with the function below its name, and a star after a change that is strong."""
+    """Return a row with its function below the name, and with a star after a strong change."""
     name, base, new, change, *others = row.cells
     if change.is_strong:
         change = change._replace(text=f"{change.text[:-1]}{_STARRED}")

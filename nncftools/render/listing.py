@@ -250,7 +250,7 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
 
 
 def _contains(row: Operation, nearest: Operation | None) -> bool:
-    """Return whether a row is the operation nearest to the peak, or stands for it among others of its name."""
+    """Return whether a row is the operation nearest to the peak, or one of several calls in this row is."""
     return nearest is not None and row.name == nearest.name and row.start_s <= nearest.start_s <= row.end_s
 
 
@@ -307,7 +307,7 @@ def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, N
 
 
 def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
-    """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
+    """Return the sum of durations, CPU time and counters as one operation; it is unknown where a part of it is."""
     spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
@@ -351,7 +351,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
 
 
 def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operation, Operation]]:
-    """Return rows, each after the first of the operations that it stands for."""
+    """Return pairs: the first of some operations, and the row that stands for them."""
     is_many = len(group) > 1 and sum(operation.count for operation in group) > few
     return [(group[0], _combined(group))] if is_many else [(operation, operation) for operation in group]
 
@@ -384,13 +384,12 @@ def _combined(group: Sequence[Operation]) -> Operation:
 
 
 def _common(texts: Iterable[str | None]) -> str | None:
-    """Return the text that all have in common; None when they differ."""
     different = set(texts)
     return different.pop() if len(different) == 1 else None
 
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
-    """Return the figures of a column for several operations; what they spent is unknown if it is for one of them."""
+    """Return the figures of a column for several operations together."""
     spent = [figures.spent for figures in every if figures.spent is not None]
     return Figures(
         start=every[0].start,

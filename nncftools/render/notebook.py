@@ -73,7 +73,6 @@ def chart(session: Session, view: View) -> str:
 
 
 def _axes(scale: _Scale, heading: str) -> Iterator[str]:
-    """Yield the grid with its figures, and what they mean."""
     yield _text(2, _HEAD, heading, "start")
     for size in ticks(scale.most, _SIZE_TICKS):
         y = scale.y(size)

@@ -166,7 +166,6 @@ def _sampler(session: Session) -> Iterator[_Family]:
 
 
 def _ranks(session: Session) -> Iterator[_Family]:
-    """Yield the figures of the ranks of a job whose recordings were merged."""
     ranks = [({"rank": run.name if run.rank is None else str(run.rank.number)}, run) for run in session.ranks]
     peaks = [({**rank, "metric": name}, peak) for rank, run in ranks for name, peak in run.peaks.items()]
     brackets = [sample for labels, peak in peaks for sample in _bracket(labels, peak)]

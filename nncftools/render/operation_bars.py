@@ -33,7 +33,7 @@ class Sheet:
     """Draws on axes whose data is in inches, from the top left corner; bars appear with ``finish``."""
 
     def __init__(self, axes: Axes, size: float) -> None:
-        """Have texts that say nothing else in ``size`` points."""
+        """Use texts of ``size`` points, unless a call says otherwise."""
         self._axes, self._size = axes, size
         self.stripes: list[Corners] = []
         """The backgrounds of rows."""
@@ -308,7 +308,7 @@ class Band:
             axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
     def _span(self, row: NumberedOperation) -> Span | None:
-        """Return the place of an operation on the time axis; None when it was before or after the run."""
+        """Return start and width of an operation on the time axis; None if it was before or after the run."""
         operation = row.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
             return None
@@ -318,7 +318,6 @@ class Band:
 
 
 def _write_name(axes: Axes, row: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
-    """Write number and title, or what of them fits."""
     number, size = f"{row.number}", _SIZE
     titles = (f"{number} {title}" for title in dict.fromkeys((row.title, row.short_title)))
     text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)

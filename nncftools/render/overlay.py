@@ -59,7 +59,6 @@ def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colou
 
 
 def _draw_operation(axes: Axes, operation: Operation, fill: Fill, names: tuple[str, str], ruler: Ruler) -> None:
-    """Draw one operation, with its name or its short name as far as it fits."""
     look: dict[str, Any] = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "linewidth": 0.7}
     axes.broken_barh([(operation.start_s, operation.duration_s)], (0.1, 0.8), **look)
     length_s = axes.get_xlim()[1]
@@ -135,7 +134,6 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
 
 
 def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
-    """Return what is compared, and for two sides how their peaks and durations differ."""
     what = f"{label(metric)} over time"
     if len(groups) != 2:  # noqa: PLR2004 — base and new
         return f"{what} of {len(groups)} sides"

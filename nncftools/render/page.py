@@ -103,7 +103,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
-    """Return moments that are so far apart; of two that are not, the one with more memory."""
+    """Return moments that are at least so far apart; of two that are nearer, the one with more memory."""
     kept: list[Kinds] = []
     for moment in moments:
         if not kept or moment.at_s - kept[-1].at_s >= least_s:
@@ -122,7 +122,7 @@ def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
 
 
 def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
-    """Return the bytes of each part; a file has a part for what is its own and one for copies."""
+    """Return the bytes of each part; a large file has two parts: its pages, and private copies of them."""
     sizes: dict[_Part, int] = {}
     for group in moment.groups:
         if group.kind == _CHARTS_FILE and group.file in named:
@@ -208,7 +208,7 @@ def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> 
 
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
-    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first, as is 0."""
+    """Yield all memory metrics, ranks and the limit. Metrics outside of the view, and those that stay 0, are hidden."""
     others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     digits, shown = view.unit.decimals + 1, f",.{view.unit.decimals}f"
@@ -271,7 +271,6 @@ def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
 
 
 def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
-    """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
     for index, row, lane in sorted(longest):
@@ -372,7 +371,7 @@ def _flame(session: Session, view: View) -> dict[str, Any] | None:
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
-    """Return the table of operations; a row has its place in ``every``, and the whole name if it is shortened."""
+    """Return the table of operations; a row has its index in ``every``, and its whole name if that is shortened."""
     shown, more = shown_of(every, session, _MOST_OPERATIONS)
     table = _table(table_of(shown, more, session, view))
     index_of = {id(operation): index for index, operation in enumerate(every)}

@@ -158,7 +158,7 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 
 
 def _write_above(axes: Axes, point: tuple[float, float], lines: Sequence[str], length_s: float, ruler: Ruler) -> None:
-    """Write lines centred above a point, each moved sideways as far as it would leave the axes; the first is larger."""
+    """Write lines centred above a point, moved sideways if they would leave the axes; the first one is larger."""
     wide = axes.bbox.width / DPI
     for number, line in enumerate(lines):
         size = _SIZE if number else _SIZE + 1
@@ -170,7 +170,6 @@ def _write_above(axes: Axes, point: tuple[float, float], lines: Sequence[str], l
 
 
 def _note(axes: Axes, text: str) -> None:
-    """Write a text in place of data."""
     axes.set(yticks=[], ylim=(0, 1))
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=_SIZE + 1)
 

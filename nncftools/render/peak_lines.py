@@ -212,7 +212,7 @@ def _stacks(rise: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple
 
 
 def _process(number: int | None, session: Session) -> str:
-    """Return the process, if several have stacks."""
+    """Return the process, if several processes have stacks; else nothing."""
     snapshots = session.snapshots
     if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
         return ""
@@ -238,7 +238,7 @@ def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterat
 
 
 def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the kinds of memory in the sample nearest to a moment, as far as they were sampled."""
+    """Yield the kinds of memory in the sample nearest to a moment, if they were sampled."""
     times, samples = session.samples.time_s, session.samples
     row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
     with_unit = f" {unit}"
@@ -255,7 +255,7 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
 
 
 def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
-    """Yield what the memory is; the first size has its unit, the first clean file an explanation."""
+    """Yield the kinds of memory; the first one has its unit, the first clean file an explanation."""
     least = kinds.total * _SMALL
     shown = [group for group in kinds.groups if group.rss >= least]
     rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)

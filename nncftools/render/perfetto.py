@@ -77,7 +77,7 @@ def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
 def _seen(
     watched: WatchedProcess, thread: int, stacks: Sequence[Sequence[Frame]]
 ) -> Iterator[tuple[float, float, Sequence[Frame]]]:
-    """Yield from when to when each look of a thread holds, and the frames that it saw."""
+    """Yield the time for which each look of a thread holds, and the frames that it saw."""
     times = [look.time_s for look in watched.looks]
     last_s = max([*times[-1:], *watched.time_s[-1:]], default=0.0)
     for look, next_s in zip(watched.looks, [*times[1:], last_s], strict=True):
@@ -184,14 +184,13 @@ class _Numbers:
         self._free = pids
 
     def of(self, process: Process) -> int:
-        """Return the number of a process, different for each call."""
+        """Return a number for a process; each call returns another one."""
         if process.pid not in self._free:
             return self.spare()
         self._free.remove(process.pid)
         return process.pid
 
     def spare(self) -> int:
-        """Return an unused number."""
         return next(self._spare)
 
 
@@ -263,7 +262,7 @@ def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
 
 
 def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
-    """Yield slices on few tracks: those of one track are disjoint or nested."""
+    """Yield slices on few tracks. Those of one track do not overlap, or one contains the other."""
     tracks: list[_Track] = []
     ends: list[tuple[int, int]] = []
     for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
@@ -292,7 +291,7 @@ class _Track(NamedTuple):
     open_until: list[int]
 
     def has_room(self, start: int, end: int) -> bool:
-        """Return whether a slice fits; none that comes later begins before it."""
+        """Return whether a slice fits. Slices must come in the order of their starts."""
         while self.open_until and self.open_until[-1] <= start:
             self.open_until.pop()
         return not self.open_until or end <= self.open_until[-1]

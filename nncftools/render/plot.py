@@ -125,7 +125,7 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
 def _write_beside(  # noqa: PLR0913 — what, where, and how
     axes: Axes, point: tuple[float, float], text: str, colour: str, *, is_left: bool, below: str = ""
 ) -> None:
-    """Write beside a point in the left or right half of the picture, towards the middle; ``below`` in small print."""
+    """Write beside a point, towards the middle of the picture; ``below`` is a second line in small print."""
     aside, side = (8, "left") if is_left else (-8, "right")
     drawing.annotate(
         axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=colour, fontweight="bold"

@@ -60,7 +60,7 @@ def memory(session: Session, view: View) -> Table:
 
 
 def _is_nothing(of: summary.MetricSummary, unit: MemoryUnit) -> bool:
-    """Return whether all figures are known, and 0 as they would be written."""
+    """Return whether all figures are known, and all would be written as 0."""
     return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 

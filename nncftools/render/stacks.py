@@ -131,7 +131,7 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
-    """Return a profile; ``places`` are those of frames in the list that all profiles share, to which new ones come."""
+    """Return a profile; new frames are added to ``places``, the list that all profiles share."""
     sums: dict[tuple[int, ...], int] = {}
     for named, size in named_stacks(of, only_certain=only_certain):
         stack = tuple(places.setdefault(frame, len(places)) for frame in named)
@@ -220,7 +220,7 @@ def _text(build_up: BuildUp, view: View) -> str:
 
 
 def _boxes(root: Node) -> Iterator[_Box]:
-    """Yield the boxes, each after the one that it is a part of; children that are not drawn are summed."""
+    """Yield the boxes, each after the box that contains it; children that are not drawn become one box."""
     drawn = _drawn(root)
     numbers = 0
     waiting: list[tuple[Node, int | None]] = [(root, None)]
@@ -239,7 +239,7 @@ def _boxes(root: Node) -> Iterator[_Box]:
 
 
 def _drawn(root: Node) -> set[int]:
-    """Return the ``id()`` of the nodes that are drawn: the largest, of equal ones the outermost."""
+    """Return the ``id()`` of the nodes to draw: the largest ones, and of equal ones the outermost."""
     large = []
     waiting = [(root, 0)]
     while waiting:

@@ -72,7 +72,6 @@ def report(session: Session, view: View) -> str:
 
 
 def _verdict(session: Session) -> dict[str, Any] | None:
-    """Return why something died; None when nothing did."""
     if (judged := verdict(session, MemoryUnit.MiB)) is None:
         return None
     state = judged.state

@@ -214,7 +214,6 @@ class Fitting:
 
 
 def _groups(table: Table) -> list[list[int]]:
-    """Return the places of the columns after the first, grouped."""
     indexes = range(1, len(table.columns))
     groups = groupby(indexes, key=lambda index: table.columns[index].group or index)
     return [list(group) for _, group in groups]

@@ -78,7 +78,7 @@ def chart(session: Session, view: View, width: int, height: int, medium: Termina
 
 
 def _names(session: Session, view: View) -> list[str]:
-    """Return the metrics to draw: the first, and those that are ever more than what is written as 0."""
+    """Return the metrics to draw: the first one, and those that are not written as 0 all the time."""
     nothing, figures = view.unit.text(0), session.samples.figures
     known = [name for name in view.metrics if name in session.samples]
     shown = [name for name in known if name == known[0] or view.unit.text(figures(name).highest) != nothing]

@@ -91,7 +91,7 @@ def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
 
 
 def _fitted(figure: str, room: int) -> str:
-    """Return a rate, shortened if necessary: without decimals, then with one letter of its unit."""
+    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
     number, _, unit = figure.partition(" ")
     if len(figure) < room or not unit:
         return figure[:room]
@@ -145,7 +145,7 @@ def operations_row(spans: Sequence[Span], shown: Window, medium: TerminalStyle) 
 
 
 def _fitting(name: str, room: int) -> str:
-    """Return a name as it fits, with a column to its left and right if there are that many."""
+    """Return a name that fits, with a blank on either side if there is room."""
     if room < _SHORTEST_NAME:
         return ""
     name = printable(name)

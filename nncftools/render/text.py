@@ -97,7 +97,6 @@ class _Memory(NamedTuple):
 
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the timeline and the figures of the operations, if any were marked."""
     table = operations(session, view, _MOST_OPERATIONS).of(tables.Output.TEXT)
     if not table.rows:
         return
@@ -122,7 +121,7 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
 
 
 def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) -> list[NumberedOperation]:
-    """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
+    """Return the rows of operations, and between the outermost ones a row for each time in which nothing was marked."""
     rows: list[NumberedOperation] = []
     waiting = deque(gaps)
     for row in shown:
@@ -133,7 +132,6 @@ def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) ->
 
 
 def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
-    """Return when each operation ran, and by how much RSS grew."""
     result = tables.grid(has_header=False)
     figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
     for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
@@ -153,7 +151,6 @@ def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit:
 
 
 def _name(row: NumberedOperation) -> Text:
-    """Return name, number of calls, process, how it ended and which function it was."""
     operation = row.operation
     if not operation.name:
         return Text("(nothing marked)")

@@ -198,7 +198,6 @@ class _FiguresOf:
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
-        """Return the operation from a mark to its end."""
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
 
         def figures(name: str) -> Figures:

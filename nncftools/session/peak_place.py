@@ -37,11 +37,11 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """If the peak was just outside of all operations: the nearest one."""
     rivals: Sequence[Operation] = ()
-    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it. One
-    of ``path`` stands for its time outside of those inside of it. And those of other processes at this time, where
-    nothing says whose memory grew."""
+    """Operations that may hold the peak, too. Most ran at other times: by their brackets, memory may have been higher
+    then, or as high before. One of ``path`` stands for its time outside of the operations inside of it. Others ran in
+    other processes at this time, and nothing says whose memory grew."""
     may_be_outside: bool = False
-    """Whether more may have been held outside of all operations than is proven in ``path``."""
+    """Whether memory outside of all operations may have been higher than what is proven in ``path``."""
 
 
 def place_of(
@@ -54,10 +54,9 @@ def place_of(
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
-    It belongs to the operation in which memory first came within noise of it. If operations of several
-    processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
-    ``gaps`` are the times outside of all operations. None: upper ends of brackets are not close enough to say where
-    else it may have been.
+    It belongs to the operation in which memory first came within noise of it. If operations of several processes ran
+    then, that process has it which, with its descendants, held most at its own peak at this moment. ``gaps`` are the
+    times outside of all operations; with None, the brackets are too wide to say where else the peak may have been.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:
@@ -107,7 +106,7 @@ def place_of(
 
 
 def _inside(operations: Sequence[Operation], processes: Sequence[Process], above: Above, moment: PeakPlace) -> Inside:
-    """Return which operations are inside of which; what began inside of one and went on is inside of what is around."""
+    """Return the operations directly inside of each; what outlasts one is inside of the one around that."""
     pids = {process.pid for process in processes}
     inside: Inside = {}
     for operation in operations:
@@ -134,10 +133,10 @@ def outwards_from(operation: Operation, above: Above) -> Iterator[Operation]:
 def _rivals(
     operations: Sequence[Operation], path: Path, moment: PeakPlace, level: float, above: Above
 ) -> Iterator[Operation]:
-    """Yield operations whose brackets allow that the peak was at another time, the inner ones if these do.
+    """Yield operations whose brackets allow that the peak was at another time; of nested ones, the inner ones.
 
-    ``level`` is what was certainly reached at its place. An operation around this place is a rival if it may have held
-    more than any operation inside of it.
+    ``level`` is what was certainly reached at the moment of the peak. An operation around this moment is a rival if it
+    may have held more than any operation inside of it.
     """
     rivals = []
     highest_inside: dict[int, float] = {}
@@ -163,7 +162,6 @@ def _may_hold(operation: Operation, peak: Peak) -> bool:
 
 
 def _may_exceed(operation: Operation, level: float) -> bool:
-    """Return whether more than a level may have been held in an operation."""
     of = _bracket(operation)
     return of is not None and of.high is not None and of.high > level + noise(level)
 
@@ -180,10 +178,10 @@ def span_of(peak: Peak) -> tuple[float, float] | None:
 
 
 def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
-    """Return the enclosing operation of each nested one; ``operations`` have ends and are in the order of their starts.
+    """Return the enclosing operation of each nested one, by its ``id()``.
 
-    It is the one that is named, or else the latest one of the level above that goes on, of the same process if there is
-    one.
+    ``operations`` have ends and are in the order of their starts. The enclosing one is the one that a mark names, or
+    else the latest one of the level above that still runs, preferably of the same process.
     """
     outer_of: dict[int, _Ended] = {}
     named: dict[int | None, _Ended] = {operation.op: operation for operation in operations if operation.op is not None}
@@ -199,7 +197,7 @@ def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
 
 
 def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
-    """Return whether memory reached the peak in the operation at its moment; the proof is in its own bracket."""
+    """Return whether memory reached the peak in the operation at this moment, as its own bracket proves."""
     of, level = _bracket(operation), peak.likely or peak.low
     if of is None or level is None or operation.start_s > moment.to_s:
         return False
@@ -224,7 +222,7 @@ def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
 
 
 def _innermost(operation: Operation, inside: Inside, moment: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the moment of the peak, and those around them that they do not cover."""
+    """Return the innermost operations at the moment of the peak; an outer one, too, if they do not fill the moment."""
     inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(moment.from_s, moment.to_s)]
     innermost = [] if inner and _cover(inner, moment) else [operation]
     return innermost + [deeper for operation in inner for deeper in _innermost(operation, inside, moment)]
@@ -240,7 +238,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) -> Mapping[int | None, int]:
-    """Return for each process what it and its descendants held whose own peak was at the moment of the run's peak."""
+    """Return what each process and its descendants held, of those whose own peak was at the run's peak."""
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}
     for process in processes:
@@ -254,9 +252,11 @@ def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) 
 def _order(
     operation: Operation, peak: Peak, share: Mapping[int | None, int]
 ) -> tuple[bool, float, bool, bool, int, float]:
-    """Order by what is proven, when the peak was reached, what went on, whose mark proves it, what its process held.
+    """Return what orders the operations that may hold the peak; the smallest is the most probable.
 
-    The sample that the end of an operation triggered shows the operation, too.
+    First come those with a proven peak, then those that reached it earlier, that were still running, whose process has
+    the mark that proves it, and whose process held more. The sample that the end of an operation triggered counts as
+    one of the operation.
     """
     of = _bracket(operation)
     assert of is not None
@@ -267,7 +267,7 @@ def _order(
 
 
 def _cover(operations: Sequence[Operation], moment: PeakPlace) -> bool:
-    """Return whether operations leave no time between the moments of the peak."""
+    """Return whether operations leave no time between the two moments of the peak."""
     until_s = moment.from_s
     for operation in operations:
         if operation.start_s > until_s:

@@ -99,7 +99,7 @@ class Holdings:
     """What the tree of a session held at a mark. Marks should come in the order of their times, more or less."""
 
     def __init__(self, session: SessionData) -> None:
-        """Take what the session's journal says; without it, only the marks of a process without others are known."""
+        """Take what the session's journal says; without it, only marks of a process without others are known."""
         kept: HeldLines = session.__dict__.get(_LINES, HeldLines())
         self._is_recorded = bool(kept.lines) or session.unseen is not None
         self._with_descendants = kept.with_descendants
@@ -184,9 +184,9 @@ class Holdings:
         return times[row - 1] if row else -inf, times[row] if row < len(times) else inf
 
     def _others(self, mark: _Mark, from_s: float, to_s: float) -> int | None:
-        """Return the most that all but the process of a mark held between it and the sample before or after it.
+        """Return the most that the other processes held between a mark and the sample before or after it.
 
-        None for unknown. The line of the sample after a mark says of each process what it held since the one before.
+        It is None for unknown. The line of the sample after a mark says what each process held since the sample before.
         """
         index = bisect_left(self._times, mark.at_s)
         line = self._lines[index] if index < len(self._lines) else None
@@ -206,7 +206,7 @@ class Holdings:
         return None if None in highs else sum(high for high in highs if high is not None)
 
     def _is_absent(self, process: Process, mark: _Mark, to_s: float) -> bool:
-        """Return whether the reading of a mark, in which a process is not, shows that it did not live then.
+        """Return whether a process did not live at a mark, because the reading of the mark does not list it.
 
         ``to_s`` is the time of the sample after the mark.
         """
@@ -227,7 +227,7 @@ class Holdings:
         return family
 
     def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
-        """Return what ``_is_absent`` does, once that is known of the process above."""
+        """Return what ``_is_absent`` does; the answer for the parent process must be known."""
         above = None if process.parent is None else self._table.by_id.get(process.parent)
         if above is None:
             return False
@@ -243,7 +243,7 @@ class Holdings:
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:
-        """Note that processes did not live at a mark: what a sample before it shows had ended, others came later."""
+        """Note that processes did not live at a mark: one that was seen before had ended, any other began later."""
         for process in absent:
             if process.counted_s is None or not process.samples:  # it was a zombie by then
                 continue
@@ -273,7 +273,7 @@ class Holdings:
         return Level(rss, low if is_sure else 0, high)
 
     def _of_crowd(self, at_s: float, known: int) -> Level | None:
-        """Return what too many processes held: the sample after the mark."""
+        """Return what too many processes to look at held, by the sample after the mark."""
         times = self._samples.time_s
         if "rss" not in self._samples or not len(times):
             return None
@@ -308,7 +308,6 @@ class _Alive:
         self._alive: dict[int, Process] = {}
 
     def at(self, at_s: float) -> Iterator[Process]:
-        """Yield the processes that may live at a moment."""
         number = bisect_left(self._times, at_s)
         is_later = number > self._place
         passed = self._changes[self._place : number] if is_later else self._changes[number : self._place][::-1]

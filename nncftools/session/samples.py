@@ -224,7 +224,10 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
 
 
 def rising(times: Sequence[float]) -> Sequence[int]:
-    """Return the places to keep so that times rise: all but those that go back, or those ahead if these are fewer."""
+    """Return the rows to keep so that times rise.
+
+    Either the rows whose time goes back are left out, or the rows that are ahead of later ones, whichever are fewer.
+    """
     if all(map(le, times, times[1:])):
         return range(len(times))
     rows = list(range(len(times)))

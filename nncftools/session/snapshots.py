@@ -201,7 +201,7 @@ class _SnapshotReader:
             snapshots.cpu_s, snapshots.failed = line["end"]["cpu_s"], line["end"]["failed"]
 
     def finished(self) -> Snapshots:
-        """Return what was read; a log without its last line says so."""
+        """Return what was read; say so if the log has no last line."""
         snapshots = self._snapshots
         if snapshots.cpu_s is None and snapshots.missing is None:
             last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)
