@@ -1,8 +1,8 @@
 """The build-up of a peak: which code made memory rise to it, byte level by byte level.
 
-Every level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it before the
-peak. So what was taken and freed again before does not count. Stacks are seen at moments: a rise between two looks with
-the same stack certainly belongs to it, else to one of the two.
+Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it. So memory
+that was freed again before the peak does not count. Stacks are seen only at moments, the looks. If both looks around a
+rise show the same stack, the rise certainly belongs to it, else to one of the two.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nncftools.analysis.rise_owners import UNSEEN, Owner, Owners, rss_at
+from nncftools.analysis.rise_owners import UNSEEN, RiseAttribution, RiseStack, rss_at
 from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
@@ -28,11 +28,11 @@ class Part(NamedTuple):
     size: int
     kind: str
     """``certain``; ``either``: it belongs to ``stack`` or to ``other``; ``not_seen``; ``inherited``: a forked process
-    shares at most so much with its parent, and RSS counts it again."""
+    shares at most this with its parent, and RSS counts it twice."""
     process: int | None
     """The ``id`` of the process."""
     stack: tuple[Frame, ...] = ()
-    """The outermost frame first; of two possible stacks the one that was seen nearer to the rise."""
+    """The outermost frame first; of two possible stacks, the one that was seen nearer to the rise."""
     other: tuple[Frame, ...] = ()
     """The other stack that it may belong to; empty for an unknown one."""
     shared: int = 0
@@ -54,7 +54,7 @@ class BuildUp(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes that was reached between two moments in seconds since the start."""
+    """A level of RSS in bytes, which was reached between two moments in seconds since the start."""
 
     from_s: float
     to_s: float
@@ -110,7 +110,6 @@ class _RssBand(NamedTuple):
     to_s: float
 
     def below(self, high: float) -> _RssBand:
-        """Return the part below a level inside it."""
         to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
         return self._replace(high=high, to_s=to_s)
 
@@ -127,7 +126,7 @@ class _ProcessRise(NamedTuple):
 
 
 def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
-    """Return the time near a moment at which all processes together held most."""
+    """Return the time near a moment at which all processes together held the most."""
     if moment.size < 0:
         return moment.to_s
     from_s, to_s = moment.from_s - _AROUND_S, moment.to_s + _AROUND_S
@@ -139,7 +138,7 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
-    """Return the levels of a process at a moment, the lowest first: through each, RSS last rose at its time."""
+    """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
     before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0
     for time_s, rss in zip(watched.time_s, watched.rss, strict=True):
@@ -181,82 +180,82 @@ class _Builder:
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
-        self._owners: dict[int, Owners] = {}
+        self._attributions: dict[int, RiseAttribution] = {}
         self._processes: dict[int | None, Process] = {process.id: process for process in processes}
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
-    def build_up(self, moment: Moment, at_s: float, held: list[_ProcessRise], others: list[Process]) -> BuildUp:
-        """Return what these processes held at a moment, and ``others``, whose stacks nobody saw."""
-        whole = sum(one.rss for one in held)
+    def build_up(self, moment: Moment, at_s: float, rises: list[_ProcessRise], others: list[Process]) -> BuildUp:
+        """Return the build-up of these processes at a moment, and of ``others``, whose stacks nobody saw."""
+        whole = sum(rise.rss for rise in rises)
         size = round(whole) if moment.size < 0 else moment.size
-        sums: dict[tuple[int | None, Owner | None], float] = {}
+        sums: dict[tuple[int | None, RiseStack | None], float] = {}
         for process in others:
             if (unseen := min(process.first_rss or 0, size - whole)) > 0:
                 inherited = self._inherited(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
                 sums[process.id, None], sums[process.id, UNSEEN] = inherited, unseen - inherited
                 whole += unseen
-        for one in _adjusted(held, size - whole, at_s, moment.process):
-            for owner, amount in self._owners_of(one):
-                sums[one.watched.process, owner] = sums.get((one.watched.process, owner), 0.0) + amount
-        top = self._top(_last(held, moment.process))
+        for rise in _adjusted(rises, size - whole, at_s, moment.process):
+            for owner, amount in self._owners_of(rise):
+                sums[rise.watched.process, owner] = sums.get((rise.watched.process, owner), 0.0) + amount
+        top = self._top(_last(rises, moment.process))
         parts = _parts(sums, size, self._snapshots)
         same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
         return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
 
-    def _looks(self, watched: WatchedProcess) -> Owners:
-        if id(watched) not in self._owners:
-            self._owners[id(watched)] = Owners(watched, self._snapshots)
-        return self._owners[id(watched)]
+    def _attribution(self, watched: WatchedProcess) -> RiseAttribution:
+        if id(watched) not in self._attributions:
+            self._attributions[id(watched)] = RiseAttribution(watched, self._snapshots)
+        return self._attributions[id(watched)]
 
-    def _owners_of(self, held: _ProcessRise) -> Iterator[tuple[Owner | None, float]]:
-        """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
-        watched, lowest = held.watched, held.levels[0]
+    def _owners_of(self, rise: _ProcessRise) -> Iterator[tuple[RiseStack | None, float]]:
+        """Yield the bytes of a process by the stack that they belong to; None for what it shares with its parent."""
+        watched, lowest = rise.watched, rise.levels[0]
         at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
         if inherited := min(watched.inherited, at_first):
             inherited = self._inherited(self._processes.get(watched.process), inherited, watched.time_s[0])
         yield None, inherited
         yield UNSEEN, at_first - inherited
-        looks = self._looks(held.watched)
-        for level in held.levels:
+        attribution = self._attribution(rise.watched)
+        for level in rise.levels:
             if level.high > at_first:
-                yield from looks.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first))
+                yield from attribution.shares(level.from_s, level.to_s, level.high - max(level.low, at_first))
 
-    def _inherited(self, process: Process | None, held: float, seen_s: float) -> float:
-        """Return how much of what a forked copy ``held`` at first sight it can share: what its parent had at the fork.
+    def _inherited(self, process: Process | None, size: float, seen_s: float) -> float:
+        """Return how much of its first seen RSS, ``size``, a forked copy can share: what its parent had at the fork.
 
-        That is the parent's largest RSS from the fork, whose time the kernel gives in ticks, to the first sight.
+        That is the largest RSS of the parent from the fork, whose time the kernel gives in ticks, to that moment.
         """
         parent = None if process is None or process.parent is None else self._processes.get(process.parent)
         if process is None or parent is None:
-            return held
+            return size
         watched, begun_s = self._watched.get(parent.id), process.start_s or 0.0
         if watched is None:
-            return min(held, max(parent.peak_rss or 0, parent.high_water_mark or 0) or held)
+            return min(size, max(parent.peak_rss or 0, parent.high_water_mark or 0) or size)
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
-        return min(held, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or held)
+        return min(size, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or size)
 
     def _top(self, last: _ProcessRise) -> Part | None:
         """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
         highest = last.levels[-1]
         at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
-        shares: dict[Owner, float] = {}
-        for owner, share in self._looks(last.watched).of_rise(at_s, at_s, 1.0):
+        shares: dict[RiseStack, float] = {}
+        for owner, share in self._attribution(last.watched).shares(at_s, at_s, 1.0):
             shares[owner] = shares.get(owner, 0.0) + share
         owner = max(shares, key=shares.__getitem__)
         return None if owner.stack is None else _part(0, owner, last.watched.process, self._snapshots)
 
 
-def _last(held: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
-    """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
-    return max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
+def _last(rises: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
+    """Return the process that rose last: the one with this ``id``, if that is known."""
+    return max(rises, key=lambda rise: (rise.watched.process == process is not None, rise.levels[-1].to_s, rise.rss))
 
 
-def _adjusted(held: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:
-    """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
-    others = list(held)
+def _adjusted(rises: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:
+    """Return the processes with levels that sum to the peak: what is missing belongs to the one that rose last."""
+    others = list(rises)
     while others:
         last = _last(others, process)
-        others = [one for one in others if one is not last]
+        others = [rise for rise in others if rise is not last]
         top = last.rss + missing
         levels = list(last.levels)
         if missing >= 0:
@@ -270,7 +269,7 @@ def _adjusted(held: Sequence[_ProcessRise], missing: float, at_s: float, process
     return []
 
 
-def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, snapshots: Snapshots) -> list[Part]:
+def _parts(sums: Mapping[tuple[int | None, RiseStack | None], float], size: int, snapshots: Snapshots) -> list[Part]:
     """Return the parts, the largest first, in whole bytes that sum to ``size``."""
     parts = []
     for (process, owner), amount in sums.items():
@@ -286,7 +285,7 @@ def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, sna
     return [part for part in parts if part.size > 0]
 
 
-def _part(size: int, owner: Owner, process: int | None, snapshots: Snapshots) -> Part:
+def _part(size: int, owner: RiseStack, process: int | None, snapshots: Snapshots) -> Part:
     stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
     stack = stack[: owner.depth]
     if owner.is_certain:
@@ -295,4 +294,4 @@ def _part(size: int, owner: Owner, process: int | None, snapshots: Snapshots) ->
 
 
 def _frames(number: int | None, snapshots: Snapshots) -> tuple[Frame, ...]:
-    return () if number is None else tuple(snapshots.frames[place] for place in snapshots.stacks[number])
+    return () if number is None else tuple(snapshots.frames[index] for index in snapshots.stacks[number])

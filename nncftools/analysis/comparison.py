@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
-from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
+from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
@@ -43,12 +43,12 @@ class Setting:
 
 def of_models(session: Session) -> dict[str, str]:
     """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
-    found: dict[str, list[str]] = {}
-    for place, value in (fact for model in session.models for fact in model.facts.items()):
-        parts = place.split("/")
+    values_of: dict[str, list[str]] = {}
+    for path, value in (fact for model in session.models for fact in model.facts.items()):
+        parts = path.split("/")
         if parts[0] == "nncf" and len(parts) == _OF_NNCF:
-            found.setdefault(parts[-1], []).append(value)
-    return {name: _either(values) for name, values in found.items()}
+            values_of.setdefault(parts[-1], []).append(value)
+    return {name: _either(values) for name, values in values_of.items()}
 
 
 def differing(
@@ -77,16 +77,16 @@ def _if_different(name: str, base: Sequence[str], new: Sequence[str]) -> Iterato
 
 
 def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, after the option that they belong to; else both as they are."""
+    """Yield the words in which two commands differ, with the option before them; of several commands, all of them."""
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _either(base), _either(new))
         return
-    one, other = _words(base[0]), _words(new[0])
-    for kind, from_, to, new_from, new_to in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+    base_words, new_words = _words(base[0]), _words(new[0])
+    for kind, from_, to, new_from, new_to in SequenceMatcher(None, base_words, new_words, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
-        has_option = from_ > 0 and one[from_ - 1].startswith("-") and to > from_ and new_to > new_from
-        words = one[from_ - has_option : to], other[new_from - has_option : new_to]
+        has_option = from_ > 0 and base_words[from_ - 1].startswith("-") and to > from_ and new_to > new_from
+        words = base_words[from_ - has_option : to], new_words[new_from - has_option : new_to]
         yield Setting(COMMAND, *map(shlex.join, words))
 
 
@@ -128,34 +128,34 @@ def matched(runs: Sequence[Mapping[str, Function]]) -> list[dict[int, str]]:
     ``runs`` are the operations of each run by their names, in the order of their starts. Where several are alike, the
     first is matched with the first. The result is in the order of the first run, then of what only later ones have.
     """
-    found: list[dict[int, str]] = []
-    for place, functions in enumerate(runs):
+    operations: list[dict[int, str]] = []
+    for run, functions in enumerate(runs):
         waiting = list(functions)
-        free = list(found)
+        free = list(operations)
         for key in _KEYS:
-            waiting, free = _take(place, waiting, free, runs, key)
-        found += ({place: name} for name in waiting)
-    return found
+            waiting, free = _take(run, waiting, free, runs, key)
+        operations += ({run: name} for name in waiting)
+    return operations
 
 
 def _take(
-    place: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Function]], key: Key
+    number: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Function]], key: Key
 ) -> tuple[list[str], list[dict[int, str]]]:
-    """Give operations of the run at ``place`` to those of earlier runs with the same key; return what is left."""
+    """Match operations of run ``number`` with those of earlier runs that have the same key; return what is left."""
     by_key: dict[Hashable, deque[dict[int, str]]] = {}
     for operation in free:
         for like in dict.fromkeys(key(runs[run][name]) for run, name in operation.items()):
             by_key.setdefault(like, deque()).append(operation)
     left = []
     for name in names:
-        alike = by_key.get(key(runs[place][name]), deque())
-        while alike and place in alike[0]:
+        alike = by_key.get(key(runs[number][name]), deque())
+        while alike and number in alike[0]:
             alike.popleft()
         if alike:
-            alike.popleft()[place] = name
+            alike.popleft()[number] = name
         else:
             left.append(name)
-    return left, [operation for operation in free if place not in operation]
+    return left, [operation for operation in free if number not in operation]
 
 
 _SAVING = "Saving"
@@ -184,7 +184,7 @@ class Run:
     """What these operations called, by the same names."""
     deeper: Mapping[str, Function] = field(default_factory=dict)
     """Operations inside those, which are not compared."""
-    stacks: Mapping[Place, Held] | None = None
+    stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
 
@@ -203,8 +203,8 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
-    place, stacks = session.peak_place, build_up.of_peak(session)
-    when = "" if place is None else f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
+    moment, stacks = session.peak_place, build_up.of_peak(session)
+    when = "" if moment is None else f"at {span_text((moment.from_s, moment.to_s))} {where_text(session)}".rstrip()
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
@@ -230,12 +230,12 @@ def _figures(session: Session) -> Values:
     brackets = {PEAK + name: (peak.low, peak.high) for name, peak in known.items() if is_memory(name)}
     peaks = {name: Value(low, high) for name, (low, high) in brackets.items() if low is not None}
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
-    found = {**peaks, **_known(session.totals | run)}
-    return {name: found[name] for name in figures.in_order(found) if figures.figure_of(name)}
+    known_figures = {**peaks, **_known(session.totals | run)}
+    return {name: known_figures[name] for name in figures.in_order(known_figures) if figures.figure_of(name)}
 
 
 def _model_size(session: Session) -> float | None:
-    """Return the bytes of all that was saved and was there at the end of the run; a file in a saved folder once."""
+    """Return the bytes of everything that was saved and was there at the end; a file in a saved folder counts once."""
     sizes = {mark.saved: mark.saved_size for mark in session.marks if mark.saved and mark.saved_size is not None}
     inside = {path for path in sizes if any(str(above) in sizes for above in PurePath(path).parents)}
     known = [size for path, size in sizes.items() if path not in inside]
@@ -324,13 +324,13 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """What makes the figures hard to compare, as sentences."""
-        found = []
+        differing_facts = []
         for setting in self.settings:
             if setting.name in self.base[0].facts:
                 noun, of, rest = setting.name.partition(" of ")  # "hosts", "numbers of ranks"
-                found.append(f"different {noun}s{of}{rest}: base {setting.base}; new {setting.new}")
+                differing_facts.append(f"different {noun}s{of}{rest}: base {setting.base}; new {setting.new}")
         commands = ["different commands"] if any(setting.name == COMMAND for setting in self.settings) else []
-        return [*found, *commands, *self.remarks]
+        return [*differing_facts, *commands, *self.remarks]
 
     @property
     def is_of_groups(self) -> bool:
@@ -348,11 +348,11 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     memory = {name for name in (*here, *there) if name.startswith(PEAK)}
     common = set(here) & set(there)
     if not (common & memory if memory else common - {DURATION}):
-        found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
-        raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
+        recorded = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
+        raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {recorded}")
     operations = list(_compared_operations(base, new))
-    both = (one for one in operations if one.base_runs and one.new_runs and kind_of(one.name) != _SAVING)
-    calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
+    both = [operation for operation in operations if operation.base_runs and operation.new_runs]
+    calls = [(of.name, of.base_signatures, of.new_signatures) for of in both if kind_of(of.name) != _SAVING]
     stacks_of_base, stacks_of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
     has_stacks = stacks_of_base and stacks_of_new
     return Comparison(
@@ -371,13 +371,13 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
     runs = [*base, *new]
     functions = [{name: run.functions.get(name) or Function(name) for name in run.operations} for run in runs]
-    found = matched(functions)
-    firsts = [next(functions[place][name] for place, name in names.items()) for names in found]
-    for title, names in zip(unique_names(firsts), found, strict=True):
+    operations = matched(functions)
+    firsts = [next(functions[number][name] for number, name in names.items()) for names in operations]
+    for title, names in zip(unique_names(firsts), operations, strict=True):
         base_names = [item for item in names.items() if item[0] < len(base)]
         sides = base_names, [item for item in names.items() if item[0] >= len(base)]
-        of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
-        every = (dict.fromkeys(functions[place][name].signature for place, name in side) for side in sides)
+        of_base, of_new = ([runs[number].operations[name] for number, name in side] for side in sides)
+        every = (dict.fromkeys(functions[number][name].signature for number, name in side) for side in sides)
         signatures = ([signature for signature in of_side if signature] for of_side in every)
         yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
 
@@ -392,7 +392,7 @@ def longest_in_all(
     functions = [dict(run.functions) for run in runs]
     everywhere = [names for names in matched(functions) if len(names) == len(runs)]
     titles = unique_names(functions[0][names[0]] for names in everywhere)
-    values = [[runs[place].operations[name] for place, name in names.items()] for names in everywhere]
+    values = [[runs[number].operations[name] for number, name in names.items()] for names in everywhere]
     every = list(zip(titles, values, strict=True))
 
     def duration_s(item: tuple[str, list[Values]]) -> float:

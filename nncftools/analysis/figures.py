@@ -85,9 +85,9 @@ def recorded(figures: Iterable[Values]) -> list[str]:
 
 def known_figure(name: str) -> Figure:
     """Return the figure of a name that there is."""
-    found = figure_of(name)
-    assert found is not None
-    return found
+    figure = figure_of(name)
+    assert figure is not None
+    return figure
 
 
 SIGNIFICANT = 0.05
@@ -161,15 +161,15 @@ class Difference:
 
 def differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
     """Return the figures that both sides have, by name; a side is one run or several."""
-    found = {}
+    known = {}
     for name in recorded([*base, *new]):
         sides = [[values[name] for values in group if name in values] for group in (base, new)]
         if all(sides):
             of_base, of_new = map(_side, sides)
             is_of_runs = len(of_base.values) == len(of_new.values) == 1
             p = None if is_of_runs else p_value(of_base.values, of_new.values)
-            found[name] = Difference(known_figure(name), of_base, of_new, p)
-    return found
+            known[name] = Difference(known_figure(name), of_base, of_new, p)
+    return known
 
 
 def _side(values: Sequence[Value]) -> Side:
@@ -177,7 +177,7 @@ def _side(values: Sequence[Value]) -> Side:
     return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
 
 
-def p_value(one: Sequence[float], other: Sequence[float]) -> float:
+def p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Return how likely ranks at least as uneven as these are, if both groups come from one distribution.
 
     This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
@@ -186,9 +186,9 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     """
     import numpy as np  # 70 ms that a comparison of two runs can do without
 
-    _, places, counts = np.unique([*one, *other], return_inverse=True, return_counts=True)
+    _, places, counts = np.unique([*first, *second], return_inverse=True, return_counts=True)
     ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
-    size, total = len(one), len(ranks)
+    size, total = len(first), len(ranks)
     ways = np.zeros((size + 1, sum(ranks) + 1))
     ways[0, 0] = 1
     for rank in ranks:
@@ -198,6 +198,6 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     return float(ways[size, uneven].sum() / comb(total, size))
 
 
-def smallest_p(one: int, other: int) -> float:
+def smallest_p(first: int, second: int) -> float:
     """Return the smallest p that groups of these sizes can reach: when every value of one is above all of the other."""
-    return min(1.0, 2 / comb(one + other, one))
+    return min(1.0, 2 / comb(first + second, first))

@@ -17,9 +17,9 @@ from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
 
 _SMALL = 0.05
-"""A part of the peak that is smaller has no line of its own."""
+"""A smaller part of the peak has no line of its own."""
 _MOSTLY = 0.7
-"""If the parts of a place hold this much of it, they are named instead of it."""
+"""If the parts of a place hold this much of it, they are named and the place is not."""
 _CERTAIN = 0.6
 """A place is called certain if this much of it is, and uncertain if the rest is."""
 
@@ -83,29 +83,29 @@ def tree_of(build_up: BuildUp) -> Node:
 def holders(root: Node) -> list[Sequence[Node]]:
     """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
 
-    They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what
-    was taken in functions that were not seen. It stays whole if it is certain and its parts are not.
+    They do not overlap. A place is divided into its parts as long as a few of these hold most of it. What was taken in
+    functions that were not seen does not count. A place stays whole if it is certain and its parts are not.
     """
     least = root.size * _SMALL
-    found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
-    return sorted(found, key=lambda path: -path[-1].size)
+    paths = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
+    return sorted(paths, key=lambda path: -path[-1].size)
 
 
 def unseen_below(root: Node) -> list[Sequence[Node]]:
-    """Return the paths to functions that called others, not seen, in which a large part was taken: ``deeper``."""
+    """Return the paths to functions that called others which were not seen, and which took a large part: ``deeper``."""
     least = root.size * _SMALL
-    found: list[Sequence[Node]] = []
+    paths: list[Sequence[Node]] = []
     waiting: list[list[Node]] = [[child] for child in root.children.values()]
     while waiting:
         path = waiting.pop()
         if path[-1].deeper >= least:
-            found.append(path)
+            paths.append(path)
         waiting += [[*path, child] for child in path[-1].children.values() if child.size >= least]
-    return found
+    return paths
 
 
 def _divided(root: Node, least: float) -> Iterator[list[Node]]:
-    """Yield the paths to the places; without recursion, because stacks may be as deep as Python allows."""
+    """Yield the paths to the places. There is no recursion: stacks may be as deep as Python allows."""
     waiting: list[tuple[list[Node], Node]] = [([], root)]
     while waiting:
         path, node = waiting.pop()
@@ -121,7 +121,7 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
 
 
 def certain_at_places(build_up: BuildUp) -> int:
-    """Return the bytes that certainly belong to the place that ``holders`` names, or if it is small, to a stack."""
+    """Return the bytes that certainly belong to a place of ``holders``, or outside of these, to a stack."""
     root = tree_of(build_up)
     places = {id(path[-1]) for path in holders(root)}
     return sum(part.size for part in build_up.parts if part.stack and _is_certain(part, root, places))
@@ -151,7 +151,7 @@ class CodeShare(NamedTuple):
 
 
 def stack_text(stack: Sequence[Frame]) -> str:
-    """Return a stack by its telling frames: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
+    """Return a stack by the frames that say most: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
 
     These are the innermost frame of the program itself, the one that called the library in which it stands (or the
     entry into that library), and the innermost one. It is empty for a stack without frames.
@@ -171,9 +171,9 @@ def held_by(root: Node, most: int) -> list[CodeShare]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
     within = {id(path[-1]) for _, _, path, _ in known}
-    apart = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
-    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in apart]
-    largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
+    outside = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
+    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in outside]
+    largest = sorted([*known, *unseen], key=lambda holder: -holder[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
     both = zip(largest, labels, strict=True)
@@ -188,16 +188,16 @@ def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
     shown = [_without_machinery(stack) for stack in stacks]
     labels = [_joined(stack, _holding(stack)) for stack in shown]
     for label in {label for label in labels if labels.count(label) > 1}:
-        same = [place for place, one in enumerate(labels) if one == label]
-        depth = shared_depth(*([frame.code for frame in shown[place]] for place in same))
-        for place in same:
-            stack = shown[place]
-            labels[place] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
+        same = [index for index, other in enumerate(labels) if other == label]
+        depth = shared_depth(*([frame.code for frame in shown[index]] for index in same))
+        for index in same:
+            stack = shown[index]
+            labels[index] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
     return labels
 
 
 def running_text(top: Part) -> str:
-    """Return where the program stood, or the two places if it is one of them, the deeper one of one stack first."""
+    """Return where the program stood; of two possible places both, the deeper one first if one stack has both."""
     here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
     if not here or not there or here[-1].code == there[-1].code:
         return stack_text(here or there)
@@ -213,23 +213,23 @@ def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:
 
 
 def _best_frames(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the frames that tell most, as ``stack_text`` names them."""
+    """Return the indexes of the frames that say most, as ``stack_text`` names them."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
     if package_of(stack[first].file) == PROGRAM:
         return [max(0, innermost - 1), innermost] if innermost else [0]
-    own = max((place for place, frame in enumerate(stack) if _is_own(frame)), default=None)
+    own = max((index for index, frame in enumerate(stack) if _is_own(frame)), default=None)
     if own is None:  # the last frame of the outermost library
         packages = [package_of(frame.file) for frame in stack]
-        own = next((place for place, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
+        own = next((index for index, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
         while own < len(stack) - 1 and packages[own + 1] in {packages[own], PYTHON}:
             own += 1
     return sorted({own, first if own >= first - 1 else first - 1, innermost})
 
 
 def _holding(stack: Sequence[Frame]) -> list[int]:
-    """Return the places of the innermost frame, and of its caller in another package; of an import, the first one."""
+    """Return the indexes of the innermost frame and its caller in another package; of an import, its first module."""
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
@@ -241,34 +241,34 @@ def _holding(stack: Sequence[Frame]) -> list[int]:
 
 
 def _entry(stack: Sequence[Frame]) -> int:
-    """Return the place of the first frame of the library that the innermost frame is in, or works for."""
+    """Return the index of the first frame of the library that the innermost frame is in, or works for."""
     packages = [package_of(frame.file) for frame in stack]
-    place = len(stack) - 1
-    while place and packages[place] == PYTHON:
-        place -= 1
-    package = packages[place]
-    while place and packages[place - 1] in {package, PYTHON}:
-        place -= 1
-    while place < len(stack) - 1 and packages[place] == PYTHON != package:
-        place += 1
-    return place
+    index = len(stack) - 1
+    while index and packages[index] == PYTHON:
+        index -= 1
+    package = packages[index]
+    while index and packages[index - 1] in {package, PYTHON}:
+        index -= 1
+    while index < len(stack) - 1 and packages[index] == PYTHON != package:
+        index += 1
+    return index
 
 
 def _is_own(frame: Frame) -> bool:
-    """Return whether a frame is of the program itself; the few lines that pip writes to start a tool are not."""
+    """Return whether a frame is of the program itself, and not of the few lines that pip writes to start a tool."""
     name = frame.file.rpartition("/")[2]
     return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
 
 
-def _joined(stack: Sequence[Frame], places: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
-    """Return frames as one text, with a sign for those in between, unless ``whole``; ``before`` precedes them."""
+def _joined(stack: Sequence[Frame], indexes: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
+    """Return some frames of a stack as one text. A sign stands for those left out, unless ``whole``."""
     words: list[str] = []
     last: int | None = None
-    for place in places:
-        if last is not None and place > last + 1 and not whole:
+    for index in indexes:
+        if last is not None and index > last + 1 and not whole:
             words.append(FOLDED)
-        words.append(brief_label(stack[place], before))
-        before, last = stack[place], place
+        words.append(brief_label(stack[index], before))
+        before, last = stack[index], index
     return SEPARATOR.join(words)
 
 
@@ -287,9 +287,9 @@ class TreeRow(NamedTuple):
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
-    """Return rows that hold at least ``share`` of the whole, each above its parts, and the number of those left out.
+    """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
 
-    Of more than ``most`` rows, the smallest are left out. A part that is nearly all of its caller is in its row.
+    Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
     """
     least = root.size * share
     every = list(_below(root, 0, least, None))
@@ -321,7 +321,7 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
 
 
 def _chain(node: Node) -> Sequence[Node]:
-    """Return a node, and below it those that hold nearly the same memory, about as certainly."""
+    """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
     chain = [node]
     while True:
         largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)

@@ -76,18 +76,18 @@ class Verdict:
 
 def parsed(text: str) -> Gate:
     """Return the gate that ``text`` means. Raises UsageError."""
-    found = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
-    if found is None:
+    parts = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if parts is None:
         expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
         raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
-    name, operation = _name_and_operation(found["metric"], found["operation"])
+    name, operation = _name_and_operation(parts["metric"], parts["operation"])
     if (figure := figure_of(name)) is None:
         raise UsageError(f"{text!r}: {not_one_of(name, FIGURES)}")
-    unit = found["unit"]
+    unit = parts["unit"]
     percent = unit == _PERCENT
-    if percent and not found["sign"]:
-        either = f"+{found['number']}% or -{found['number']}%"
+    if percent and not parts["sign"]:
+        either = f"+{parts['number']}% or -{parts['number']}%"
         raise UsageError(f"{text!r}: a percentage is a change against BASE: {either} expected")
     factors = _UNITS[figure.unit]
     if unit and not percent and unit.casefold() not in factors:
@@ -98,16 +98,16 @@ def parsed(text: str) -> Gate:
         text=text.strip(),
         figure=figure,
         operation=operation.strip() if operation is not None else None,
-        above=found["relation"] == ">",
-        limit=Fraction(found["number"]) * factor * (-1 if found["sign"] == "-" else 1),
-        relative=bool(found["sign"]),
+        above=parts["relation"] == ">",
+        limit=Fraction(parts["number"]) * factor * (-1 if parts["sign"] == "-" else 1),
+        relative=bool(parts["sign"]),
         percent=percent,
         unit=None if percent or figure.unit != "B" else _MEMORY_UNITS.get(unit.casefold()),
     )
 
 
 def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the name of a figure, with its device where the metric has one for each, and the operation."""
+    """Return the name of a figure, which contains the device of a device's metric, and the operation."""
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
@@ -135,21 +135,21 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
         return _relative(gate, comparison, *values)
     (of_new,) = values
     worst = max(of_new) if gate.above else min(of_new)
-    found = _writer(gate, worst)(worst)
+    measured = _writer(gate, worst)(worst)
     if len(comparison.new) > 1:
-        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
-    return Verdict(gate, not gate.fails(0.0, worst), found)
+        measured += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), measured)
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Return the figures of runs, or of one operation in them: for each figure the runs in which it is known."""
-    found: dict[str, list[float]] = {}
+    """Return by figure its values in the runs, or in one operation of them, where it is known."""
+    values: dict[str, list[float]] = {}
     for run in runs:
         name = None if operation is None else selected(operation, run.functions)
         of = run.figures if operation is None else run.operations.get(name or "", {})
         for figure, value in of.items():
-            found.setdefault(figure, []).append(value.low)
-    return found
+            values.setdefault(figure, []).append(value.low)
+    return values
 
 
 def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
@@ -160,14 +160,14 @@ def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
     """
     if operation in functions:
         return operation
-    if (found := _FUNCTION.fullmatch(operation)) is None:
+    if (parts := _FUNCTION.fullmatch(operation)) is None:
         return None
-    wanted = {_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()}
-    number = int(found["number"] or 1)
+    wanted = {_plain(word) for word in (parts["arguments"] or "").split(",") if word.strip()}
+    number = int(parts["number"] or 1)
     matching = []
     for name, of in functions.items():
         given = {_plain(argument) for argument in of.arguments.split(",")}
-        if any(f".{call}".endswith(f".{found['function']}") for call in of.call.split(", ")) and given >= wanted:
+        if any(f".{call}".endswith(f".{parts['function']}") for call in of.call.split(", ")) and given >= wanted:
             matching.append(name)
     return matching[number - 1] if 0 < number <= len(matching) else None
 
@@ -182,10 +182,10 @@ def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_n
     percent = "" if difference.percent is None else f", {difference.percent:+,.2f}%"
     text = _writer(gate, min(filter(None, (base, new)), default=0.0))
     change = ("-" if difference.change < 0 else "+") + text(abs(difference.change))
-    found = f"{text(new)} against {text(base)} ({change}{percent})"
+    measured = f"{text(new)} against {text(base)} ({change}{percent})"
     if comparison.is_of_groups:
-        found += f", medians of {len(of_new)} and {len(of_base)} runs"
-    return Verdict(gate, not gate.fails(base, new), found)
+        measured += f", medians of {len(of_new)} and {len(of_base)} runs"
+    return Verdict(gate, not gate.fails(base, new), measured)
 
 
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
@@ -200,7 +200,7 @@ def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return what formats the figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
+    """Return the function that writes all figures of a gate in one unit: that of its limit, or one that fits."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

@@ -12,26 +12,27 @@ from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, packag
 from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
-Place = tuple[tuple[str, str], ...]
-"""Functions with their files, the outermost first: the same in another environment or at other lines. What has no stack
-is the kind of it and an empty text."""
+CodePath = tuple[tuple[str, str], ...]
+"""Functions with their files, the outermost first. It is the same in another environment, and after lines moved. Memory
+without a stack has its kind and an empty text."""
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
 _SMALLEST = 0.005
 _LEAST_CHANGE = 0.01
 _EXPLAINED = 0.7
 
 
-class Held(NamedTuple):
+class HeldSize(NamedTuple):
     """What a place held, in bytes: the likely size, and its bounds."""
 
     size: float = 0.0
     low: float = 0.0
     """What certainly belongs there."""
     high: float = 0.0
-    """With all that belongs there or to another place, and what was not seen."""
+    """What may belong there: also the bytes of two places, and those that were not seen."""
 
 
-_NOTHING = Held()
+Sizes = Mapping[CodePath, HeldSize]
+_NOTHING = HeldSize()
 
 
 class GrownStack(NamedTuple):
@@ -52,48 +53,48 @@ class GrownStack(NamedTuple):
         return self.new - self.base
 
 
-def places(build_up: BuildUp) -> dict[Place, Held]:
+def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
     """Return what each function held at its place in the stacks, without those that held less than 0.5 %."""
     root = tree_of(build_up)
     possible, unseen = _possible(root, build_up), build_up.sum_of(NOT_SEEN)
-    found: dict[Place, Held] = {}
-    waiting: list[tuple[Place, Node]] = [((), root)]
+    sizes: dict[CodePath, HeldSize] = {}
+    waiting: list[tuple[CodePath, Node]] = [((), root)]
     while waiting:
         above, node = waiting.pop()
         for child in node.children.values():
             if (most := child.size + possible.get(id(child), 0)) >= root.size * _SMALLEST:
                 frame = child.frame
                 here = (*above, (child.kind, "") if frame is None else (frame.function, _file(frame.file)))
-                before = found.get(here, _NOTHING)
+                before = sizes.get(here, _NOTHING)
                 low, high = (child.size, child.size) if child.kind else (child.certain, most + unseen)
-                found[here] = Held(before.size + child.size, before.low + low, before.high + high)
+                sizes[here] = HeldSize(before.size + child.size, before.low + low, before.high + high)
                 waiting.append((here, child))
-    return found
+    return sizes
 
 
 def _possible(root: Node, build_up: BuildUp) -> dict[int, int]:
-    """Return by the ``id()`` of each node what belongs there or elsewhere; add nodes that have nothing else."""
-    found: dict[int, int] = {}
+    """Return by the ``id()`` of each node the bytes that may belong there; add the nodes that have only such bytes."""
+    sizes: dict[int, int] = {}
     for part in build_up.parts:
         node = root
         for depth, frame in enumerate(part.other if part.kind == EITHER else ()):
             if not is_machinery(frame):
                 node = node.children.setdefault(frame.code, Node(frame))
                 if depth >= part.shared:
-                    found[id(node)] = found.get(id(node), 0) + part.size
-    return found
+                    sizes[id(node)] = sizes.get(id(node), 0) + part.size
+    return sizes
 
 
 def _file(file: str) -> str:
-    """Return a file as it is called in any environment: the program's own by its name, others from the package on."""
+    """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
     folder = {PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
 
 @dataclass
 class _Change:
-    base: Held = _NOTHING
-    new: Held = _NOTHING
+    base: HeldSize = _NOTHING
+    new: HeldSize = _NOTHING
     children: dict[tuple[str, str], _Change] = field(default_factory=dict)
     largest: float = 0.0
     """The largest change here or below: what grew in one place may have shrunk in another."""
@@ -107,63 +108,63 @@ class _Change:
         return max(self.base.low, self.new.low) <= min(self.base.high, self.new.high)
 
 
-def grown(base: Sequence[Mapping[Place, Held]], new: Sequence[Mapping[Place, Held]], most: int) -> list[GrownStack]:
+def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
     """Return the ``most`` places that changed most, the largest change first; they do not overlap.
 
     A place is divided into its parts as long as a few of these explain most of its change.
     """
     root = _Change()
     nodes = [root]
-    for place in dict.fromkeys(place for run in (*base, *new) for place in run):
+    for path in dict.fromkeys(path for run in (*base, *new) for path in run):
         node = root
-        for code in place:
+        for code in path:
             if code not in node.children:
                 node.children[code] = _Change()
                 nodes.append(node.children[code])
             node = node.children[code]
-        node.base, node.new = (_median([_held(run, place) for run in runs]) for runs in (base, new))
+        node.base, node.new = (_median([_size_at(run, path) for run in runs]) for runs in (base, new))
     for node in reversed(nodes):
         node.largest = max([abs(node.change), *(child.largest for child in node.children.values())])
     whole = (sum(getattr(child, side).size for child in root.children.values()) for side in ("base", "new"))
     least = max(whole) * _LEAST_CHANGE
-    found = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
-    labels = _labels([place for place, _ in found])
+    changes = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
+    labels = _labels([path for path, _ in changes])
     stacks = []
-    for label, (place, node) in zip(labels, found, strict=True):
-        function, file = place[-1]
+    for label, (path, node) in zip(labels, changes, strict=True):
+        function, file = path[-1]
         names = label, function if file else label, short_file(file)
         stacks.append(GrownStack(*names, node.base.size, node.new.size, node.is_within_bounds))
     return stacks
 
 
-def _held(run: Mapping[Place, Held], place: Place) -> Held:
-    """Return what a place held; one that was not seen may hold what was not seen."""
-    return run.get(place) or Held(high=run.get(((NOT_SEEN, ""),), _NOTHING).size)
+def _size_at(run: Sizes, path: CodePath) -> HeldSize:
+    """Return what a place held. One that was not seen may hold all that was not seen."""
+    return run.get(path) or HeldSize(high=run.get(((NOT_SEEN, ""),), _NOTHING).size)
 
 
-def _median(runs: Sequence[Held]) -> Held:
-    return Held(*(median(values) for values in zip(*runs, strict=True)))
+def _median(runs: Sequence[HeldSize]) -> HeldSize:
+    return HeldSize(*(median(values) for values in zip(*runs, strict=True)))
 
 
-def _divided(root: _Change, least: float) -> Iterator[tuple[Place, _Change]]:
-    waiting: list[tuple[Place, _Change]] = [((), root)]
+def _divided(root: _Change, least: float) -> Iterator[tuple[CodePath, _Change]]:
+    waiting: list[tuple[CodePath, _Change]] = [((), root)]
     while waiting:
-        place, node = waiting.pop()
+        path, node = waiting.pop()
         large = [(code, child) for code, child in node.children.items() if child.largest >= least]
         explained = sum(child.change for _, child in large)
         changed = sum(abs(child.change) for _, child in large)
         unsure = sum(abs(child.change) for _, child in large if child.is_within_bounds)
         is_explained = large and abs(node.change - explained) <= max(abs(node.change), changed) * (1 - _EXPLAINED)
-        if not place or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
-            waiting += [((*place, code), child) for code, child in large]
+        if not path or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
+            waiting += [((*path, code), child) for code, child in large]
         elif abs(node.change) >= least:
-            yield place, node
+            yield path, node
 
 
-def _labels(found: Sequence[Place]) -> list[str]:
-    stacks = [[Frame(function, file, 0) for function, file in place if file] for place in found]
+def _labels(paths: Sequence[CodePath]) -> list[str]:
+    stacks = [[Frame(function, file, 0) for function, file in path if file] for path in paths]
     labels = iter(place_labels([stack for stack in stacks if stack]))
     return [
-        next(labels) if stack else WITHOUT_STACK.get(place[0][0], place[0][0])
-        for place, stack in zip(found, stacks, strict=True)
+        next(labels) if stack else WITHOUT_STACK.get(path[0][0], path[0][0])
+        for path, stack in zip(paths, stacks, strict=True)
     ]

@@ -59,7 +59,6 @@ class _Level:
         self._latest.append((end_s, of, others_end_s))
 
     def others_ran(self, operation: Operation) -> bool:
-        """Return whether an operation of another process overlaps this one."""
         if not (begun := bisect_left(self._starts, operation.end_s)):
             return False
         end_s, of, others_end_s = self._latest[begun - 1]
@@ -79,15 +78,14 @@ def without_shared_start(names: Iterable[str]) -> dict[str, str]:
     two parts of a name (``.``, ``/``, ``:``), or between two words where names have no such parts in common.
     """
     every = list(dict.fromkeys(names))
-    found: dict[str, str] = {}
+    short: dict[str, str] = {}
     for separators in (_STRONG, _ANY):
-        left = [name for name in every if name not in found]
-        found |= _without_beginnings(left, every, separators)
-    return {name: found.get(name, name) for name in every}
+        left = [name for name in every if name not in short]
+        short |= _without_beginnings(left, every, separators)
+    return {name: short.get(name, name) for name in every}
 
 
 def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: re.Pattern[str]) -> dict[str, str]:
-    """Return those of ``names`` that can lose a beginning."""
     ends: dict[str, int] = {}
     families: dict[str, list[str]] = {}
     for name in every:
@@ -135,30 +133,30 @@ def where_text(session: Session) -> str:
     return _where(session.peak_place, session)
 
 
-def _where(place: PeakPlace | None, session: Session) -> str:
-    if place is None:
+def _where(peak: PeakPlace | None, session: Session) -> str:
+    if peak is None:
         return ""
-    performers, short = Performers(session), _short_names(place, session)
-    names = [_name(operation, performers, short) for operation in place.path]
+    performers, short = Performers(session), _short_names(peak, session)
+    names = [_name(operation, performers, short) for operation in peak.path]
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
-    rest = ("the rest of " if any(one is around for around in place.path) else "" for one in place.rivals)
-    others = [of + _name(rival, performers, short) for of, rival in zip(rest, place.rivals, strict=True)]
+    rest = ("the rest of " if any(rival is around for around in peak.path) else "" for rival in peak.rivals)
+    others = [of + _name(rival, performers, short) for of, rival in zip(rest, peak.rivals, strict=True)]
     several = f"one of {len(others):,} others" if len(others) > _MOST_RIVALS else " or ".join(others)
     rivals = f", or in {several}" if others else ""  # their own peaks are not known well enough to exclude them
-    rivals += ", or outside of all operations" if place.may_be_outside else ""
-    if place.either:
-        either = _either(place, [_name(operation, performers, short) for operation in place.either])
+    rivals += ", or outside of all operations" if peak.may_be_outside else ""
+    if peak.either:
+        either = _either(peak, [_name(operation, performers, short) for operation in peak.either])
         return (f"during {path}, {either}" if path else either) + rivals
     if path:
         return f"during {path}{rivals}"
-    if (nearest := place.nearest) is None:
+    if (nearest := peak.nearest) is None:
         return ""
-    name, after_s = _name(nearest, performers, short), place.from_s - nearest.end_s
+    name, after_s = _name(nearest, performers, short), peak.from_s - nearest.end_s
     if after_s >= 0:
         return f"{seconds_text(after_s)} after {name}"
-    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"
+    return f"{seconds_text(max(0.0, nearest.start_s - peak.to_s))} before {name}"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -176,19 +174,19 @@ def _name(operation: Operation, performers: Performers, short: Mapping[str, str]
     return f"{name} ({by})" if by else name
 
 
-def _short_names(place: PeakPlace, session: Session) -> dict[str, str]:
-    """Return what tells long names from others, if an operation of the peak has one."""
-    of_peak = [*place.path, *place.either, *place.rivals, *([] if place.nearest is None else [place.nearest])]
-    if all(len(one.name) <= _NAME for one in of_peak):
+def _short_names(peak: PeakPlace, session: Session) -> dict[str, str]:
+    """Return the long names without their common beginnings; none if no name near the peak is long."""
+    of_peak = [*peak.path, *peak.either, *peak.rivals, *([] if peak.nearest is None else [peak.nearest])]
+    if all(len(operation.name) <= _NAME for operation in of_peak):
         return {}
-    names = {printable(one.name) for one in session.operations if len(one.name) < _LONGEST}
+    names = {printable(operation.name) for operation in session.operations if len(operation.name) < _LONGEST}
     return without_shared_start(sorted(names)) if len(names) <= _MOST_NAMES else {}
 
 
-def _either(place: PeakPlace, names: Sequence[str]) -> str:
-    """Return which operations may hold the peak; their spans overlap the time between its two moments."""
-    first, last = place.either[0], place.either[-1]
-    if len(names) == 1 and first.end_s < place.to_s:
+def _either(peak: PeakPlace, names: Sequence[str]) -> str:
+    """Return the operations that may hold the peak as text; all of them ran between its two moments."""
+    first, last = peak.either[0], peak.either[-1]
+    if len(names) == 1 and first.end_s < peak.to_s:
         return f"at the end of {names[0]} or just after it"
     if len(names) == 1:
         return f"at the start of {names[0]} or just before it"

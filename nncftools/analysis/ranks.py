@@ -52,7 +52,7 @@ def summed(parts: Parts) -> Samples:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether a metric was recorded where it is needed and its sum is meaningful."""
+    """Return whether a metric was recorded everywhere it is needed, and its sum has a meaning."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in machines_of(parts)]
     if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
@@ -101,10 +101,10 @@ def _added(parts: Parts, name: str, moments: Column) -> Column:
 def machines_of(parts: Parts) -> list[Parts]:
     """Return recordings by machine: by boot ID, or by name if another tool's log has no boot ID."""
     have_boots = all(session.host.boot_id for _, session in parts)
-    found: dict[str, list[tuple[float, Session]]] = {}
+    machines: dict[str, list[tuple[float, Session]]] = {}
     for at_s, session in parts:
-        found.setdefault(session.host.boot_id if have_boots else session.host.name, []).append((at_s, session))
-    return list(found.values())
+        machines.setdefault(session.host.boot_id if have_boots else session.host.name, []).append((at_s, session))
+    return list(machines.values())
 
 
 def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
@@ -162,11 +162,11 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
 
 def _machines(sessions: Named) -> list[dict[str, Session]]:
     """Return recordings by machine; one without a boot ID is a machine of its own."""
-    found: dict[str, dict[str, Session]] = {}
+    machines: dict[str, dict[str, Session]] = {}
     for name, session in sessions.items():
         is_known = session.host.boot_id and session.start.monotonic_ns is not None
-        found.setdefault(session.host.boot_id if is_known else f"of {name}", {})[name] = session
-    return list(found.values())
+        machines.setdefault(session.host.boot_id if is_known else f"of {name}", {})[name] = session
+    return list(machines.values())
 
 
 def _moment(name: str, session: Session) -> float:
@@ -198,7 +198,7 @@ def _disagreeing(sessions: Named) -> Iterator[str]:
 
 
 def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
-    """Name the recordings that overlap with no other one."""
+    """Warn of recordings during which no other one ran."""
     spans = {name: (begin_s, begin_s + sessions[name].duration_s) for name, begin_s in at_s.items()}
     alone = [
         name
@@ -313,8 +313,8 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
     reached = [PeakCandidate(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
     most = [run.peaks[name].high if name in run.peaks and run.finished is not False else None for run in runs]
-    held = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
-    return bracketed(peak, reached, held.most())
+    sums = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
+    return bracketed(peak, reached, sums.most())
 
 
 def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
@@ -328,8 +328,8 @@ def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
 
 
 def _combined(combine: Callable[[Any], Any], names: Iterable[str], every: Sequence[object]) -> dict[str, Any]:
-    """Return fields of several objects, each combined; one that is unknown for any of them is unknown."""
-    fields = {name: [getattr(one, name) for one in every] for name in names}
+    """Return fields of several objects, each combined; a field is unknown if one of the objects does not know it."""
+    fields = {name: [getattr(part, name) for part in every] for name in names}
     return {name: None if None in values else combine(values) for name, values in fields.items()}
 
 
@@ -337,15 +337,15 @@ def _totals(parts: Parts) -> dict[str, int | float | None]:
     """Return the sums of the counters; what is one figure per machine counts once per machine."""
     every = [session.totals for _, session in parts]
     machines = [[session.totals for _, session in machine] for machine in machines_of(parts)]
-    found: dict[str, int | float | None] = {}
+    sums: dict[str, int | float | None] = {}
     for name in dict.fromkeys(name for totals in every for name in totals):
         if is_once_per_machine(name):
             known = [[value for of in machine if (value := of.get(name)) is not None] for machine in machines]
-            found[name] = sum(map(max, filter(None, known))) if any(known) else None
+            sums[name] = sum(map(max, filter(None, known))) if any(known) else None
         elif all(name in totals for totals in every):
             values = [value for totals in every if (value := totals[name]) is not None]
-            found[name] = sum(values) if len(values) == len(every) else None
-    return found
+            sums[name] = sum(values) if len(values) == len(every) else None
+    return sums
 
 
 def _processes(parts: Parts) -> Iterator[Process]:
@@ -378,7 +378,7 @@ def _missing(sessions: Iterable[Session]) -> Iterator[str]:
 
 
 def _recording_warnings(of: Named) -> Iterator[str]:
-    """Yield each warning of a recording once, with the recordings that have it unless all do."""
+    """Yield each warning of the recordings once, with the names of those that have it unless all do."""
     names: dict[str, list[str]] = {}
     for name, session in of.items():
         for warning in of_recording(session):

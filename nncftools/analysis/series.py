@@ -87,10 +87,10 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
 
     It is not below that of any operation, whose windows begin at other moments.
     """
-    _, found = rates_of(session, counters, sys.maxsize)
+    _, sampled = rates_of(session, counters, sys.maxsize)
     column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""
     of_operations = (operation.of(column).peak_low for operation in session.operations)
-    known = [*found[~np.isnan(found)].tolist(), *(rate for rate in of_operations if rate is not None)]
+    known = [*sampled[~np.isnan(sampled)].tolist(), *(rate for rate in of_operations if rate is not None)]
     return max(known, default=None)
 
 

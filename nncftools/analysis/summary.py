@@ -89,14 +89,14 @@ def largest_process(session: Session) -> LargestProcess | None:
     figures of processes that went on may be old: the largest must have held a share of the peak.
     """
     alone = len(session.processes) == 1
-    found = []
+    candidates = []
     for process in session.processes:
         of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
-        found.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
-    largest = max(found, key=lambda candidate: candidate.size, default=None)
+        candidates.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
+    largest = max(candidates, key=lambda candidate: candidate.size, default=None)
     peak = session.peaks.get("rss")
-    least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(found))
+    least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(candidates))
     return None if largest is None or not largest.size or largest.size < least else largest
 
 
@@ -165,8 +165,8 @@ class NearPeak(NamedTuple):
 
 def pss_near_peak(session: Session) -> NearPeak | None:
     """Return what is known about PSS at the RSS peak; None if PSS or the moment of the peak is unknown."""
-    samples, peak, place = session.samples, session.peaks.get("rss"), session.peak_place
-    if peak is None or place is None or not {"rss", "pss"} <= set(samples.metrics):
+    samples, peak, moment = session.samples, session.peaks.get("rss"), session.peak_place
+    if peak is None or moment is None or not {"rss", "pss"} <= set(samples.metrics):
         return None
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     times, every_rss = samples.time_s, samples["rss"]
@@ -175,7 +175,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     for counted_s, pss in counted:
         rss = every_rss[max(0, bisect_right(times, counted_s) - 1)]  # the sample shows it later than it was counted
         if not isnan(rss):
-            known.append((max(0.0, place.from_s - counted_s, counted_s - place.to_s), rss, pss))
+            known.append((max(0.0, moment.from_s - counted_s, counted_s - moment.to_s), rss, pss))
     if not known:
         return None
     at_peak = [item for item in known if item[1] >= (peak.low or 0) * _NEAR]
@@ -240,7 +240,7 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """If PSS was recorded, compare it with the RSS of the same sample; advise only if that is near the RSS peak."""
+    """Compare PSS with the RSS of the same sample; give advice only if that sample is near the RSS peak."""
     if (near := pss_near_peak(session)) is None:
         return
     rss, pss = unit.label(near.rss), unit.label(near.pss)

@@ -140,7 +140,7 @@ def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
 def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
     """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
-    return next((found for ending in SIDECARS if (found := path.with_name(name + ending)).is_file()), None)
+    return next((sidecar for ending in SIDECARS if (sidecar := path.with_name(name + ending)).is_file()), None)
 
 
 class BusyError(OSError):

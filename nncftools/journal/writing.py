@@ -215,7 +215,7 @@ class Writer:
             self._say(f"the journal cannot be written: {self._trouble}; trying again")
 
     def _without_samples(self, data: bytes, most: int) -> bytes:
-        """Return the lines without as many of the oldest samples as needed to fit ``most`` bytes."""
+        """Return the lines without the oldest samples, so many that the rest fits into ``most`` bytes."""
         left = []
         length = len(data)
         is_dropped = False

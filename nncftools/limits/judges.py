@@ -1,7 +1,7 @@
-"""The verdict on a run: one judge for each cause of death, asked in turn; the first that the evidence shows is it.
+"""The verdict on a run: one judge for each cause of death. They are asked in turn; the first with evidence decides.
 
-Causes are memory that a program could not get, a full disk, the kernel's killer for want of memory, other signals, and
-recordings that break off.
+Causes are memory that a program could not get, a full disk, the kernel's killing when memory ran out, other signals,
+and recordings that break off.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def place(file_system: FileSystem) -> str:
     return f"{printable(file_system.path)}{role}"
 
 
-def _room(case: Evidence, one: FileSystem) -> str:
-    lowest = case.size(one.lowest) if one.lowest else "nothing"
-    return f"free on {place(one)}: {case.size(one.first or 0)} at first, {lowest} at {seconds_text(one.lowest_s)}"
+def _room(case: Evidence, disk: FileSystem) -> str:
+    lowest = case.size(disk.lowest) if disk.lowest else "nothing"
+    return f"free on {place(disk)}: {case.size(disk.first or 0)} at first, {lowest} at {seconds_text(disk.lowest_s)}"
 
 
 _AROUND_S = 0.15
@@ -161,9 +161,9 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 
 
 def _victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
-    """Return the victims, the largest first, and how sure that is; None for no victim.
+    """Return the victims, the largest first, and how certain they are; None for no victim.
 
-    A log that can be read and names nobody of the run says that the kernel killed none of it.
+    If the kernel's log can be read and names no process of the run, the kernel killed none.
     """
     session = case.session
     if session.kernel_kills is not None:
@@ -185,7 +185,7 @@ def _victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], st
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
-    """Return whether the kernel killed something at a moment; None is an unknown one."""
+    """Return whether the kernel killed a process at a moment; None is an unknown moment."""
     if at_s is None:
         return False
     return any(rise.from_s - _AROUND_S <= at_s <= rise.to_s + _AROUND_S for rise in session.oom_kills)
@@ -196,7 +196,6 @@ def _by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
-    """Return whether a control group ran out of memory, and not the machine."""
     if session.kernel_kills:
         return any(kill.group is not None for kill in session.kernel_kills)
     used = session.samples.figures("system").highest if "system" in session.samples.metrics else 0.0
@@ -263,9 +262,9 @@ def judge_lost(case: Evidence) -> Verdict | None:
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Return whether the command, or which other process, was killed by SIGKILL, if not for want of memory.
+    """Return whether the command, or which other process, was killed by SIGKILL for another reason than memory.
 
-    Programs end small helpers of their own so.
+    Small processes do not count: programs kill helpers of their own.
     """
     death = case.death_by(signal.SIGKILL, of_command=of_command)
     if death is None or not (of_command or case.is_significant(death.process)):
@@ -327,7 +326,7 @@ _JUDGES = (
     partial(judge_killed, of_command=False),
     partial(judge_crashed, of_command=False),
 )
-"""What the kernel and exceptions say comes first, then the command's own end, then what other processes did."""
+"""First what the kernel and exceptions say, then how the command ended, then what happened to other processes."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
@@ -341,4 +340,4 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
     case = Evidence(session, unit)
-    return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)
+    return next((judged for judge in _JUDGES if (judged := judge(case)) is not None), None)

@@ -58,23 +58,23 @@ def effective_limit(session: SessionData) -> Effective | None:
     The limit of a control group counts unless the whole run held more: then only a part of its processes was in it.
     """
     peak = session.peaks.get("rss")
-    held = 0 if peak is None else peak.sampled or 0
+    highest = 0 if peak is None else peak.sampled or 0
     reached = session.limit_reached
-    return smallest(session.memory_limits, held, None if reached is None else reached.limit, session.host.memory)
+    return smallest(session.memory_limits, highest, None if reached is None else reached.limit, session.host.memory)
 
 
 def smallest(
-    limits: Iterable[MemoryLimit], held: float, max_memory: int | None, machine: int | None
+    limits: Iterable[MemoryLimit], highest: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
-    least = max(1.0, held / _ABOVE)
+    least = max(1.0, highest / _ABOVE)
     groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
-    found = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
+    known = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
     if max_memory:
-        found.append(Effective(MAX_MEMORY, max_memory))
+        known.append(Effective(MAX_MEMORY, max_memory))
     if machine:
-        found.append(Effective(MACHINE, machine))
-    return min(found, key=lambda limit: limit.size, default=None)
+        known.append(Effective(MACHINE, machine))
+    return min(known, key=lambda limit: limit.size, default=None)
 
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
@@ -170,8 +170,8 @@ def _of_machine(proc: str) -> tuple[int | None, int | None]:
     data = b""
     with contextlib.suppress(OSError):
         data = pathlib.Path(proc, "meminfo").read_bytes()
-    found = (re.search(key + rb"\s*(\d+)\s", data) for key in (b"MemAvailable:", b"MemTotal:"))
-    available_size, size = (None if value is None else int(value[1]) * 1024 for value in found)
+    matches = (re.search(key + rb"\s*(\d+)\s", data) for key in (b"MemAvailable:", b"MemTotal:"))
+    available_size, size = (None if value is None else int(value[1]) * 1024 for value in matches)
     return available_size, size
 
 
@@ -186,17 +186,17 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
 
     These are those of the working folder, of TMPDIR, of the recording's ``output``, and of paths among the arguments.
     """
-    found: dict[int, tuple[str, str]] = {}
+    by_device: dict[int, tuple[str, str]] = {}
     for role, path in _candidates(argv, output):
         folder = _existing(path)
         try:
             if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
-                count = sum(name == role or name.startswith(f"{role}-") for name, _ in found.values())
+                count = sum(name == role or name.startswith(f"{role}-") for name, _ in by_device.values())
                 free_name = f"{role}-{count + 1}" if count else role
-                found.setdefault(folder.stat().st_dev, (free_name, str(folder)))
+                by_device.setdefault(folder.stat().st_dev, (free_name, str(folder)))
         except OSError:
             continue
-    return list(found.values())
+    return list(by_device.values())
 
 
 class Room(NamedTuple):
@@ -213,16 +213,16 @@ def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) ->
     Two roles that had file systems of their own there may share one here.
     """
     folders = {role: str(path) for role, path in _candidates(argv, output)} | dict(file_systems(argv, output))
-    found: dict[int, Room] = {}
+    by_device: dict[int, Room] = {}
     for role, size in used.items():
         folder = _existing(pathlib.Path(folders.get(role, "")))
         try:
             device, facts = folder.stat().st_dev, os.statvfs(folder)
         except OSError:
             continue
-        before = found.get(device, Room(str(folder), 0, facts.f_bavail * facts.f_frsize))
-        found[device] = before._replace(needed=before.needed + size)
-    return list(found.values())
+        before = by_device.get(device, Room(str(folder), 0, facts.f_bavail * facts.f_frsize))
+        by_device[device] = before._replace(needed=before.needed + size)
+    return list(by_device.values())
 
 
 def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str, pathlib.Path]]:
@@ -238,7 +238,7 @@ def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the nearest folder that exists: the command may make the others."""
+    """Return the nearest folder that exists: the command may make those inside of it."""
     try:
         path = path.absolute()
         return next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
@@ -258,10 +258,10 @@ class Requirement(NamedTuple):
 
 def of_session(session: SessionData) -> Requirement | None:
     """Return what a command needed in an earlier run; None when the least memory that it needs was not recorded."""
-    if (found := needs(session)) is None:
+    if (needed := needs(session)) is None:
         return None
-    used = {one.role: one.first - one.lowest for one in session.file_systems if one.first and one.lowest is not None}
-    return Requirement(found.floor, {role: size for role, size in used.items() if size > 0}, found.is_bound)
+    used = {fs.role: fs.first - fs.lowest for fs in session.file_systems if fs.first and fs.lowest is not None}
+    return Requirement(needed.floor, {role: size for role, size in used.items() if size > 0}, needed.is_bound)
 
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
@@ -283,7 +283,7 @@ def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
 
 
 def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:
-    """Return two sizes as text, so exactly that they differ."""
+    """Return two sizes as text, with so many digits that they differ."""
     sizes = brief_size(needed), brief_size(there)
     if sizes[0] == sizes[1]:
         sizes = MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(there)

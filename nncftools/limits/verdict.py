@@ -36,7 +36,7 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 SHELL = 128
 """A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
 _TOLD = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
-"""Programs use other statuses above 128 for ordinary failures."""
+"""Of other statuses above 128, programs use some for ordinary failures."""
 
 
 class Death(NamedTuple):
@@ -63,20 +63,20 @@ class Death(NamedTuple):
 def deaths(session: SessionData) -> list[Death]:
     """Return them in the order of their ends."""
     command = command_of(session)
-    found = []
+    dead = []
     for process in session.processes:
         if process is not command and process.exit is not None and process.exit.signal is not None:
             at_s = session.duration_s if process.end_s is None else process.end_s
-            found.append(Death(process.exit.signal, at_s, process, is_command=False))
+            dead.append(Death(process.exit.signal, at_s, process, is_command=False))
     if session.exit is not None:
         at_s = session.duration_s if command is None or command.end_s is None else command.end_s
         if session.exit.signal is not None:
-            found.append(Death(session.exit.signal, at_s, command, is_command=True))
+            dead.append(Death(session.exit.signal, at_s, command, is_command=True))
         number = (session.exit.code or 0) - SHELL
         of_children = {process.exit.signal for process in session.processes if process.exit is not None}
         if number in _TOLD and number not in of_children:
-            found.append(Death(number, at_s, None, is_command=False, by_status=True))
-    return sorted(found, key=lambda death: (death.at_s, not death.is_command))
+            dead.append(Death(number, at_s, None, is_command=False, by_status=True))
+    return sorted(dead, key=lambda death: (death.at_s, not death.is_command))
 
 
 def command_of(session: SessionData) -> Process | None:
@@ -119,13 +119,13 @@ def last_state(session: Session, before_s: float) -> LastState:
     """Return the state at the last sample before ``before_s``; what died then is not in the sample at that time."""
     samples = session.samples
     times = samples.time_s
-    place = bisect_left(times, before_s) - 1
+    row = bisect_left(times, before_s) - 1
     values = samples["rss"] if "rss" in samples.metrics else []
-    while place >= 0 and (not len(values) or isnan(values[place])):
-        place -= 1
-    at_s = None if place < 0 else times[place]
-    rss = 0 if place < 0 else int(values[place])
-    first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
+    while row >= 0 and (not len(values) or isnan(values[row])):
+        row -= 1
+    at_s = None if row < 0 else times[row]
+    rss = 0 if row < 0 else int(values[row])
+    first = min(row - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
     span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
     begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
@@ -143,8 +143,8 @@ def last_state(session: Session, before_s: float) -> LastState:
 def _running(session: Session, at_s: float) -> str:
     from nncftools.analysis import build_up, frames  # a run without stacks does without them
 
-    found = build_up.at(session, at_s)
-    return "" if found is None or found.top is None else frames.running_text(found.top)
+    rise = build_up.at(session, at_s)
+    return "" if rise is None or rise.top is None else frames.running_text(rise.top)
 
 
 def most_memory(process: Process) -> int:
@@ -153,7 +153,7 @@ def most_memory(process: Process) -> int:
 
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:
-    """Return the names of the operations that ran, the latest one and those inside of it."""
+    """Return the names of the operations that ran: the latest outermost one, and the latest one in each."""
     above = enclosing(session.operations)
     latest: dict[int, Operation] = {}
     """By the ``id()`` of what it is inside of."""
@@ -264,13 +264,13 @@ class Evidence:
 
     @property
     def has_other_reason(self) -> bool:
-        """Whether the command's own exception, which says of nothing that it ran out, ended it."""
+        """Whether an exception that is not about memory or disk space ended the command."""
         pid = None if self.command is None else self.command.pid
         fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
         return bool(fatal) and all(failure.cause is None for failure in fatal)
 
     def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return which program ended because something ran out, by its exception; None for none."""
+        """Return which program ended because memory or disk space ran out, by its exception; None for none."""
         failures = [failure for failure in self.session.failures if failure.cause == ran_out]
         failure = min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
         if failure is None or not (failure.fatal or self.has_failed):
@@ -335,9 +335,9 @@ class Evidence:
         return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
-        """Return a moment at which a process still lived that died soon after its largest sample.
+        """Return the end of a process, or just after its largest sample if it died soon after that.
 
-        The end of a child is known a sample or two later.
+        The end of a child is known only a sample or two later.
         """
         late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
         is_late = process is not None and process is not self.command
@@ -346,7 +346,7 @@ class Evidence:
         return min(at_s, process.peak_s + 1e-6)
 
     def _hung_s(self, since_s: float) -> float | None:
-        """Return for how long the command did nothing after a moment, until its end or that of the recording."""
+        """Return how long the command did nothing after a moment, up to its end or that of the recording."""
         samples = self.session.samples
         if not (names := cpu_counters(samples.metrics)):
             return None
@@ -386,10 +386,10 @@ def judge_ranks(session: Session) -> Verdict | None:
     )
 
 
-def is_consequence(found: Verdict, name: str, job: Session) -> bool:
+def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
     """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
-    return name in later and found.cause in {Cause.KILLED, Cause.TERMINATED}
+    return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}
 
 
 LOG = "/dev/kmsg"

@@ -18,7 +18,7 @@ from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
 from nncftools.live.run import Run
 from nncftools.render import terminal_plot
-from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
+from nncftools.render.canvas import GUTTER, TerminalStyle, Window, fitted, length, painted, text
 from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
 from nncftools.render.view import label
 from nncftools.units import printable, shortened
@@ -44,7 +44,7 @@ class Body:
         self._state_of_rates: object = None
         self._rate_rows: list[tuple[Rate, list[Row]]] = []
 
-    def rows(self, run: Run, settings: ViewSettings, medium: Medium, width: int, height: int) -> list[Row]:
+    def rows(self, run: Run, settings: ViewSettings, medium: TerminalStyle, width: int, height: int) -> list[Row]:
         """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
         if not height:
             return []
@@ -58,7 +58,7 @@ class Body:
         )
         return [*chart, *below][:height]
 
-    def _chart(self, run: Run, settings: ViewSettings, medium: Medium, shown: Window, height: int) -> list[Row]:
+    def _chart(self, run: Run, settings: ViewSettings, medium: TerminalStyle, shown: Window, height: int) -> list[Row]:
         names = charted(run, settings)
         peaks = [run.peaks.get(name) for name in names]
         # The latest value is drawn when it has changed by 1/256 of the peak: no chart has so many dots in its height.
@@ -77,7 +77,7 @@ class Body:
             self._drawn = terminal_plot.plot(lines, marked, shown, height, medium)
         return self._drawn
 
-    def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
+    def _rates(self, run: Run, medium: TerminalStyle, shown: Window, height: int) -> Iterator[Row]:
         """Yield CPU and I/O as bars, which move on with each column, and the rate of now, which is always new."""
         heights = next((heights for least, heights in _RATES if height >= least), ())
         state = medium, heights, shown._replace(now_s=shown.column(shown.now_s)), tuple(run.columns)
@@ -90,7 +90,9 @@ class Body:
             yield [*terminal_plot.rate_label(rate, now, medium), *rows[-1][LABEL:]]
 
 
-def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
+def _drawn_rates(
+    run: Run, shown: Window, medium: TerminalStyle, heights: Sequence[int]
+) -> Iterator[tuple[Rate, list[Row]]]:
     for number, rate in enumerate(terminal_plot.rates_shown(run.columns)):
         series = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
         if all(len(rates) for rates in series):
@@ -120,7 +122,7 @@ SIDES = 4
 """Columns that the sides take."""
 
 
-def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medium: Medium) -> Row:
+def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medium: TerminalStyle) -> Row:
     """Return a horizontal line with texts in it; those on the left are cut if they are too long."""
     line = medium.style("axis")
     tail = [part for row in right for part in (text(" "), *row, text(" "), text("─", line))]
@@ -133,7 +135,7 @@ def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medi
     return fitted([text(ends[0], line), *head, text("─" * between, line), *tail, text(ends[1], line)], width)
 
 
-def sided(row: Row, width: int, medium: Medium) -> Row:
+def sided(row: Row, width: int, medium: TerminalStyle) -> Row:
     """Return a row between the sides of the box."""
     line = medium.style("axis")
     return [text("│ ", line), *fitted(row, width - SIDES), text(" │", line)]
@@ -146,7 +148,7 @@ KEYS = {"q": "quit", "space": "pause", "s": "sort", "/": "filter", "l": "list", 
 """In the order in which they are named where there is little room."""
 
 
-def state(run: Run, settings: ViewSettings, medium: Medium) -> Row:
+def state(run: Run, settings: ViewSettings, medium: TerminalStyle) -> Row:
     """Return what goes on, and the time of the run."""
     words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
     role = "warning" if settings.paused else "good" if run.ended or words != "recording" else "danger"
@@ -154,7 +156,7 @@ def state(run: Run, settings: ViewSettings, medium: Medium) -> Row:
     return [*sign, text(f"{words}  {figures.at(run.latest_s)}", medium.style("title"))]
 
 
-def summary(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Row:
+def summary(run: Run, settings: ViewSettings, medium: TerminalStyle, width: int) -> Row:
     """Return memory with its peak, the other metrics of the chart, and CPU, as far as there is room."""
     names = figures.charted(run, settings)
     if not names:
@@ -183,7 +185,7 @@ def summary(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Row
     return [*left, text(" " * (width - length(left) - length(end))), *end]
 
 
-def _metric(run: Run, names: Sequence[str], number: int, medium: Medium) -> Row:
+def _metric(run: Run, names: Sequence[str], number: int, medium: TerminalStyle) -> Row:
     value = medium.unit.label(run.latest.get(names[number]))
     return [*terminal_plot.key(number, medium), text(f"{label(names[number])} "), text(value, medium.style("title"))]
 
@@ -192,7 +194,7 @@ def _joined(parts: Sequence[Row]) -> Row:
     return [piece for number, part in enumerate(parts) for piece in ([text(" " * _GAP)] if number else []) + part]
 
 
-def current(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Iterator[Row]:
+def current(run: Run, settings: ViewSettings, medium: TerminalStyle, width: int) -> Iterator[Row]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
     names = figures.charted(run, settings)
     others = [_metric(run, names, number, medium) for number in range(1, len(names))]
@@ -209,7 +211,7 @@ def current(run: Run, settings: ViewSettings, medium: Medium, width: int) -> Ite
         yield [*row, text(" " * (width - length(row) - length(end))), *end]
 
 
-def memory_left(run: Run, available: float | None, medium: Medium, width: int) -> Row:
+def memory_left(run: Run, available: float | None, medium: TerminalStyle, width: int) -> Row:
     """Return which memory is limited, how much of it is left and for how long, and a bar of what is used."""
     name, words = figures.memory_left(run, available)
     near = figures.time_left(run, available) is not None
@@ -232,7 +234,7 @@ def _shorter(words: str) -> Iterator[str]:
     yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
 
 
-def keys(settings: ViewSettings, medium: Medium, width: int) -> Row:
+def keys(settings: ViewSettings, medium: TerminalStyle, width: int) -> Row:
     """Return the keys and what they do; while a filter is typed, the filter."""
     row: Row = []
     if settings.typing:
@@ -257,7 +259,7 @@ class _Screen:
 
     run: Run
     settings: ViewSettings
-    medium: Medium
+    medium: TerminalStyle
     width: int
     height: int
     seen: Sequence[ShownProcess]
@@ -287,7 +289,7 @@ class Drawing:
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
-        medium = Medium(settings.unit, settings.unicode, settings.colours, gutter)
+        medium = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
         seen = self._here.processes(run)
         shown = chosen(seen, settings)
         screen = _Screen(run, settings, medium, width, height, seen, shown, self._here.available(run))

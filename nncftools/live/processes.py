@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 from nncftools.live.figures import Order, ShownProcess, ViewSettings
-from nncftools.render.canvas import CURVES, Medium, text
+from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.render.canvas import Row
+    from nncftools.render.canvas import Row, TerminalStyle
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
@@ -125,7 +125,7 @@ def _whole(process: ShownProcess) -> str:
 
 
 def process_rows(
-    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: Medium, width: int
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: TerminalStyle, width: int
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
     compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
@@ -147,7 +147,7 @@ def process_rows(
         yield [*row, text(" "), *gauge(process.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
 
 
-def gauge(share: float, width: int, role: str, medium: Medium) -> Row:
+def gauge(share: float, width: int, role: str, medium: TerminalStyle) -> Row:
     """Return a bar of ``width`` columns of which a share is filled."""
     filled = round(min(max(share, 0.0), 1.0) * width)
     return [text("━" * filled, medium.style(role)), text("─" * (width - filled), medium.style("axis"))]

@@ -9,7 +9,7 @@ is always in MiB: a history needs one unit. hyperfine's format is that of ``--ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
@@ -167,8 +167,8 @@ def result(command: str, runs: Sequence[Timing]) -> dict[str, Any]:
         "mean": fmean(times),
         "stddev": stdev(times) if len(times) > 1 else None,
         "median": median(times),
-        "user": _mean(run.user_s for run in runs),
-        "system": _mean(run.system_s for run in runs),
+        "user": _mean([run.user_s for run in runs]),
+        "system": _mean([run.system_s for run in runs]),
         "min": min(times),
         "max": max(times),
         "times": times,
@@ -182,6 +182,5 @@ def document(results: Sequence[dict[str, Any]]) -> str:
     return as_json({"results": results})
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else fmean(value for value in known if value is not None)
+def _mean(values: Sequence[float | None]) -> float | None:
+    return None if None in values else fmean(value for value in values if value is not None)

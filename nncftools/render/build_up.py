@@ -130,29 +130,29 @@ def build_up_report(
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
     if operation is not None:
-        title, found = _of_operation(session, operation)
+        title, rise = _of_operation(session, operation)
     elif at_s is not None:
         if not 0 <= at_s <= session.duration_s:
             raise UsageError(f"{at_s:g} s is outside of the recording, which lasted {seconds_text(session.duration_s)}")
-        title, found = f"At {seconds_text(at_s)}", build_up.at(session, at_s)
+        title, rise = f"At {seconds_text(at_s)}", build_up.at(session, at_s)
     else:
-        place = session.peak_place
-        when = "" if place is None else f" at {span_text((place.from_s, place.to_s))}"
-        title, found = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
-    if found is None:
+        peak = session.peak_place
+        when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
+        title, rise = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
+    if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
-    return BuildUpReport(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
+    return BuildUpReport(title=f"{title}: RSS {unit.label(rise.size)}", session=session, build_up=rise, unit=unit)
 
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
-    found = selected(name, {one: function_of(operation) for one, operation in every.items()})
-    if found is None:
-        there = [repr(printable(one)) for one in every]
+    chosen = selected(name, {title: function_of(operation) for title, operation in every.items()})
+    if chosen is None:
+        there = [repr(printable(title)) for title in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
         known = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
         raise UsageError(f"no operation {name!r}; {known}")
-    operation = every[found]
+    operation = every[chosen]
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
@@ -207,7 +207,7 @@ def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
 
 
 def _painted(table: Table) -> Grid:
-    """Return a table whose last column is wrapped inside of its indentation."""
+    """Return a table whose last column is indented; what does not fit is wrapped at the same indentation."""
     result = grid(gap=2)
     for column in table.columns:
         right, is_last = not column.is_text, column is table.columns[-1]

@@ -88,7 +88,7 @@ class Canvas:
         self._draw((self._from_below < top) & (self._from_below >= bottom), role, plain)
 
     def _edge(self, shown: Levels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return above which dot a curve ends, and at which it begins: it has no holes where it is steep."""
+        """Return the dots between which a curve is drawn in each column: a steep curve has no holes."""
         dots = self._rows * self._up
         known = ~np.isnan(shown.high)
         top, low = (
@@ -100,7 +100,7 @@ class Canvas:
         return top, np.minimum(np.minimum(least + 1, low), top) - 1
 
     def _draw(self, drawn: NDArray[np.bool_], role: str, character: str) -> None:
-        """Put dots into cells, beside those that are there, or else this character."""
+        """Add dots to those that cells have, or write this character into the cells."""
         into = drawn
         if self._unicode:
             codes = np.zeros(self._characters.shape, dtype=np.uint32)
@@ -190,7 +190,7 @@ _FEW = {
 """The colours of operations where there are only 16."""
 
 
-class Medium(NamedTuple):
+class TerminalStyle(NamedTuple):
     """What a chart is drawn on, and in which unit of memory."""
 
     unit: MemoryUnit = MemoryUnit.MiB
@@ -227,7 +227,7 @@ def colours_of(console: Console) -> ColorSystem | None:
 
 @lru_cache(maxsize=256)
 def _style(text: str, colours: ColorSystem | None) -> Style:
-    """Return a style in the colours that there are: Rich keeps the sequences of a style from its first use on."""
+    """Return a style in the colours of the terminal. It is cached: Rich keeps the escape sequences of a style."""
     parsed, shown = Style.parse(text), colours or ColorSystem.STANDARD
     ink, ground = (None if of is None else of.downgrade(shown) for of in (parsed.color, parsed.bgcolor))
     return Style(color=ink, bgcolor=ground, bold=parsed.bold, dim=parsed.dim, reverse=parsed.reverse)
@@ -257,14 +257,14 @@ def fitted(row: Sequence[Segment], width: int) -> Row:
     return result
 
 
-def painted(row: Iterable[Segment], medium: Medium) -> str:
+def painted(row: Iterable[Segment], medium: TerminalStyle) -> str:
     """Return a row as text with colours as escape sequences, in characters that the medium has."""
     colours = medium.colours or ColorSystem.STANDARD
     parts = (part.style.render(part.text, color_system=colours) if part.style else part.text for part in row)
     return plain("".join(parts), medium)
 
 
-def plain(content: str, medium: Medium) -> str:
+def plain(content: str, medium: TerminalStyle) -> str:
     """Return text in characters that the medium has."""
     if medium.unicode or content.isascii():
         return content

@@ -89,7 +89,7 @@ def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
 
 
 def _in_seconds(highest_s: float) -> tuple[str, Write]:
-    """Return seconds, minutes or hours, and what writes them; the decimals give ``highest_s`` three digits or more."""
+    """Return the unit of a time and the function that writes it; ``highest_s`` has at least three digits in it."""
     factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if abs(highest_s) >= from_s)
     decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
     return name, lambda seconds: fixed(seconds / factor, decimals)
@@ -188,7 +188,8 @@ def function_text(operation: ComparedOperation) -> str:
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """Yield explanations of the marks in the tables, and what only one side has."""
-    every = [*comparison.figures.values(), *(of for one in comparison.operations for of in one.differences.values())]
+    of_operations = (of for operation in comparison.operations for of in operation.differences.values())
+    every = [*comparison.figures.values(), *of_operations]
     if comparison.is_of_groups:
         yield from _about_groups(len(comparison.base), len(comparison.new))
     for difference in every:
@@ -201,7 +202,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if not comparison.is_of_groups and any(peaks):
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
-    if any(one.is_within_bounds for one in comparison.stacks or ()):
+    if any(stack.is_within_bounds for stack in comparison.stacks or ()):
         yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
     has_stacks = [any(run.stacks is not None for run in runs) for runs in (comparison.base, comparison.new)]
     if comparison.stacks is None and any(has_stacks):
@@ -247,9 +248,9 @@ _HOST = "host"
 def verdict(comparison: Comparison, unit: MemoryUnit) -> str:
     """Return in one sentence how the peak and the duration changed."""
     shown = [comparison.figures.get(name or "") for name in (_peak_name(comparison), DURATION)]
-    parts = [_change_text(one, unit) for one in shown if one is not None]
+    parts = [_change_text(difference, unit) for difference in shown if difference is not None]
     text = ", ".join(parts) or "No figure in common"
-    machines = "; on different hosts" if any(one.name == _HOST for one in comparison.settings) else ""
+    machines = "; on different hosts" if any(difference.name == _HOST for difference in comparison.settings) else ""
     return f"{text[:1].upper()}{text[1:]}{machines}"
 
 
@@ -286,13 +287,13 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     columns = columns_of(comparison)[:_COLUMNS]
     names = [name for name in (_peak_name(comparison), *_OF_RUN) if name is not None]
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
-    known = [one for one in of_run if one.figure.is_peak or one.base.median or one.new.median]
-    rows = [_row(cells(one, unit), one) for one in known]
-    for one, difference in changed_most(comparison, MOST_ROWS - len(rows)):
+    known = [of for of in of_run if of.figure.is_peak or of.base.median or of.new.median]
+    rows = [_row(cells(of, unit), of) for of in known]
+    for operation, difference in changed_most(comparison, MOST_ROWS - len(rows)):
         what = "peak" if difference.figure.is_peak else "duration"
-        shown = cells(difference, unit, f"{name_of(one, _BRIEF_NAME)}: {what}")
-        is_same = one.base_signatures == one.new_signatures
-        function = shortened(function_text(one), _BRIEF_FUNCTION) if is_same else ""
+        shown = cells(difference, unit, f"{name_of(operation, _BRIEF_NAME)}: {what}")
+        is_same = operation.base_signatures == operation.new_signatures
+        function = shortened(function_text(operation), _BRIEF_FUNCTION) if is_same else ""
         rows.append(_row(shown, difference, function))
     return Table(columns=columns, rows=rows)
 
@@ -303,15 +304,15 @@ def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperat
     Of too many, those that changed most as a share of the run's own figure.
     """
     names = [name for name in (_peak_name(comparison), DURATION) if name in comparison.figures]
-    both = [(one, one.differences.get(name or "")) for one in comparison.operations for name in names]
-    found = [(one, difference) for one, difference in both if difference is not None and difference.stands_out]
+    both = [(operation, operation.differences.get(name or "")) for operation in comparison.operations for name in names]
+    changed = [(operation, of) for operation, of in both if of is not None and of.stands_out]
 
     def share(of: tuple[ComparedOperation, Difference]) -> float:
         whole = comparison.figures[of[1].figure.name].base.median
         return abs(of[1].change) / whole if whole else 0.0
 
-    kept = {id(of[1]) for of in sorted(found, key=share, reverse=True)[:most]}
-    return [of for of in found if id(of[1]) in kept]
+    kept = {id(of[1]) for of in sorted(changed, key=share, reverse=True)[:most]}
+    return [of for of in changed if id(of[1]) in kept]
 
 
 def settings(comparison: Comparison) -> Table:
@@ -339,7 +340,7 @@ def _peak_name(comparison: Comparison) -> str | None:
     """Return the figure that the verdict is about: the peak of RSS, else of the first memory metric."""
     if "peak_rss" in comparison.figures:
         return "peak_rss"
-    return next((name for name, one in comparison.figures.items() if one.figure.is_peak), None)
+    return next((name for name, difference in comparison.figures.items() if difference.figure.is_peak), None)
 
 
 def _change_text(difference: Difference, unit: MemoryUnit) -> str:
@@ -372,7 +373,7 @@ def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Ta
 
 
 def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
-    """Yield the row of a figure, unless no run knows it, or it is I/O of which there was none."""
+    """Yield the row of a figure, unless no run knows it, or no run read or wrote anything."""
     figure = compared_figures.figure_of(name)
     values = [of[name].low for of in runs if name in of]
     if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):

@@ -66,7 +66,7 @@ def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderable
 
 
 def _row(row: Row) -> Row:
-    """Return a row with the function below its name, and a star after a change that is strong."""
+    """Return a row with its function below the name, and with a star after a strong change."""
     name, base, new, change, *others = row.cells
     if change.is_strong:
         change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
@@ -89,9 +89,9 @@ def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableTyp
     if left_out:
         yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
     yield from _settings(comparison)
-    found = [Text(printable(note), style="dim") for note in tables.notes(comparison)]
-    yield from ([Text()] if found or comparison.remarks else [])
-    yield from found
+    remarks = [Text(printable(note), style="dim") for note in tables.notes(comparison)]
+    yield from ([Text()] if remarks or comparison.remarks else [])
+    yield from remarks
     yield from warnings(comparison.remarks)
 
 
@@ -152,7 +152,7 @@ def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict
     yield from markdown.painted(tables.sides(comparison), code_in=2)
     yield from markdown.painted(tables.gates(verdicts), code_in=0)
     operations, left_out = tables.shown(comparison.operations)
-    parts = [(f"**{text(tables.title_of(one, comparison))}**", one.differences) for one in operations]
+    parts = [(f"**{text(tables.title_of(operation, comparison))}**", operation.differences) for operation in operations]
     for heading, differences in (("", comparison.figures), *parts):
         table = tables.figures(comparison, differences, unit)
         name, *others = table.columns

@@ -91,7 +91,7 @@ def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
 
 def luminance(colour: str) -> float:
     """Return the relative luminance as WCAG defines it: 0 is black, 1 is white."""
-    levels = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    levels = (int(colour[digit : digit + 2], 16) / 255 for digit in (1, 3, 5))
     red, green, blue = (of / 12.92 if of <= _BENT_FROM else float(((of + 0.055) / 1.055) ** 2.4) for of in levels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -225,11 +225,11 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
         return {id(operation): "<- peak?" for operation in possible if id(operation) not in around}
     if certain := [operation for operation in every if operation.has_peak]:
         return {id(max(certain, key=lambda operation: operation.depth)): "<- peak"}
-    place = session.peak_place
-    if place is None or (nearest := place.nearest) is None:
+    peak = session.peak_place
+    if peak is None or (nearest := peak.nearest) is None:
         return {}
     rows = [operation for operation in every if _contains(operation, nearest)]
-    side = "after" if place.from_s >= nearest.end_s else "before"
+    side = "after" if peak.from_s >= nearest.end_s else "before"
     return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
 
 
@@ -241,8 +241,8 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
     """
     peak = session.peaks.get("rss")
     most = 0 if peak is None else peak.low or 0
-    place = session.peak_place
-    nearest = None if place is None else place.nearest
+    peak_place = session.peak_place
+    nearest = None if peak_place is None else peak_place.nearest
     limits = session.duration_s * _SMALL, most * _SMALL
     kept = [row for row in every if not _is_small(row.operation, *limits) or _contains(row.operation, nearest)]
     whole_s, kept_s = (sum(row.operation.duration_s for row in of) for of in (every, kept))
@@ -250,7 +250,7 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
 
 
 def _contains(row: Operation, nearest: Operation | None) -> bool:
-    """Return whether a row is the operation nearest to the peak, or stands for it among others of its name."""
+    """Return whether a row is the operation nearest to the peak, or one of several calls in this row is."""
     return nearest is not None and row.name == nearest.name and row.start_s <= nearest.start_s <= row.end_s
 
 
@@ -297,17 +297,17 @@ def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, N
     """Return operations with their places in the list and the first free lanes, without those beyond ``most`` lanes."""
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
-    for place, row in enumerate(every):
+    for index, row in enumerate(every):
         operation = row.operation
         lane = next((lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s), len(ends))
         if lane < most:
             ends[lane : lane + 1] = [operation.end_s]
-            placed.append((place, row, lane))
+            placed.append((index, row, lane))
     return placed
 
 
 def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
-    """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
+    """Return the sum of durations, CPU time and counters as one operation; it is unknown where a part of it is."""
     spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
@@ -351,9 +351,9 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
 
 
 def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operation, Operation]]:
-    """Return rows, each after the first of the operations that it stands for."""
+    """Return pairs: the first of some operations, and the row that stands for them."""
     is_many = len(group) > 1 and sum(operation.count for operation in group) > few
-    return [(group[0], _combined(group))] if is_many else [(one, one) for one in group]
+    return [(group[0], _combined(group))] if is_many else [(operation, operation) for operation in group]
 
 
 def _combined(group: Sequence[Operation]) -> Operation:
@@ -370,27 +370,26 @@ def _combined(group: Sequence[Operation]) -> Operation:
         end_s=last.end_s,
         error=next((operation.error for operation in reversed(group) if operation.error), None),
         count=sum(operation.count for operation in group),
-        total_s=sum(one.duration_s if one.total_s is None else one.total_s for one in group),
-        cores_s=sum(one.duration_s if one.cores_s is None else one.cores_s for one in group),
-        longest_s=max(one.duration_s if one.longest_s is None else one.longest_s for one in group),
-        arguments=_common(operation.arguments for operation in group),
-        saved=_common(operation.saved for operation in group),
+        total_s=sum(call.duration_s if call.total_s is None else call.total_s for call in group),
+        cores_s=sum(call.duration_s if call.cores_s is None else call.cores_s for call in group),
+        longest_s=max(call.duration_s if call.longest_s is None else call.longest_s for call in group),
+        arguments=_common(call.arguments for call in group),
+        saved=_common(call.saved for call in group),
         has_peak=True if True in has_peak else None if None in has_peak else False,
-        is_parallel=any(operation.is_parallel for operation in group),
+        is_parallel=any(call.is_parallel for call in group),
         figures=LazyMapping(
-            first.figures, lambda column: _total([one.of(column) for one in group], last.of(column), is_sum=is_sum)
+            first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
         ),
     )
 
 
 def _common(texts: Iterable[str | None]) -> str | None:
-    """Return the text that all have in common; None when they differ."""
     different = set(texts)
     return different.pop() if len(different) == 1 else None
 
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
-    """Return the figures of a column for several operations; what they spent is unknown if it is for one of them."""
+    """Return the figures of a column for several operations together."""
     spent = [figures.spent for figures in every if figures.spent is not None]
     return Figures(
         start=every[0].start,
@@ -419,7 +418,7 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     if deepest <= depth:
         return outer
     fills = {row.operation.name: row.fill for row in outer}
-    found: list[NumberedOperation] = []
+    rows: list[NumberedOperation] = []
     above: list[str] = []
     inside: list[int] = []
     number = 0
@@ -432,5 +431,5 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
         number += is_outer
         label = f"{number}" if is_outer or not above else f"{above[-1]}.{inside[level]}"
         above += [label] * (level + 1 - len(above))
-        found.append(dataclasses.replace(row, label=label, fill=fills.get(row.operation.name, row.fill)))
-    return found
+        rows.append(dataclasses.replace(row, label=label, fill=fills.get(row.operation.name, row.fill)))
+    return rows

@@ -89,6 +89,6 @@ def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
         shown.append(f"{escaped} ({text(cell.below)})" if cell.below else escaped)
     if code_in is not None:
         shown[code_in] = code(row.cells[code_in].text)
-    name = max((place for place, column in enumerate(table.columns) if column.is_text), default=0)
+    name = max((index for index, column in enumerate(table.columns) if column.is_text), default=0)
     shown[name] = "&nbsp;&nbsp;" * row.depth + " ".join(filter(None, (shown[name], code(row.function))))
     return shown

@@ -73,7 +73,6 @@ def chart(session: Session, view: View) -> str:
 
 
 def _axes(scale: _Scale, heading: str) -> Iterator[str]:
-    """Yield the grid with its figures, and what they mean."""
     yield _text(2, _HEAD, heading, "start")
     for size in ticks(scale.most, _SIZE_TICKS):
         y = scale.y(size)
@@ -117,8 +116,8 @@ def _line(line: MemoryLine, scale: _Scale) -> Iterator[str]:
 
 
 def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
-    return f"<text {place}>{escape(text)}</text>"
+    attributes = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
+    return f"<text {attributes}>{escape(text)}</text>"
 
 
 _TITLE = 200
@@ -170,12 +169,12 @@ def _table(table: Table) -> Iterator[str]:
 def _row(row: Row, sides: list[str]) -> Iterator[str]:
     weight = ";font-weight:bold" if row.is_strong else ""
     yield f'<tr style="background:transparent" title="{escape(row.details)}">'
-    name = max((place for place, side in enumerate(sides) if side == "left"), default=0)
-    for place, (of, side) in enumerate(zip(row.cells, sides, strict=True)):
-        indent = f";padding-left:{0.7 + 1.2 * row.depth}em" if place == name and row.depth else ""
+    name = max((index for index, side in enumerate(sides) if side == "left"), default=0)
+    for index, (of, side) in enumerate(zip(row.cells, sides, strict=True)):
+        indent = f";padding-left:{0.7 + 1.2 * row.depth}em" if index == name and row.depth else ""
         wrap = "white-space:nowrap;" if side == "right" else ""
         text = f"<b>{escape(of.text)}</b>" if of.is_strong else escape(of.text)
-        if place == name and row.function:
+        if index == name and row.function:
             text += f" <code>{escape(row.function)}</code>"
         yield f'<td style="text-align:{side};{wrap}{_CELL}{indent}{weight}">{text}</td>'
     yield "</tr>"

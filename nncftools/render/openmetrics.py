@@ -99,11 +99,11 @@ def _memory(session: Session) -> Iterator[_Family]:
     brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
     spans = [({"metric": name}, span_s) for name, peak in peaks if (span_s := span_of(peak)) is not None]
-    for name, place, meaning in (
+    for name, end, meaning in (
         ("peak_offset_seconds", 1, "When memory had reached the peak, since the start."),
         ("peak_earliest_offset_seconds", 0, "After this moment it rose to the peak."),
     ):
-        yield _Family(name, meaning, [(labels, span_s[place]) for labels, span_s in spans])
+        yield _Family(name, meaning, [(labels, span_s[end]) for labels, span_s in spans])
     levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
     for key, meaning in (
         ("first", "The first known sample."),
@@ -123,8 +123,8 @@ def _totals(session: Session) -> Iterator[_Family]:
     spent = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
     yield _Family("cpu_seconds", "CPU time of all processes.", spent)
     for name, columns in _counters([*totals, *metrics.of_operations(())]).items():
-        found = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
-        yield _Family(name, _meaning(columns), found)
+        samples = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
+        yield _Family(name, _meaning(columns), samples)
     seen, largest = len(session.processes) or None, largest_process(session)
     yield _of_run("processes", "Processes that were seen.", seen)
     short = None if seen is None else short_lived(session)
@@ -166,7 +166,6 @@ def _sampler(session: Session) -> Iterator[_Family]:
 
 
 def _ranks(session: Session) -> Iterator[_Family]:
-    """Yield the figures of the ranks of a job whose recordings were merged."""
     ranks = [({"rank": run.name if run.rank is None else str(run.rank.number)}, run) for run in session.ranks]
     peaks = [({**rank, "metric": name}, peak) for rank, run in ranks for name, peak in run.peaks.items()]
     brackets = [sample for labels, peak in peaks for sample in _bracket(labels, peak)]
@@ -220,8 +219,8 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         yield _Family(f"operation_peak_{name}_bytes", f"{text} reached at least this during it.", peaks)
         change = f"{text} at its end minus {text} at its start."
         yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
-    for place, word in enumerate(("least", "most")):
-        bounds = [(finite(one.of(RSS).delta_bounds) or (None, None))[place] for one in operations]
+    for end, word in enumerate(("least", "most")):
+        bounds = [(finite(operation.of(RSS).delta_bounds) or (None, None))[end] for operation in operations]
         yield family(f"rss_change_at_{word}_bytes", f"RSS changed by at {word} this, where that is not known.", bounds)
     spent = [operation.cpu_s for operation in operations]
     yield family("cpu_seconds", "CPU time of all processes during it.", spent)

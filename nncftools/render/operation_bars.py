@@ -33,7 +33,7 @@ class Sheet:
     """Draws on axes whose data is in inches, from the top left corner; bars appear with ``finish``."""
 
     def __init__(self, axes: Axes, size: float) -> None:
-        """Have texts that say nothing else in ``size`` points."""
+        """Use texts of ``size`` points, unless a call says otherwise."""
         self._axes, self._size = axes, size
         self.stripes: list[Corners] = []
         """The backgrounds of rows."""
@@ -55,14 +55,14 @@ class Sheet:
             if length:
                 corners = _corners(left, middle - _THICKNESS / 2, min(length, most), _THICKNESS)
                 self._bars.setdefault((fill, is_pale), []).append(corners)
-        for place in (0.80, 0.86) if whole > most * 1.001 else ():
-            x = left + most * place
+        for part in (0.80, 0.86) if whole > most * 1.001 else ():
+            x = left + most * part
             self._axes.plot([x - 0.02, x + 0.02], [middle + 0.1, middle - 0.1], color="white", linewidth=1.5)
 
     def finish(self, background: str) -> None:
         """Add all bars, the pale ones below, on stripes of this colour."""
         self._add(self.stripes, facecolor=background, zorder=0.5)
-        for (fill, is_pale), bars in sorted(self._bars.items(), key=lambda found: not found[0][1]):
+        for (fill, is_pale), bars in sorted(self._bars.items(), key=lambda item: not item[0][1]):
             look: dict[str, Any] = {"alpha": _PALE} if is_pale else {"hatch": fill.hatch, "edgecolor": "white"}
             self._add(bars, facecolor=fill.colour, zorder=1, **look)
 
@@ -120,7 +120,7 @@ def draw_rows(axes: Axes, rows: Sequence[NumberedOperation], shown: Shown, ruler
     axes.set_axis_off()
     high = _row_height(rows)
     longest_s = max(row.operation.duration_s for row in rows if row.number)
-    counters = {column: found for column in shown.counters if (found := metrics.of(column)) is not None}
+    counters = {column: metric for column in shown.counters if (metric := metrics.of(column)) is not None}
     largest: dict[str, float] = {}
     """Of each unit: columns with the same unit have the same scale."""
     for column, metric in counters.items():
@@ -129,9 +129,9 @@ def draw_rows(axes: Axes, rows: Sequence[NumberedOperation], shown: Shown, ruler
     most = max((row.operation.of(shown.gauge).peak_low or 0.0 for row in rows), default=0.0)
     sheet = Sheet(axes, _SIZE)
     _write_headings(sheet, shown, counters)
-    for place, row in enumerate(rows):
-        middle = _HEADER + high * (place + 0.5)
-        if place % 2 == 0:
+    for number, row in enumerate(rows):
+        middle = _HEADER + high * (number + 0.5)
+        if number % 2 == 0:
             sheet.stripes.append(_corners(_GAP, middle - high / 2, WIDTH - 2 * _GAP, high))
         _draw_name(sheet, row, middle, ruler, two_lines=high == _HIGH_ROW)
         _draw_memory(sheet, row, middle, shown, most, ruler=ruler)
@@ -157,8 +157,8 @@ def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) 
     for (right, _), text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
         sheet.write(right, 0.29, text, ha="right", color=FAINT)
     family = None
-    for place, metric in enumerate(counters.values()):
-        left = _COUNTERS + place * _counter_width(counters)
+    for number, metric in enumerate(counters.values()):
+        left = _COUNTERS + number * _counter_width(counters)
         if metric.family is None or metric.family != family:
             headings.append((left, metric.label if metric.family is None else f"I/O: {metric.family[0].lower()}"))
         family = metric.family
@@ -196,8 +196,8 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
         return
     start, peak = level_text(of.start, of.start_bounds, unit, unit.brief), of.peak_low
     texts = [start, UNKNOWN if peak is None else unit.brief(peak), change_text(of, unit, unit.brief)]
-    for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
-        weight = "bold" if place == 1 and row.operation.has_peak else "normal"
+    for number, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
+        weight = "bold" if number == 1 and row.operation.has_peak else "normal"
         size, colour = _SIZE * min(1.0, room / ruler.width(text, _SIZE)), FAINT if text == UNKNOWN else INK
         sheet.write(right, middle, text, ha="right", fontweight=weight, color=colour, fontsize=size)
     if of.peak_low is None or not most:
@@ -225,8 +225,8 @@ def _draw_counters(
 ) -> None:
     wide = _counter_width(counters)
     longest = _COUNTER_BAR * wide / _COUNTER
-    for place, (column, metric) in enumerate(counters.items()):
-        left, value = _COUNTERS + place * wide, row.operation.of(column).spent
+    for number, (column, metric) in enumerate(counters.items()):
+        left, value = _COUNTERS + number * wide, row.operation.of(column).spent
         if value is None:
             sheet.write(left, middle, UNKNOWN, color=FAINT)
             continue
@@ -308,7 +308,7 @@ class Band:
             axes.text(1.005, 1 + height / 2, text, transform=where, va="center", color=FAINT, fontsize=_SIZE)
 
     def _span(self, row: NumberedOperation) -> Span | None:
-        """Return the place of an operation on the time axis; None when it was before or after the run."""
+        """Return start and width of an operation on the time axis; None if it was before or after the run."""
         operation = row.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
             return None
@@ -318,7 +318,6 @@ class Band:
 
 
 def _write_name(axes: Axes, row: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
-    """Write number and title, or what of them fits."""
     number, size = f"{row.number}", _SIZE
     titles = (f"{number} {title}" for title in dict.fromkeys((row.title, row.short_title)))
     text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)

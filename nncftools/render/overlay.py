@@ -59,7 +59,6 @@ def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colou
 
 
 def _draw_operation(axes: Axes, operation: Operation, fill: Fill, names: tuple[str, str], ruler: Ruler) -> None:
-    """Draw one operation, with its name or its short name as far as it fits."""
     look: dict[str, Any] = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "linewidth": 0.7}
     axes.broken_barh([(operation.start_s, operation.duration_s)], (0.1, 0.8), **look)
     length_s = axes.get_xlim()[1]
@@ -118,8 +117,8 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     picture = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
     axes = picture.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
     memory = axes[len(bands)]
-    for place, (name, lines) in enumerate(drawn):
-        _draw_group(memory, name, lines, unit, drawing.line_style(place))
+    for number, (name, lines) in enumerate(drawn):
+        _draw_group(memory, name, lines, unit, drawing.line_style(number))
     _finish(memory, f"{label(metric)} ({unit})")
     memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
     if differences:
@@ -128,14 +127,13 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
         drawing.time_axis(panel, length_s)
     for panel in axes[len(bands) : -1]:
         panel.set_xlabel("")
-    draw_bands(axes[: len(bands)], bands, [drawing.line_style(place)[0] for place in range(len(bands))])
+    draw_bands(axes[: len(bands)], bands, [drawing.line_style(number)[0] for number in range(len(bands))])
     axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
     drawing.legend_below(picture, 1)
     drawing.save(picture, path)
 
 
 def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
-    """Return what is compared, and for two sides how their peaks and durations differ."""
     what = f"{label(metric)} over time"
     if len(groups) != 2:  # noqa: PLR2004 — base and new
         return f"{what} of {len(groups)} sides"
@@ -201,20 +199,20 @@ def _differences(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
     if not 1 < len(groups) <= _MOST_DIFFERENCES:
         return []
     medians = [_median(lines) for lines in groups]
-    found = []
+    differences = []
     for other in medians[1:]:
         moments, (before, after) = _together([medians[0], other])
         if moments[0] < moments[-1]:
-            found.append((moments, after - before))
-    return found
+            differences.append((moments, after - before))
+    return differences
 
 
 def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit) -> None:
     """Draw differences over time; the area of a single one is filled."""
     axes.axhline(0, color=FAINT, linewidth=0.8)
-    for place, (time, value) in enumerate(differences, start=1):
+    for number, (time, value) in enumerate(differences, start=1):
         sizes = value / unit.factor
-        axes.plot(time, sizes, color=drawing.line_style(place)[0], linewidth=1.1)
+        axes.plot(time, sizes, color=drawing.line_style(number)[0], linewidth=1.1)
         if len(differences) == 1:
-            axes.fill_between(time, 0, sizes, color=drawing.line_style(place)[0], alpha=0.2, linewidth=0)
+            axes.fill_between(time, 0, sizes, color=drawing.line_style(number)[0], alpha=0.2, linewidth=0)
     _finish(axes, f"difference ({unit})")

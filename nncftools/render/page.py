@@ -103,7 +103,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
-    """Return moments that are so far apart; of two that are not, the one with more memory."""
+    """Return moments that are at least so far apart; of two that are nearer, the one with more memory."""
     kept: list[Kinds] = []
     for moment in moments:
         if not kept or moment.at_s - kept[-1].at_s >= least_s:
@@ -118,11 +118,11 @@ def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
     for group in (group for moment in moments for group in moment.groups if group.kind == _CHARTS_FILE):
         largest[group.file] = max(largest.get(group.file, 0), group.rss)
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
-    return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
+    return {file: rank for rank, file in enumerate(in_order[:_MOST_FILES])}
 
 
 def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
-    """Return the bytes of each part; a file has a part for what is its own and one for copies."""
+    """Return the bytes of each part; a large file has two parts: its pages, and private copies of them."""
     sizes: dict[_Part, int] = {}
     for group in moment.groups:
         if group.kind == _CHARTS_FILE and group.file in named:
@@ -208,14 +208,14 @@ def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> 
 
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
-    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first, as is 0."""
+    """Yield all memory metrics, ranks and the limit. Metrics outside of the view, and those that stay 0, are hidden."""
     others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     digits, shown = view.unit.decimals + 1, f",.{view.unit.decimals}f"
     for name in names:
-        found = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
-        if found is not None:
-            line = _line(label(name), found.time_s / factor, found.sizes, digits, shown)
+        drawn = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
+        if drawn is not None:
+            line = _line(label(name), drawn.time_s / factor, drawn.sizes, digits, shown)
             nothing = name != names[0] and view.unit.text(session.samples.figures(name).highest) == view.unit.text(0)
             yield {**line, "unit": view.unit, "hidden": nothing or name not in view.metrics}
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
@@ -271,10 +271,9 @@ def _peak(session: Session, view: View, factor: float) -> dict[str, Any] | None:
 
 
 def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
-    """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
-    for place, row, lane in sorted(longest):
+    for index, row, lane in sorted(longest):
         fill, operation = row.fill, row.operation
         look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
         bar = bars.setdefault((fill.colour, fill.hatch), look)
@@ -283,7 +282,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
             ("base", operation.start_s / factor),
             ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
             ("lane", lane),
-            ("place", place),
+            ("place", index),
             ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
             ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
         ):
@@ -306,8 +305,8 @@ def _plotly() -> bytes:
 
     Raises NncfToolsError when plotly is not installed.
     """
-    found = importlib.util.find_spec("plotly")
-    file = None if found is None or found.origin is None else pathlib.Path(found.origin).parent / _FILE
+    package = importlib.util.find_spec("plotly")
+    file = None if package is None or package.origin is None else pathlib.Path(package.origin).parent / _FILE
     if file is not None and file.is_file():
         return file.read_bytes()
     try:
@@ -361,27 +360,25 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": _flame(session, view),
+        "flame": None if session.snapshots is None else _flame(session, view),
     }
 
 
 def _flame(session: Session, view: View) -> dict[str, Any] | None:
-    if session.snapshots is None:
-        return None
-    from nncftools.render.stacks import flame
+    from nncftools.render.stacks import flame  # a run without stacks does without it
 
     return flame(session, view)
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
-    """Return the table of operations; a row has its place in ``every``, and the whole name if it is shortened."""
+    """Return the table of operations; a row has its index in ``every``, and its whole name if that is shortened."""
     shown, more = shown_of(every, session, _MOST_OPERATIONS)
     table = _table(table_of(shown, more, session, view))
-    places = {id(one): place for place, one in enumerate(every)}
-    for one, row in zip(shown, table["rows"], strict=True):
-        row["place"] = places[id(one)]
-        row["cells"][1] = shortened(one.short_title, _NAME)
-        row["whole"] = "" if row["cells"][1] == one.title else one.title
+    index_of = {id(operation): index for index, operation in enumerate(every)}
+    for operation, row in zip(shown, table["rows"], strict=True):
+        row["place"] = index_of[id(operation)]
+        row["cells"][1] = shortened(operation.short_title, _NAME)
+        row["whole"] = "" if row["cells"][1] == operation.title else operation.title
     return table
 
 

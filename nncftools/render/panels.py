@@ -75,7 +75,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     room = _PEAK_TEXT + _PEAK_LINE * (len(texts) - 1)
     per_inch = (top - bottom or 1.0) / (height - room)
     axes.set_ylim(bottom, bottom + per_inch * height)
-    text_at = max([size, *(one for one in limits if one < size + per_inch * room)])
+    text_at = max([size, *(limit_size for limit_size in limits if limit_size < size + per_inch * room)])
     _write_above(axes, (at_s, text_at), texts, run_s(session), ruler)
     if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
@@ -158,19 +158,18 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 
 
 def _write_above(axes: Axes, point: tuple[float, float], lines: Sequence[str], length_s: float, ruler: Ruler) -> None:
-    """Write lines centred above a point, each moved sideways as far as it would leave the axes; the first is larger."""
+    """Write lines centred above a point, moved sideways if they would leave the axes; the first one is larger."""
     wide = axes.bbox.width / DPI
-    for place, line in enumerate(lines):
-        size = _SIZE if place else _SIZE + 1
+    for number, line in enumerate(lines):
+        size = _SIZE if number else _SIZE + 1
         text = ruler.fitted(line, wide - _TIMELINE_MARGIN, size)
         half_s = (ruler.width(text, size) + _TIMELINE_MARGIN) / 2 / wide * length_s
         at = (min(max(point[0], half_s), length_s - half_s), point[1])
-        above = 6 + (len(lines) - 1 - place) * _PEAK_LINE * _POINTS
+        above = 6 + (len(lines) - 1 - number) * _PEAK_LINE * _POINTS
         drawing.annotate(axes, text, at, (0, above), ha="center", va="bottom", fontsize=size, color=INK)
 
 
 def _note(axes: Axes, text: str) -> None:
-    """Write a text in place of data."""
     axes.set(yticks=[], ylim=(0, 1))
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=_SIZE + 1)
 

@@ -178,18 +178,18 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
         return lines
     from nncftools.analysis import build_up  # a run without stacks does without it
 
-    if (found := build_up.of_peak(session)) is not None:
-        return [*lines, *lines_of(session, found, unit)]
-    peak, place = session.peaks.get("rss"), session.peak_place
-    size = 0 if peak is None or place is None else peak.low or 0
-    kinds = [] if place is None else list(_kinds(session, place.to_s, size, unit))
+    if (rise := build_up.of_peak(session)) is not None:
+        return [*lines, *lines_of(session, rise, unit)]
+    peak, moment = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None or moment is None else peak.low or 0
+    kinds = [] if moment is None else list(_kinds(session, moment.to_s, size, unit))
     return [*lines, ("stacks", f"none: {missing(session)}"), *kinds]
 
 
-def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
+def lines_of(session: Session, rise: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about a build-up."""
-    kinds = _kinds(session, found.at_s, found.size, unit)
-    return [*_stacks(found, session, unit), *kinds, ("certain", certainty(found, session))]
+    kinds = _kinds(session, rise.at_s, rise.size, unit)
+    return [*_stacks(rise, session, unit), *kinds, ("certain", certainty(rise, session))]
 
 
 def missing(session: Session) -> str:
@@ -198,21 +198,21 @@ def missing(session: Session) -> str:
     return printable(known or NOTHING_SEEN)
 
 
-def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+def _stacks(rise: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     from nncftools.analysis.frames import held_by, running_text, tree_of
 
-    if found.top is None:
+    if rise.top is None:
         yield "running", "not seen"
     else:
-        yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
-    for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
+        yield "running", f"{_process(rise.top.process, session)}{running_text(rise.top)}"
+    for number, holder in enumerate(held_by(tree_of(rise), _HOLDERS)):
         known = f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
         certain = f" ({known})" if holder.certain < holder.size * _MOSTLY else ""
         yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
 
 
 def _process(number: int | None, session: Session) -> str:
-    """Return the process, if several have stacks."""
+    """Return the process, if several processes have stacks; else nothing."""
     snapshots = session.snapshots
     if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
         return ""
@@ -238,12 +238,12 @@ def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterat
 
 
 def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the kinds of memory in the sample nearest to a moment, as far as they were sampled."""
+    """Yield the kinds of memory in the sample nearest to a moment, if they were sampled."""
     times, samples = session.samples.time_s, session.samples
-    place = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
+    row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
     with_unit = f" {unit}"
     for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
-        value = samples[column][place] if place is not None and column in samples.metrics else 0.0
+        value = samples[column][row] if row is not None and column in samples.metrics else 0.0
         if value >= size * _SMALL:  # False for NaN, which is unknown
             yield f"{unit.brief(value)}{with_unit} {words}"
             with_unit = ""
@@ -255,7 +255,7 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
 
 
 def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
-    """Yield what the memory is; the first size has its unit, the first clean file an explanation."""
+    """Yield the kinds of memory; the first one has its unit, the first clean file an explanation."""
     least = kinds.total * _SMALL
     shown = [group for group in kinds.groups if group.rss >= least]
     rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)
@@ -281,25 +281,25 @@ def kind_name(group: MappingGroup) -> str:
     return _WORDS.get(group.kind, printable(group.kind))
 
 
-def certainty(found: BuildUp, session: Session) -> str:
+def certainty(rise: BuildUp, session: Session) -> str:
     """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
     from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
     from nncftools.analysis.frames import certain_at_places
 
-    whole = _percent(found.sum_of(CERTAIN), found.size)
-    place = _percent(certain_at_places(found), found.size)
+    whole = _percent(rise.sum_of(CERTAIN), rise.size)
+    by_place = _percent(certain_at_places(rise), rise.size)
     reason = None if session.snapshots is None else session.snapshots.missing
-    why = f": {printable(reason)}" if reason and found.sum_of(NOT_SEEN) >= found.size * _SMALL else ""
+    why = f": {printable(reason)}" if reason and rise.sum_of(NOT_SEEN) >= rise.size * _SMALL else ""
     rest = [
-        f"{bound}{_percent(size, found.size)} {words}"
+        f"{bound}{_percent(size, rise.size)} {words}"
         for size, bound, words in (
-            (found.sum_of(EITHER), "", "one of two stacks"),
-            (found.sum_of(INHERITED), "at most ", "shared with a parent process"),
-            (found.sum_of(NOT_SEEN), "", f"not seen{why}"),
+            (rise.sum_of(EITHER), "", "one of two stacks"),
+            (rise.sum_of(INHERITED), "at most ", "shared with a parent process"),
+            (rise.sum_of(NOT_SEEN), "", f"not seen{why}"),
         )
-        if size >= found.size * _LEAST
+        if size >= rise.size * _LEAST
     ]
-    certain = whole if place == whole else f"{place} by place, {whole} by whole stack"
+    certain = whole if by_place == whole else f"{by_place} by place, {whole} by whole stack"
     return "; ".join([certain, *([", ".join(rest)] if rest else [])])
 
 
@@ -320,26 +320,26 @@ def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts, the conclusion first; empty when nothing died."""
-    if (found := verdict(session, unit)) is None:
+    if (judged := verdict(session, unit)) is None:
         return []
-    needed = needs(session, is_bound=True) if found.is_for_memory else None
+    needed = needs(session, is_bound=True) if judged.is_for_memory else None
     enough = [] if needed is None else [("needs", needed.text(unit))]
-    return [("Verdict", headline(found)), *_details(found, unit), *enough]
+    return [("Verdict", headline(judged)), *_details(judged, unit), *enough]
 
 
-def headline(found: Verdict) -> str:
+def headline(judged: Verdict) -> str:
     """Return the conclusion as a sentence, and how sure it is."""
-    text = found.text.removeprefix("the ").removeprefix("a ")
-    first = "The " if found.text.startswith("the ") else "A " if found.text.startswith("a ") else ""
-    hung = "" if found.hung_s is None else f" The command did nothing for {seconds_text(found.hung_s)} after that."
-    return f"{first}{text}.{hung} ({found.certainty})"
+    text = judged.text.removeprefix("the ").removeprefix("a ")
+    first = "The " if judged.text.startswith("the ") else "A " if judged.text.startswith("a ") else ""
+    hung = "" if judged.hung_s is None else f" The command did nothing for {seconds_text(judged.hung_s)} after that."
+    return f"{first}{text}.{hung} ({judged.certainty})"
 
 
-def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    state = found.state
+def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    state = judged.state
     if state.at_s is not None:
         growth = "" if state.growth_per_s is None else f", growing by {_brief(state.growth_per_s, unit)}/s"
-        share = _share(found, state.rss, unit)
+        share = _share(judged, state.rss, unit)
         yield "held", f"RSS {_brief(state.rss, unit)} at {seconds_text(state.at_s)}{growth}{share}"
     largest = []
     for process in state.largest:
@@ -349,17 +349,17 @@ def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         ("largest", ", ".join(largest)),
         ("during", state.operation),
         ("running", printable(state.running)),
-        ("evidence", "; ".join(map(printable, found.evidence))),
-        ("not", "; ".join(text.removeprefix("not ") for text in found.is_not)),
+        ("evidence", "; ".join(map(printable, judged.evidence))),
+        ("not", "; ".join(text.removeprefix("not ") for text in judged.is_not)),
     ):
         if text:
             yield heading, text
 
 
-def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
-    if (limit := found.limit) is None:
+def _share(judged: Verdict, rss: int, unit: MemoryUnit) -> str:
+    if (limit := judged.limit) is None:
         return ""
     if limit.is_of_process:
-        rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)
+        rss = max((process.peak_rss or 0 for process in judged.state.largest), default=0)
     whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
     return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"

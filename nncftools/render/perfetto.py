@@ -63,7 +63,7 @@ class StackSlice(NamedTuple):
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
     """Return the slices of each thread that had a Python stack, by its ID: nested or disjoint ones."""
     stacks = [
-        [frame for place in stack if not is_machinery(frame := snapshots.frames[place])] for stack in snapshots.stacks
+        [frame for index in stack if not is_machinery(frame := snapshots.frames[index])] for stack in snapshots.stacks
     ]
     threads = sorted({thread.thread for look in watched.looks for thread in look.threads if thread.stack is not None})
     return {thread: list(_slices_of_stacks(_seen(watched, thread, stacks))) for thread in threads}
@@ -71,17 +71,17 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
     """Return the longest slices: what encloses one of them is among them."""
-    return set(sorted(slices, key=lambda one: one.from_s - one.to_s)[:most])
+    return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
 
 
 def _seen(
     watched: WatchedProcess, thread: int, stacks: Sequence[Sequence[Frame]]
 ) -> Iterator[tuple[float, float, Sequence[Frame]]]:
-    """Yield from when to when each look of a thread holds, and the frames that it saw."""
+    """Yield the time for which each look of a thread holds, and the frames that it saw."""
     times = [look.time_s for look in watched.looks]
     last_s = max([*times[-1:], *watched.time_s[-1:]], default=0.0)
     for look, next_s in zip(watched.looks, [*times[1:], last_s], strict=True):
-        stack = next((one.stack for one in look.threads if one.thread == thread), None)
+        stack = next((state.stack for state in look.threads if state.thread == thread), None)
         yield look.time_s, min(next_s, look.time_s + HOLDS_S), () if stack is None else stacks[stack]
 
 
@@ -160,12 +160,12 @@ def _events(session: Session, title: str) -> Iterator[Event]:
     yield from _slices([whole, *map(_operation, operations.get(None, []))], run, numbers)
     yield from _peaks(session, run)
     yield from _counters(session, run)
-    for place, rank in enumerate(session.ranks, start=1):
-        yield from _rank(rank, numbers.spare(), place)
+    for order, rank in enumerate(session.ranks, start=1):
+        yield from _rank(rank, numbers.spare(), order)
     points = min(_POINTS, max(_FEWEST_POINTS, _POINTS_OF_PROCESSES // max(1, len(session.processes))))
-    for place, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
+    for order, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
         pid = numbers.of(process)
-        yield from _named(pid, process.name or "unknown", len(session.ranks) + place)
+        yield from _named(pid, process.name or "unknown", len(session.ranks) + order)
         life = _life(process, session)
         yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
         if (series := process.series) is not None:
@@ -184,14 +184,13 @@ class _Numbers:
         self._free = pids
 
     def of(self, process: Process) -> int:
-        """Return the number of a process, different for each call."""
+        """Return a number for a process; each call returns another one."""
         if process.pid not in self._free:
             return self.spare()
         self._free.remove(process.pid)
         return process.pid
 
     def spare(self) -> int:
-        """Return an unused number."""
         return next(self._spare)
 
 
@@ -200,18 +199,18 @@ def _by_process(session: Session) -> dict[int | None, list[Operation]]:
     candidates: dict[int | None, list[Process]] = {}
     for process in session.processes:
         candidates.setdefault(process.pid, []).append(process)
-    found: dict[int | None, list[Operation]] = {}
+    by_process: dict[int | None, list[Operation]] = {}
     for operation in session.operations:
         of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
         begun = [process for process in of_pid if (process.start_s or 0.0) <= operation.start_s]
         alive = [of for of in begun if of.end_s is None or operation.start_s < of.end_s] or of_pid
-        found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
-    return found
+        by_process.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
+    return by_process
 
 
-def _named(pid: int, name: str, place: int) -> Iterator[Event]:
+def _named(pid: int, name: str, order: int) -> Iterator[Event]:
     yield _metadata("process_name", pid, pid, {"name": shortened(name, _NAME)})
-    yield _metadata("process_sort_index", pid, pid, {"sort_index": place})
+    yield _metadata("process_sort_index", pid, pid, {"sort_index": order})
 
 
 def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
@@ -232,8 +231,8 @@ def _operation(operation: Operation) -> Event:
     return {**_slice(title, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
 
 
-def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
-    yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
+def _rank(rank: RankRun, pid: int, order: int) -> Iterator[Event]:
+    yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, order)
     facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
     yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
     end_s = rank.start_s + rank.duration_s if rank.finished else None
@@ -263,26 +262,26 @@ def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
 
 
 def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
-    """Yield slices on few tracks: those of one track are disjoint or nested."""
+    """Yield slices on few tracks. Those of one track do not overlap, or one contains the other."""
     tracks: list[_Track] = []
     ends: list[tuple[int, int]] = []
-    for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
-        start, end = one["ts"], one["ts"] + one["dur"]
+    for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
+        start, end = event["ts"], event["ts"] + event["dur"]
         searched = enumerate(tracks[:_SEARCHED])
-        place = next((place for place, track in searched if track.has_room(start, end)), len(tracks))
-        if place == len(tracks) and ends and ends[0][0] <= start:
-            place = heapq.heappop(ends)[1]
-        if place == len(tracks):
+        number = next((number for number, track in searched if track.has_room(start, end)), len(tracks))
+        if number == len(tracks) and ends and ends[0][0] <= start:
+            number = heapq.heappop(ends)[1]
+        if number == len(tracks):
             tracks.append(_Track([], []))
-        tracks[place].slices.append(one)
-        tracks[place].open_until.append(end)
-        if place >= _SEARCHED:
-            heapq.heappush(ends, (end, place))
-    for place, track in enumerate(tracks):
-        tid = numbers.spare() if place else pid
-        yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not place else f"{_OPERATIONS}, overlapping"})
-        yield _metadata("thread_sort_index", pid, tid, {"sort_index": place})
-        yield from ({**one, "pid": pid, "tid": tid} for one in track.slices)
+        tracks[number].slices.append(event)
+        tracks[number].open_until.append(end)
+        if number >= _SEARCHED:
+            heapq.heappush(ends, (end, number))
+    for number, track in enumerate(tracks):
+        tid = numbers.spare() if number else pid
+        yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not number else f"{_OPERATIONS}, overlapping"})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": number})
+        yield from ({**event, "pid": pid, "tid": tid} for event in track.slices)
 
 
 class _Track(NamedTuple):
@@ -292,7 +291,7 @@ class _Track(NamedTuple):
     open_until: list[int]
 
     def has_room(self, start: int, end: int) -> bool:
-        """Return whether a slice fits; none that comes later begins before it."""
+        """Return whether a slice fits. Slices must come in the order of their starts."""
         while self.open_until and self.open_until[-1] <= start:
             self.open_until.pop()
         return not self.open_until or end <= self.open_until[-1]
@@ -308,15 +307,15 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
     looked_at = [watched for watched in snapshots.processes if watched.process == process]
     threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
     most = MOST_SLICES // max(1, len(snapshots.processes))
-    shown = longest((one for _, slices in threads for one in slices), most)
-    for place, (thread, slices) in enumerate(threads, start=1):
+    shown = longest((stack for _, slices in threads for stack in slices), most)
+    for order, (thread, slices) in enumerate(threads, start=1):
         tid = numbers.spare()
         yield _metadata("thread_name", pid, tid, {"name": f"Python stacks, thread {thread}"})
-        yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + place})
-        for one in slices:
-            if one in shown:
-                args = {"place": one.place, "looks": one.looks}
-                event = _slice(one.name, (one.from_s, one.to_s), args)
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + order})
+        for stack in slices:
+            if stack in shown:
+                args = {"place": stack.place, "looks": stack.looks}
+                event = _slice(stack.name, (stack.from_s, stack.to_s), args)
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 

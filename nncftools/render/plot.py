@@ -50,7 +50,7 @@ def draw_on(axes: Axes, session: Session, view: View) -> bool:
     if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
     limit = drawn_limit(session, view)
-    known = [_draw_metric(axes, session, view, place, limit) for place in range(len(view.metrics))]
+    known = [_draw_metric(axes, session, view, number, limit) for number in range(len(view.metrics))]
     _shade_operations(axes, session)
     drawing.time_axis(axes, session.duration_s)
     axes.set_ylabel(f"Memory{view.above} ({view.unit})")
@@ -73,9 +73,9 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
         outer = [operation for operation in outer if operation.duration_s > shortest_s]
     named_until_s = 0.0
-    for place, row in enumerate(numbered(outer, session)):
+    for number, row in enumerate(numbered(outer, session)):
         operation = row.operation
-        axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
+        axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[number % len(_SHADES)], zorder=0, linewidth=0)
         room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
         name = row.fitted(min(room, _NAME), _FEWEST_CHARACTERS)
         if name and operation.start_s >= named_until_s:
@@ -84,14 +84,14 @@ def _shade_operations(axes: Axes, session: Session) -> None:
             drawing.annotate(axes, name, (operation.start_s, 1), (3, -3), fontsize=8, color=FAINT, **where)
 
 
-def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: DrawnLimit | None = None) -> bool:
+def _draw_metric(axes: Axes, session: Session, view: View, number: int, limit: DrawnLimit | None = None) -> bool:
     """Draw the metric at ``place`` and its peak; return False when no sample contains it.
 
     The peak's text is beside the peak when the metric is the only one, and otherwise in the legend.
     """
-    if (line := memory_line(session, view, view.metrics[place])) is None:
+    if (line := memory_line(session, view, view.metrics[number])) is None:
         return False
-    colour, style = drawing.line_style(place)
+    colour, style = drawing.line_style(number)
     marker = "." if line.is_sparse else drawing.marker_for(line.time_s)
     text = line.peak_text
     axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.6, marker=marker, label=text)
@@ -125,7 +125,7 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
 def _write_beside(  # noqa: PLR0913 — what, where, and how
     axes: Axes, point: tuple[float, float], text: str, colour: str, *, is_left: bool, below: str = ""
 ) -> None:
-    """Write beside a point in the left or right half of the picture, towards the middle; ``below`` in small print."""
+    """Write beside a point, towards the middle of the picture; ``below`` is a second line in small print."""
     aside, side = (8, "left") if is_left else (-8, "right")
     drawing.annotate(
         axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=colour, fontweight="bold"

@@ -44,10 +44,10 @@ def memory(session: Session, view: View) -> Table:
     Text has a second row for each metric, above the first sample, unless that has nothing but 0.
     """
     rows = []
-    for place, name in enumerate(view.metrics):
+    for number, name in enumerate(view.metrics):
         absolute = summary.level(session.samples, name, session.peaks)
         above = absolute.from_zero()
-        if place and _is_nothing(absolute, view.unit):
+        if number and _is_nothing(absolute, view.unit):
             continue
         if view.from_zero:
             rows.append(Row(cells=_levels(f"{label(name)} from zero", above, view.unit)))
@@ -60,7 +60,7 @@ def memory(session: Session, view: View) -> Table:
 
 
 def _is_nothing(of: summary.MetricSummary, unit: MemoryUnit) -> bool:
-    """Return whether all figures are known, and 0 as they would be written."""
+    """Return whether all figures are known, and all would be written as 0."""
     return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 
@@ -264,17 +264,17 @@ def run(session: Session) -> str:
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     """Return the peak of RSS, its time and its operation; None when the view does not show it."""
-    found = session.peaks.get("rss")
-    if view.from_zero or "rss" not in view.metrics or found is None or found.low is None:
+    rss = session.peaks.get("rss")
+    if view.from_zero or "rss" not in view.metrics or rss is None or rss.low is None:
         return None
-    most = f"RSS {view.unit.label(found.low)}"
-    if (place := session.peak_place) is None:
+    most = f"RSS {view.unit.label(rss.low)}"
+    if (moment := session.peak_place) is None:
         return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
-    when = span_text((place.from_s, place.to_s))
-    if summary.is_between_samples(found):
+    when = span_text((moment.from_s, moment.to_s))
+    if summary.is_between_samples(rss):
         when += ", between two samples"
     with contextlib.suppress(ValueError, OverflowError):  # the time of day is unknown
-        when = f"{moment_of(session.start.utc or '') + dt.timedelta(seconds=place.from_s):%H:%M:%S} ({when})"
+        when = f"{moment_of(session.start.utc or '') + dt.timedelta(seconds=moment.from_s):%H:%M:%S} ({when})"
     return most, f"at {when}", where_text(session)
 
 
@@ -286,9 +286,9 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
 
 
 def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    found = session.peaks.get("rss")
-    if found is not None and found.low and found.high and found.high > found.low * _WIDE:
-        between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
+    rss = session.peaks.get("rss")
+    if rss is not None and rss.low and rss.high and rss.high > rss.low * _WIDE:
+        between = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
@@ -356,8 +356,8 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
 
 def _compression(model: SavedModel) -> str:
     """Return algorithm, settings and the enabled refinements: ``weight_compression, mode int4_sym, awq``."""
-    places = [(place.split("/"), value) for place, value in model.facts.items()]
-    settings = [(*parts[1:], value) for parts, value in places if parts[0] == "nncf" and len(parts) == 3]  # noqa: PLR2004 — nncf/ALGORITHM/SETTING
+    facts = [(path.split("/"), value) for path, value in model.facts.items()]
+    settings = [(*parts[1:], value) for parts, value in facts if parts[0] == "nncf" and len(parts) == 3]  # noqa: PLR2004 — nncf/ALGORITHM/SETTING
     texts = [algorithm for algorithm, _, _ in settings]
     for wanted in _SETTINGS:
         texts += [f"{name} {value}" for _, name, value in settings if name == wanted and value != "None"]

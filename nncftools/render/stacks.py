@@ -44,8 +44,8 @@ class Named(NamedTuple):
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     """Return the build-up of the peak. Raises NncfToolsError, which names the format, when it is not known."""
-    if (found := of_peak(session)) is not None:
-        return found
+    if (rise := of_peak(session)) is not None:
+        return rise
     snapshots = session.snapshots
     if snapshots is not None and snapshots.missing:
         why = f"none were taken: {printable(snapshots.missing)}"
@@ -83,8 +83,8 @@ def _named(frame: Frame) -> Named | None:
     if is_machinery(frame):
         return None
     function = shortened(printable(frame.function), _LONGEST) or "?"
-    place = place_text(frame)
-    return Named(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
+    where = place_text(frame)
+    return Named(f"{function} ({where})" if where else function, printable(frame.file), frame.line)
 
 
 def collapsed_report(session: Session, _view: View) -> str:
@@ -131,7 +131,7 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
-    """Return a profile; ``places`` are those of frames in the list that all profiles share, to which new ones come."""
+    """Return a profile; new frames are added to ``places``, the list that all profiles share."""
     sums: dict[tuple[int, ...], int] = {}
     for named, size in named_stacks(of, only_certain=only_certain):
         stack = tuple(places.setdefault(frame, len(places)) for frame in named)
@@ -150,8 +150,8 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
 def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
     known = [(row, peak) for row in every if (peak := row.operation.of("rss").peak) is not None]
-    known.sort(key=lambda found: -found[1].low)
-    return sorted(known[:_MOST_OPERATIONS], key=lambda found: found[0].number)
+    known.sort(key=lambda item: -item[1].low)
+    return sorted(known[:_MOST_OPERATIONS], key=lambda item: item[0].number)
 
 
 _MOST_NODES = 1500
@@ -184,12 +184,12 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         if box.package is not None:
             largest[box.package] = max(largest.get(box.package, 0), box.size)
     fills = listing.package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
-    places = {package: place for place, package in enumerate(fills)}
+    index_of = {package: index for index, package in enumerate(fills)}
     return {
         **{
             column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
         },
-        "package": [None if box.package is None else places[box.package] for box in boxes],
+        "package": [None if box.package is None else index_of[box.package] for box in boxes],
         "packages": [
             {
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
@@ -220,7 +220,7 @@ def _text(build_up: BuildUp, view: View) -> str:
 
 
 def _boxes(root: Node) -> Iterator[_Box]:
-    """Yield the boxes, each after the one that it is a part of; children that are not drawn are summed."""
+    """Yield the boxes, each after the box that contains it; children that are not drawn become one box."""
     drawn = _drawn(root)
     numbers = 0
     waiting: list[tuple[Node, int | None]] = [(root, None)]
@@ -239,15 +239,15 @@ def _boxes(root: Node) -> Iterator[_Box]:
 
 
 def _drawn(root: Node) -> set[int]:
-    """Return the ``id()`` of the nodes that are drawn: the largest, of equal ones the outermost."""
-    found = []
+    """Return the ``id()`` of the nodes to draw: the largest ones, and of equal ones the outermost."""
+    large = []
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
         if node.size >= root.size * _SMALLEST:
-            found.append((-node.size, depth, id(node)))
+            large.append((-node.size, depth, id(node)))
             waiting += [(child, depth + 1) for child in node.children.values()]
-    return {number for *_, number in sorted(found)[:_MOST_NODES]}
+    return {number for *_, number in sorted(large)[:_MOST_NODES]}
 
 
 def _box(node: Node, parent: int | None) -> _Box:

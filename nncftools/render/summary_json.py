@@ -72,17 +72,16 @@ def report(session: Session, view: View) -> str:
 
 
 def _verdict(session: Session) -> dict[str, Any] | None:
-    """Return why something died; None when nothing did."""
-    if (found := verdict(session, MemoryUnit.MiB)) is None:
+    if (judged := verdict(session, MemoryUnit.MiB)) is None:
         return None
-    state = found.state
+    state = judged.state
     return {
-        **_fields(found, _OF_VERDICT),
-        "process": None if found.process is None else _fields(found.process, ("id", "pid", "name")),
+        **_fields(judged, _OF_VERDICT),
+        "process": None if judged.process is None else _fields(judged.process, ("id", "pid", "name")),
         "rss": None if state.at_s is None else state.rss,
         "rss_at_s": state.at_s,
         "growth_per_s": state.growth_per_s,
-        "limit": None if found.limit is None else found.limit._asdict(),
+        "limit": None if judged.limit is None else judged.limit._asdict(),
         "operation": state.operation or None,
         "running": state.running or None,
         "largest": [_fields(process, _OF_LARGEST) for process in state.largest],
@@ -100,18 +99,18 @@ def _level(session: Session, name: str) -> dict[str, float | None]:
 
 def _peak(session: Session) -> dict[str, Any] | None:
     """Return the moment of the RSS peak and its operations by name, the outermost first."""
-    if (place := session.peak_place) is None:
+    if (peak := session.peak_place) is None:
         return None
     return {
         "rss": session.peaks["rss"].low,
-        "from_s": place.from_s,
-        "to_s": place.to_s,
+        "from_s": peak.from_s,
+        "to_s": peak.to_s,
         **{
             key: [operation.name for operation in operations]
-            for key, operations in (("operation", place.path), ("either", place.either), ("rivals", place.rivals))
+            for key, operations in (("operation", peak.path), ("either", peak.either), ("rivals", peak.rivals))
         },
-        "may_be_outside": place.may_be_outside,
-        "nearest": None if place.nearest is None else place.nearest.name,
+        "may_be_outside": peak.may_be_outside,
+        "nearest": None if peak.nearest is None else peak.nearest.name,
         "text": where_text(session),
         "build_up": _build_up(session),
     }
@@ -119,18 +118,18 @@ def _peak(session: Session) -> dict[str, Any] | None:
 
 def _build_up(session: Session) -> dict[str, Any] | None:
     """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
-    if (found := of_peak(session)) is None:
+    if (rise := of_peak(session)) is None:
         return None
-    memory = near(session, found.at_s, found.size)
+    memory = near(session, rise.at_s, rise.size)
     groups: list[tuple[object, ...]] = []
     if memory is not None:
         groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]
         groups += [("not_read", "", memory.not_read, None, None)] if memory.not_read else []
     return {
-        "at_s": found.at_s,
-        "size": found.size,
-        **{kind: found.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
-        "holders": [_holder(path) for path in holders(tree_of(found))],
+        "at_s": rise.at_s,
+        "size": rise.size,
+        **{kind: rise.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
+        "holders": [_holder(path) for path in holders(tree_of(rise))],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
@@ -139,9 +138,9 @@ def _build_up(session: Session) -> dict[str, Any] | None:
 
 def _holder(path: Sequence[Node]) -> dict[str, Any]:
     """Return a place in the code: its frames, the outermost first, and what it holds."""
-    places = [place for node in path if (place := node.place) is not None]
-    frames = [{"function": place.function, "file": place.file, "line": place.line or None} for place in places]
-    return {"size": path[-1].size, "certain": path[-1].certain, "frames": frames}
+    stack = [frame for node in path if (frame := node.place) is not None]
+    described = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in stack]
+    return {"size": path[-1].size, "certain": path[-1].certain, "frames": described}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

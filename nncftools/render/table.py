@@ -100,13 +100,13 @@ class Table:
 
     def of(self, output: Output) -> Table:
         """Return the part of the table that an output shows."""
-        places = [place for place, column in enumerate(self.columns) if output in column.output]
-        return replace(self, rows=[row for row in self.rows if output in row.output]).with_columns(places)
+        shown = [index for index, column in enumerate(self.columns) if output in column.output]
+        return replace(self, rows=[row for row in self.rows if output in row.output]).with_columns(shown)
 
-    def with_columns(self, places: Sequence[int]) -> Table:
+    def with_columns(self, indexes: Sequence[int]) -> Table:
         """Return the table with only these of its columns."""
-        rows = [replace(row, cells=[row.cells[place] for place in places]) for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in places], rows=rows)
+        rows = [replace(row, cells=[row.cells[index] for index in indexes]) for row in self.rows]
+        return replace(self, columns=[self.columns[index] for index in indexes], rows=rows)
 
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
         """Return a heading for each column; the first column of a group has the group's name and ``between`` before it.
@@ -169,11 +169,11 @@ def painted(
     result = grid(has_header=has_header)
     headings = of.headings("\n", has_units=unit is None)
     lines = max((heading.count("\n") for heading in headings), default=0)
-    for place, (column, heading) in enumerate(zip(of.columns, headings, strict=True)):
+    for index, (column, heading) in enumerate(zip(of.columns, headings, strict=True)):
         result.add_column(
             "\n" * (lines - heading.count("\n")) + heading,
             justify="left" if column.is_text else "right",
-            min_width=widths[place] if place < len(widths) else None,
+            min_width=widths[index] if index < len(widths) else None,
             no_wrap=not (folds and column.is_text),
             overflow="fold" if folds else "ellipsis",
         )
@@ -214,9 +214,8 @@ class Fitting:
 
 
 def _groups(table: Table) -> list[list[int]]:
-    """Return the places of the columns after the first, grouped."""
-    places = range(1, len(table.columns))
-    groups = groupby(places, key=lambda place: table.columns[place].group or place)
+    indexes = range(1, len(table.columns))
+    groups = groupby(indexes, key=lambda index: table.columns[index].group or index)
     return [list(group) for _, group in groups]
 
 
@@ -231,7 +230,7 @@ NOTE = "352–391, ≥352, -90 to +40: bounds, where RSS at a mark is not known 
 
 def has_brackets(operations: Iterable[Operation]) -> bool:
     """Return whether RSS at the start or at the end of any of the operations is known within bounds only."""
-    return any((of := one.of("rss")).start_bounds or of.end_bounds for one in operations)
+    return any((of := operation.of("rss")).start_bounds or of.end_bounds for operation in operations)
 
 
 def level_text(size: float | None, bounds: Bounds | None, unit: MemoryUnit, write: Callable[[float], str]) -> str:

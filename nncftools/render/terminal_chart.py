@@ -17,7 +17,7 @@ from nncftools.analysis import series
 from nncftools.analysis.peak_text import span_text
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
-from nncftools.render.canvas import GUTTER, Medium, Row, Window, colours_of, fitted, text
+from nncftools.render.canvas import GUTTER, Row, TerminalStyle, Window, colours_of, fitted, text
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
 from nncftools.render.terminal_plot import Line, Rate
@@ -40,7 +40,7 @@ class _Chart(NamedTuple):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         with_prompt = min(max(console.size.height - 2, _LOWEST), _HIGHEST)
         height = with_prompt if console.is_terminal else _NOT_ON_A_TERMINAL
-        medium = Medium(self.view.unit, not options.ascii_only, colours_of(console))
+        medium = TerminalStyle(self.view.unit, not options.ascii_only, colours_of(console))
         yield SegmentLines(chart(self.session, self.view, options.max_width, height, medium), new_lines=True)
 
 
@@ -49,7 +49,7 @@ def report(session: Session, view: View) -> _Chart:
     return _Chart(session, view)
 
 
-def chart(session: Session, view: View, width: int, height: int, medium: Medium) -> list[Row]:
+def chart(session: Session, view: View, width: int, height: int, medium: TerminalStyle) -> list[Row]:
     """Return the chart of a session: ``height`` rows of ``width`` columns."""
     run_s = max(session.duration_s, 1e-3)
     shown = Window(0.0, run_s, max(10, width - GUTTER - 1), run_s)
@@ -78,18 +78,18 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
 
 
 def _names(session: Session, view: View) -> list[str]:
-    """Return the metrics to draw: the first, and those that are ever more than what is written as 0."""
+    """Return the metrics to draw: the first one, and those that are not written as 0 all the time."""
     nothing, figures = view.unit.text(0), session.samples.figures
     known = [name for name in view.metrics if name in session.samples]
     shown = [name for name in known if name == known[0] or view.unit.text(figures(name).highest) != nothing]
     return shown[: terminal_plot.MOST_LINES]
 
 
-def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, medium: Medium) -> Row:
+def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, medium: TerminalStyle) -> Row:
     row = [text(" " * (medium.gutter + 1))]
-    for place, line in enumerate(lines):
-        row += [*terminal_plot.key(place, medium), text(f"{line.label} {medium.unit.label(line.last)}  ")]
-        if place == 0 and peak is not None:
+    for number, line in enumerate(lines):
+        row += [*terminal_plot.key(number, medium), text(f"{line.label} {medium.unit.label(line.last)}  ")]
+        if number == 0 and peak is not None:
             row.append(text("◆" if medium.unicode else "^", medium.style("peak")))
             row.append(text(f" peak {medium.unit.label(peak[0])} at {peak_at}  "))
     return row

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
 
 from nncftools import metrics
 from nncftools.metrics import cpu_counters
-from nncftools.render.canvas import AREA, CURVES, Canvas, Floats, Levels, Medium, Row, Window, levels, plain, text
+from nncftools.render.canvas import AREA, CURVES, Canvas, Floats, Levels, Row, TerminalStyle, Window, levels, plain
 from nncftools.render.listing import fills
 from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
@@ -47,15 +48,15 @@ class Rate(NamedTuple):
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
-    found = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
+    rates = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
     for column, metric in metrics.of_operations(columns).items():
         if metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
             name, role = _OF_STORAGE.get(column, (metric.label, "rate"))
-            found.append(Rate(shortened(name, _NAME), (column,), metric.unit, role))
-    return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
+            rates.append(Rate(shortened(name, _NAME), (column,), metric.unit, role))
+    return [rate for rate in rates if rate.counters and all(name in columns for name in rate.counters)]
 
 
-def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: Medium, height: int = 1) -> Iterator[Row]:
+def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: TerminalStyle, height: int = 1) -> Iterator[Row]:
     """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them, or nothing."""
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
@@ -68,16 +69,16 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: Medium, h
         canvas.area(Levels(parts, parts), "")
         canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
         drawn = ["".join(part for part, _ in row) for row in canvas.rows()]
-    for place, bars in enumerate(drawn):
-        label = rate_label(rate, figure, medium) if place == height - 1 else [text(" " * (medium.gutter + 1))]
-        yield [*label, text(bars, medium.style(rate.role))]
+    for number, bars in enumerate(drawn):
+        label = rate_label(rate, figure, medium) if number == height - 1 else [Segment(" " * (medium.gutter + 1))]
+        yield [*label, Segment(bars, medium.style(rate.role))]
 
 
-def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
+def rate_label(rate: Rate, figure: float | None, medium: TerminalStyle) -> Row:
     """Return the name of a rate and a figure, as ``LABEL`` parts of a row."""
     room = medium.gutter - _NAME
     value = f"{'' if figure is None else _fitted(rate.figure(figure), room):>{room}} "
-    return [text(f"{rate.name:<{_NAME}}"), text(value, medium.style("axis"))]
+    return [Segment(f"{rate.name:<{_NAME}}"), Segment(value, medium.style("axis"))]
 
 
 def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
@@ -90,7 +91,7 @@ def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
 
 
 def _fitted(figure: str, room: int) -> str:
-    """Return a rate, shortened if necessary: without decimals, then with one letter of its unit."""
+    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
     number, _, unit = figure.partition(" ")
     if len(figure) < room or not unit:
         return figure[:room]
@@ -114,37 +115,37 @@ class Span:
     kind: str | None = None
 
 
-def operations_row(spans: Sequence[Span], shown: Window, medium: Medium) -> Row:
+def operations_row(spans: Sequence[Span], shown: Window, medium: TerminalStyle) -> Row:
     """Return one row with the names of the operations, each at the time of its operation."""
     label = _LABEL if len(_LABEL) < medium.gutter else ""
-    row = [text(f"{label:<{medium.gutter + 1}}", medium.style("axis"))]
+    row = [Segment(f"{label:<{medium.gutter + 1}}", medium.style("axis"))]
     visible = [span for span in spans if span.end_s is None or span.end_s >= shown.begin_s]
     colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in visible])
     last = shown.column(shown.now_s)
     column = 0
-    for place, span in enumerate(visible):
+    for number, span in enumerate(visible):
         begin = max(column, shown.column(max(span.start_s, shown.begin_s)))
         end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
-        if place + 1 < len(visible):  # the next one must keep a column of its own
-            end = min(end, shown.column(max(visible[place + 1].start_s, shown.begin_s)) - 1)
+        if number + 1 < len(visible):  # the next one must keep a column of its own
+            end = min(end, shown.column(max(visible[number + 1].start_s, shown.begin_s)) - 1)
         room = min(end + 1, shown.columns) - begin
         if room <= 0:
             continue
-        row.append(text(" " * (begin - column)))
+        row.append(Segment(" " * (begin - column)))
         name = plain(_fitting(span.name, room), medium)
         if medium.colours is None:
-            row.append(text(_bracketed(name, room, unicode=medium.unicode)))
+            row.append(Segment(_bracketed(name, room, unicode=medium.unicode)))
         else:
             fill = colours[span.name]
             before = max(0, room - cell_len(name)) // 2
             centred = set_cell_size(" " * before + name, room)
-            row.append(text(centred, medium.filled(fill.ink, fill.colour)))
+            row.append(Segment(centred, medium.filled(fill.ink, fill.colour)))
         column = begin + room
     return row
 
 
 def _fitting(name: str, room: int) -> str:
-    """Return a name as it fits, with a column to its left and right if there are that many."""
+    """Return a name that fits, with a blank on either side if there is room."""
     if room < _SHORTEST_NAME:
         return ""
     name = printable(name)
@@ -186,8 +187,8 @@ def axis_for(largest: float, rows: int, least: int) -> Axis:
     steps = [factor * ten * power for ten in (1, 10) for factor in _STEPS]
     possible = [(step, math.floor(step * rows / largest + 1e-9)) for step in steps]
     first, *others = [(step, min(between, rows)) for step, between in possible if between >= least]
-    fitting = [first, *(one for one in others if one[1] <= rows // _FEWEST)]
-    step, between = min(fitting, key=lambda one: one[0] / one[1])
+    fitting = [first, *(option for option in others if option[1] <= rows // _FEWEST)]
+    step, between = min(fitting, key=lambda option: option[0] / option[1])
     return Axis(step * rows / between, step, between)
 
 
@@ -253,13 +254,13 @@ class Marked(NamedTuple):
     """In bytes: drawn when memory has come to half of it, as in pictures."""
 
 
-def key(place: int, medium: Medium) -> Row:
+def key(number: int, medium: TerminalStyle) -> Row:
     """Return the sign of the curve with this place, for a legend."""
-    sign = "●" if medium.unicode and (place == 0 or medium.colours is not None) else _PLAIN[place]
-    return [text(f"{sign} ", medium.style(CURVES[place]))]
+    sign = "●" if medium.unicode and (number == 0 or medium.colours is not None) else _PLAIN[number]
+    return [Segment(f"{sign} ", medium.style(CURVES[number]))]
 
 
-def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medium: Medium) -> list[Row]:
+def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medium: TerminalStyle) -> list[Row]:
     """Return ``height`` rows: the canvas with the axis of memory on its left, and the axis of time."""
     rows = max(_FEWEST_ROWS, height - 1)
     peak = marked.peak if marked.peak is not None and shown.begin_s <= marked.peak[1] <= shown.end_s else None
@@ -276,8 +277,8 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     for first in drawn[:1]:
         canvas.area(first, AREA)
     is_plain = medium.colours is None or not medium.unicode
-    for place in reversed(range(1, len(drawn))):
-        canvas.curve(drawn[place], CURVES[place], _PLAIN[place] if is_plain else "")
+    for number in reversed(range(1, len(drawn))):
+        canvas.curve(drawn[number], CURVES[number], _PLAIN[number] if is_plain else "")
     for first in drawn[:1]:  # above the others: where they are the same, this one is seen
         canvas.curve(first, CURVES[0], "" if medium.unicode else _PLAIN[0])
     if limit is not None:
@@ -288,24 +289,24 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     return [*_with_labels(canvas, axis, rows, medium), _times(shown, medium)]
 
 
-def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: Medium) -> Iterator[Row]:
+def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: TerminalStyle) -> Iterator[Row]:
     """Yield the rows of a canvas, each behind the label of its height or the bar of the axis."""
     bar, tick = ("│", "┤") if medium.unicode else ("|", "+")
     ticks = range(1, rows // axis.rows + 1)
     marks = {rows - number * axis.rows: number * axis.step * medium.unit.factor for number in ticks}
     style = medium.style("axis")
-    for place, parts in enumerate(canvas.rows()):
+    for row_number, parts in enumerate(canvas.rows()):
         label = ""
-        if place in marks:
-            label = f"{medium.unit.of(marks[place]):,.10g} {medium.unit}"
-            label = label if len(label) < medium.gutter else brief_size(marks[place])
-        row = [text(f"{label:>{medium.gutter - 1}} {tick if place in marks else bar}", style)]
-        height = (rows - place) / rows
-        row += [text(content, medium.style(role, height) if role else None) for content, role in parts]
+        if row_number in marks:
+            label = f"{medium.unit.of(marks[row_number]):,.10g} {medium.unit}"
+            label = label if len(label) < medium.gutter else brief_size(marks[row_number])
+        row = [Segment(f"{label:>{medium.gutter - 1}} {tick if row_number in marks else bar}", style)]
+        height = (rows - row_number) / rows
+        row += [Segment(content, medium.style(role, height) if role else None) for content, role in parts]
         yield row
 
 
-def _times(shown: Window, medium: Medium) -> Row:
+def _times(shown: Window, medium: TerminalStyle) -> Row:
     """Return the axis of time, with its labels to the right of their ticks."""
     corner, flat, tick = ("└", "─", "┬") if medium.unicode else ("+", "-", "+")
     axis = [flat] * shown.columns
@@ -317,4 +318,4 @@ def _times(shown: Window, medium: Medium) -> Row:
             axis[column : column + len(label)] = label
             free_from = column + len(label) + 1
     zero = f"0 {medium.unit}"
-    return [text(f"{zero:>{medium.gutter - 1}} {corner}{''.join(axis)}", medium.style("axis"))]
+    return [Segment(f"{zero:>{medium.gutter - 1}} {corner}{''.join(axis)}", medium.style("axis"))]

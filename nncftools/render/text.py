@@ -35,7 +35,7 @@ def report(session: Session, view: View) -> RenderableType:
     """Return the report for Rich to print."""
     rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
     fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
-    found = hints(session, view.unit)
+    warnings = hints(session, view.unit)
     return Group(
         Text("PERFORMANCE REPORT", style="bold"),
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
@@ -48,7 +48,7 @@ def report(session: Session, view: View) -> RenderableType:
         *_operations(session, view),
         tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
         *((Text(), tables.painted(process_table, widths=[tables.FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
-        *((Text(), *tables.warnings(found)) if found else ()),
+        *((Text(), *tables.warnings(warnings)) if warnings else ()),
     )
 
 
@@ -83,12 +83,12 @@ class _Memory(NamedTuple):
         name, *headings = self.table.headings("")
         blocks, rows = tables.grid(), self.table.rows
         blocks.add_column(name, min_width=tables.FIRST_COLUMN, no_wrap=True)
-        absolute = [place for place, row in enumerate(rows) if not row.is_faint]
+        absolute = [index for index, row in enumerate(rows) if not row.is_faint]
         has_both = len(absolute) < len(rows)
         for heading in ("absolute", "from zero") if has_both else ("from zero",):
             blocks.add_column(heading, justify="right", no_wrap=True)
-        for place in absolute:
-            shown = rows[place : place + 2] if has_both else [rows[place]]
+        for index in absolute:
+            shown = rows[index : index + 2] if has_both else [rows[index]]
             blocks.add_row(shown[0].cells[0].text)
             for number, heading in enumerate(headings, start=1):
                 cells = [row.cells[number] for row in shown]
@@ -97,17 +97,16 @@ class _Memory(NamedTuple):
 
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the timeline and the figures of the operations, if any were marked."""
     table = operations(session, view, _MOST_OPERATIONS).of(tables.Output.TEXT)
     if not table.rows:
         return
     yield Text("Operations", style="bold")
     shown, more = shown_operations(session, view, _MOST_OPERATIONS)
     gaps = unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9))
-    notes = peak_notes((one.operation for one in shown), session)
-    place = session.peak_place
-    if not notes and place is not None:
-        notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= place.from_s and place.to_s <= gap.end_s}
+    notes = peak_notes((row.operation for row in shown), session)
+    peak = session.peak_place
+    if not notes and peak is not None:
+        notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= peak.from_s and peak.to_s <= gap.end_s}
     rows = _with_gaps(shown, gaps)
     yield _timeline(rows, notes, view.unit)
     if more:
@@ -122,7 +121,7 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
 
 
 def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) -> list[NumberedOperation]:
-    """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
+    """Return the rows of operations, and between the outermost ones a row for each time in which nothing was marked."""
     rows: list[NumberedOperation] = []
     waiting = deque(gaps)
     for row in shown:
@@ -133,7 +132,6 @@ def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) ->
 
 
 def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
-    """Return when each operation ran, and by how much RSS grew."""
     result = tables.grid(has_header=False)
     figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
     for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
@@ -153,7 +151,6 @@ def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit:
 
 
 def _name(row: NumberedOperation) -> Text:
-    """Return name, number of calls, process, how it ended and which function it was."""
     operation = row.operation
     if not operation.name:
         return Text("(nothing marked)")

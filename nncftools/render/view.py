@@ -106,5 +106,5 @@ def format_named(name: str) -> Format:
     if name not in FORMATS:
         raise UsageError(not_one_of(name, FORMATS))
     module, _, function = FORMATS[name].partition(":")
-    found: Format = getattr(importlib.import_module(module), function)
-    return found
+    report: Format = getattr(importlib.import_module(module), function)
+    return report

@@ -231,7 +231,7 @@ class LazyMapping(Mapping[str, _Value]):
     """Values by name, each computed when it is first asked for: a report needs few of the columns."""
 
     def __init__(self, names: Iterable[str], compute: Callable[[str], _Value]) -> None:
-        """Have ``compute`` return the value of a name."""
+        """Use ``compute`` for the value of a name."""
         self._known: dict[str, _Value | None] = dict.fromkeys(names)
         self._compute = compute
 

@@ -189,7 +189,7 @@ class _FiguresOf:
         self._envelope = Envelope(session)
         self._table = ProcessTable(session.processes)
         self._rises = sorted(
-            (peaks.of_rise(rise, process.id) for process in session.processes for rise in process.rises),
+            (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
         self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
@@ -197,7 +197,6 @@ class _FiguresOf:
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
-        """Return the operation from a mark to its end."""
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
 
         def figures(name: str) -> Figures:

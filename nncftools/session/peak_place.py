@@ -37,11 +37,11 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """If the peak was just outside of all operations: the nearest one."""
     rivals: Sequence[Operation] = ()
-    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it. One
-    of ``path`` stands for its time outside of those inside of it. And those of other processes at this time, where
-    nothing says whose memory grew."""
+    """Operations that may hold the peak, too. Most ran at other times: by their brackets, memory may have been higher
+    then, or as high before. One of ``path`` stands for its time outside of the operations inside of it. Others ran in
+    other processes at this time, and nothing says whose memory grew."""
     may_be_outside: bool = False
-    """Whether more may have been held outside of all operations than is proven in ``path``."""
+    """Whether memory outside of all operations may have been higher than what is proven in ``path``."""
 
 
 def place_of(
@@ -54,23 +54,22 @@ def place_of(
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
-    It belongs to the operation in which memory first came within noise of it. If operations of several
-    processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
-    ``gaps`` are the times outside of all operations. None: upper ends of brackets are not close enough to say where
-    else it may have been.
+    It belongs to the operation in which memory first came within noise of it. If operations of several processes ran
+    then, that process has it which, with its descendants, held most at its own peak at this moment. ``gaps`` are the
+    times outside of all operations; with None, the brackets are too wide to say where else the peak may have been.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:
         return None
-    place = PeakPlace(*span_s)
+    peak_place = PeakPlace(*span_s)
     above = enclosing(operations)
-    inside = _inside(operations, processes, above, place)
-    share = _at_their_peak(processes, peak, place)
+    inside = _inside(operations, processes, above, peak_place)
+    share = _at_their_peak(processes, peak, peak_place)
     path: list[Operation] = []
     beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = holding = [operation for operation in candidates if _holds(operation, peak, place)]
+        holders = holding = [operation for operation in candidates if _holds(operation, peak, peak_place)]
         if path:  # of an inner operation of another process, that process held most
             outer, least = path[-1].process, share.get(path[-1].process, 0)
             holders = [
@@ -88,29 +87,31 @@ def place_of(
     if gaps is not None:
         bracket = _bracket(path[-1]) if path else None
         proven = peak.low or 0 if bracket is None else bracket.low
-        place = place._replace(
-            rivals=[*beside, *_rivals(operations, path, place, proven, above)],
+        peak_place = peak_place._replace(
+            rivals=[*beside, *_rivals(operations, path, peak_place, proven, above)],
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
-    if (shared := _shared(path, inside, place)) is not None:
+    if (shared := _shared(path, inside, peak_place)) is not None:
         return shared
-    either = [operation for operation in candidates if operation.overlaps(place.from_s, place.to_s)]
-    if path and (len(either) == 1 or not _cover(either, place)):
+    either = [operation for operation in candidates if operation.overlaps(peak_place.from_s, peak_place.to_s)]
+    if path and (len(either) == 1 or not _cover(either, peak_place)):
         if gaps is not None:
-            inner = [deepest for operation in either for deepest in _innermost(operation, inside, place)]
-            place = place._replace(rivals=[*(rival for rival in inner if _may_hold(rival, peak)), *place.rivals])
+            inner = [deepest for operation in either for deepest in _innermost(operation, inside, peak_place)]
+            peak_place = peak_place._replace(
+                rivals=[*(rival for rival in inner if _may_hold(rival, peak)), *peak_place.rivals]
+            )
         either = []
-    nearest = None if path or either else _nearest(place, candidates, duration_s)
+    nearest = None if path or either else _nearest(peak_place, candidates, duration_s)
     either = [
         inner
         for operation in either
-        for inner in (_innermost(operation, inside, place) if operation.is_parallel else [operation])
+        for inner in (_innermost(operation, inside, peak_place) if operation.is_parallel else [operation])
     ]
-    return place._replace(path=path, either=either, nearest=nearest)
+    return peak_place._replace(path=path, either=either, nearest=nearest)
 
 
-def _inside(operations: Sequence[Operation], processes: Sequence[Process], above: Above, place: PeakPlace) -> Inside:
-    """Return which operations are inside of which; what began inside of one and went on is inside of what is around."""
+def _inside(operations: Sequence[Operation], processes: Sequence[Process], above: Above, moment: PeakPlace) -> Inside:
+    """Return the operations directly inside of each; what outlasts one is inside of the one around that."""
     pids = {process.pid for process in processes}
     inside: Inside = {}
     for operation in operations:
@@ -119,7 +120,7 @@ def _inside(operations: Sequence[Operation], processes: Sequence[Process], above
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
         around = islice(outwards_from(operation, above), 1, None)
-        outer = next((id(outer) for outer in around if outer.end_s >= place.from_s), None)  # what it started went on
+        outer = next((id(outer) for outer in around if outer.end_s >= moment.from_s), None)  # what it started went on
         inside.setdefault(outer, []).append(operation)
     return inside
 
@@ -135,27 +136,27 @@ def outwards_from(operation: Operation, above: Above) -> Iterator[Operation]:
 
 
 def _rivals(
-    operations: Sequence[Operation], path: Path, place: PeakPlace, level: float, above: Above
+    operations: Sequence[Operation], path: Path, moment: PeakPlace, level: float, above: Above
 ) -> Iterator[Operation]:
-    """Yield operations whose brackets allow that the peak was at another time, the inner ones if these do.
+    """Yield operations whose brackets allow that the peak was at another time; of nested ones, the inner ones.
 
-    ``level`` is what was certainly reached at its place. An operation around this place is a rival if it may have held
-    more than any operation inside of it.
+    ``level`` is what was certainly reached at the moment of the peak. An operation around this moment is a rival if it
+    may have held more than any operation inside of it.
     """
-    found = []
+    rivals = []
     highest_inside: dict[int, float] = {}
     for operation in operations:
         of, outer = _bracket(operation), above.get(id(operation))
         if of is None or of.high is None:
             continue
-        is_here = operation.overlaps(place.from_s, place.to_s)
-        is_before = operation.end_s <= place.from_s and of.high >= level - noise(level)
+        is_here = operation.overlaps(moment.from_s, moment.to_s)
+        is_before = operation.end_s <= moment.from_s and of.high >= level - noise(level)
         is_rival = is_before or _may_exceed(operation, level)
         if is_rival and (not is_here or operation in path[:-1]):
-            found.append((operation, of.high))
+            rivals.append((operation, of.high))
         if outer is not None and (is_rival or is_here):
             highest_inside[id(outer)] = max(of.high, highest_inside.get(id(outer), 0.0))
-    for operation, high in found:
+    for operation, high in rivals:
         if highest_inside.get(id(operation), 0.0) < high - noise(high):
             yield operation
 
@@ -173,7 +174,6 @@ def _may_hold(operation: Operation, peak: Peak) -> bool:
 
 
 def _may_exceed(operation: Operation, level: float) -> bool:
-    """Return whether more than a level may have been held in an operation."""
     of = _bracket(operation)
     return of is not None and of.high is not None and of.high > level + noise(level)
 
@@ -190,12 +190,12 @@ def span_of(peak: Peak) -> tuple[float, float] | None:
 
 
 def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
-    """Return the enclosing operation of each nested one; ``operations`` have ends and are in the order of their starts.
+    """Return the enclosing operation of each nested one, by its ``id()``.
 
-    It is the one that is named, or else the latest one of the level above that goes on, of the same process if there is
-    one.
+    ``operations`` have ends and are in the order of their starts. The enclosing one is the one that a mark names, or
+    else the latest one of the level above that still runs, preferably of the same process.
     """
-    found: dict[int, _Ended] = {}
+    outer_of: dict[int, _Ended] = {}
     named: dict[int | None, _Ended] = {operation.op: operation for operation in operations if operation.op is not None}
     levels: dict[int, list[_Ended]] = {}
     for operation in operations:
@@ -204,69 +204,71 @@ def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
         around = [outer for outer in candidates[-_MOST_PARALLEL:] if (outer.end_s or 0.0) >= operation.start_s]
         own = [outer for outer in around if outer.pid == operation.pid]
         if around or operation.inside in named:
-            found[id(operation)] = named.get(operation.inside) or (own or around)[-1]
-    return found
+            outer_of[id(operation)] = named.get(operation.inside) or (own or around)[-1]
+    return outer_of
 
 
-def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
-    """Return whether memory reached the peak in the operation at its moment; the proof is in its own bracket."""
+def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
+    """Return whether memory reached the peak in the operation at this moment, as its own bracket proves."""
     of, level = _bracket(operation), peak.likely or peak.low
-    if of is None or level is None or operation.start_s > place.to_s:
+    if of is None or level is None or operation.start_s > moment.to_s:
         return False
     until_s = max(operation.end_s + _TRIGGERED_S, of.to_s)
     read = operation.own_start is not None and operation.own_start.tree is not None
     was_there_before = read and of.to_s <= operation.start_s
-    return until_s >= place.from_s and (of.likely or of.low) >= level - noise(level) and not was_there_before
+    return until_s >= moment.from_s and (of.likely or of.low) >= level - noise(level) and not was_there_before
 
 
-def _shared(path: Path, inside: Inside, place: PeakPlace) -> PeakPlace | None:
+def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
     """Return the place of a peak that is the memory of one process in which several operations ran then; else None.
 
     The innermost ones are named.
     """
     for level, holder in enumerate(path):
         siblings = inside[id(path[level - 1]) if level else None]
-        beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, place)]
+        beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, moment)]
         if len(beside) > 1:
-            either = [inner for operation in beside for inner in _innermost(operation, inside, place)]
-            return place._replace(path=path[:level], either=either)
+            either = [inner for operation in beside for inner in _innermost(operation, inside, moment)]
+            return moment._replace(path=path[:level], either=either)
     return None
 
 
-def _innermost(operation: Operation, inside: Inside, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the moment of the peak, and those around them that they do not cover."""
-    inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(place.from_s, place.to_s)]
-    found = [] if inner and _cover(inner, place) else [operation]
-    return found + [deeper for operation in inner for deeper in _innermost(operation, inside, place)]
+def _innermost(operation: Operation, inside: Inside, moment: PeakPlace) -> list[Operation]:
+    """Return the innermost operations at the moment of the peak; an outer one, too, if they do not fill the moment."""
+    inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(moment.from_s, moment.to_s)]
+    innermost = [] if inner and _cover(inner, moment) else [operation]
+    return innermost + [deeper for operation in inner for deeper in _innermost(operation, inside, moment)]
 
 
-def _is_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:
+def _is_beside(operation: Operation, holder: Operation, moment: PeakPlace) -> bool:
     both = operation.is_parallel and holder.is_parallel and operation.pid == holder.pid
-    return both and operation.overlaps(holder.start_s, holder.end_s) and operation.overlaps(place.from_s, place.to_s)
+    return both and operation.overlaps(holder.start_s, holder.end_s) and operation.overlaps(moment.from_s, moment.to_s)
 
 
 def _bracket(operation: Operation) -> Bracket | None:
     return operation.of("rss").peak
 
 
-def _at_their_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return for each process what it and its descendants held whose own peak was at the moment of the run's peak."""
+def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) -> Mapping[int | None, int]:
+    """Return what each process and its descendants held, of those whose own peak was at the run's peak."""
     table = ProcessTable(processes)
-    held: dict[int | None, int] = {}
+    sizes: dict[int | None, int] = {}
     for process in processes:
-        is_there = process.peak_s is not None and place.from_s <= process.peak_s <= place.to_s
+        is_there = process.peak_s is not None and moment.from_s <= process.peak_s <= moment.to_s
         if is_there or process.id == peak.process:
             for above in table.upwards(process):
-                held[above.id] = held.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
-    return held
+                sizes[above.id] = sizes.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
+    return sizes
 
 
 def _order(
     operation: Operation, peak: Peak, share: Mapping[int | None, int]
 ) -> tuple[bool, float, bool, bool, int, float]:
-    """Order by what is proven, when the peak was reached, what went on, whose mark proves it, what its process held.
+    """Return what orders the operations that may hold the peak; the smallest is the most probable.
 
-    The sample that the end of an operation triggered shows the operation, too.
+    First come those with a proven peak, then those that reached it earlier, that were still running, whose process has
+    the mark that proves it, and whose process held more. The sample that the end of an operation triggered counts as
+    one of the operation.
     """
     of = _bracket(operation)
     assert of is not None
@@ -276,21 +278,21 @@ def _order(
     return is_estimate, of.to_s, ended, is_other, -share.get(operation.process, 0), operation.start_s
 
 
-def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
-    """Return whether operations leave no time between the moments of the peak."""
-    until_s = place.from_s
+def _cover(operations: Sequence[Operation], moment: PeakPlace) -> bool:
+    """Return whether operations leave no time between the two moments of the peak."""
+    until_s = moment.from_s
     for operation in operations:
         if operation.start_s > until_s:
             return False
         until_s = max(until_s, operation.end_s)
-    return until_s >= place.to_s
+    return until_s >= moment.to_s
 
 
-def _nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
+def _nearest(moment: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
     """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
     near_s = max(0.1, duration_s * 0.01)
 
     def distance_s(operation: Operation) -> float:
-        return max(place.from_s - operation.end_s, operation.start_s - place.to_s)
+        return max(moment.from_s - operation.end_s, operation.start_s - moment.to_s)
 
     return min((operation for operation in operations if distance_s(operation) <= near_s), key=distance_s, default=None)

@@ -148,7 +148,7 @@ def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
     )
 
 
-def of_rise(rise: Rise, process: int) -> PeakCandidate:
+def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
     """Return what the rise of a process's mark says about the whole tree."""
     certain = rise.high_water_mark + rise.others
     return PeakCandidate(
@@ -163,7 +163,7 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakC
     """
     for process in processes:
         for rise in process.rises:
-            yield of_rise(rise, process.id)
+            yield rise_candidate(rise, process.id)
         mark, explained = process.high_water_mark or 0, max((rise.high_water_mark for rise in process.rises), default=0)
         if mark > explained:
             is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)

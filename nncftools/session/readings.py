@@ -32,10 +32,10 @@ def rss_error(host: Host) -> int:
 
     Each CPU adds its count to the sum when it has reached a batch, max(32, 2 × CPUs) pages (lib/percpu_counter.c).
     """
-    found = _RELEASE.match(host.release)
-    if host.system != "Linux" or host.cpus is None or found is None:
+    version = _RELEASE.match(host.release)
+    if host.system != "Linux" or host.cpus is None or version is None:
         return 0
-    series, patch = (int(found[1]), int(found[2])), int(found[3] or 0)
+    series, patch = (int(version[1]), int(version[2])), int(version[3] or 0)
     if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
         return 0
     has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
@@ -90,20 +90,20 @@ class HeldLines(NamedTuple):
     with_descendants: bool = True
 
 
-def keep(session: SessionData, held: HeldLines) -> None:
+def keep(session: SessionData, lines: HeldLines) -> None:
     """Keep what a journal says until the marks of its session are read."""
-    session.__dict__[_LINES] = held
+    session.__dict__[_LINES] = lines
 
 
 class Holdings:
     """What the tree of a session held at a mark. Marks should come in the order of their times, more or less."""
 
     def __init__(self, session: SessionData) -> None:
-        """Take what the session's journal says; without it, only the marks of a process without others are known."""
-        held: HeldLines = session.__dict__.get(_LINES, HeldLines())
-        self._is_recorded = bool(held.lines) or session.unseen is not None
-        self._with_descendants = held.with_descendants
-        self._lines = sorted(held.lines, key=lambda line: line["to_s"])
+        """Take what the session's journal says; without it, only marks of a process without others are known."""
+        kept: HeldLines = session.__dict__.get(_LINES, HeldLines())
+        self._is_recorded = bool(kept.lines) or session.unseen is not None
+        self._with_descendants = kept.with_descendants
+        self._lines = sorted(kept.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]
         self._read_s = session.late.by_time()
         self._values: dict[int, tuple[list[float], list[int]]] = {}
@@ -159,8 +159,8 @@ class Holdings:
             if process is not None or self._with_descendants:
                 levels.append(Level(rss, rss, rss))
         known = sum(level.low for level in levels)
-        place = bisect_left(self._times, at_s)
-        line = self._lines[place] if place < len(self._lines) else None
+        number = bisect_left(self._times, at_s)
+        line = self._lines[number] if number < len(self._lines) else None
         alive = self._alive.at(at_s)
         others = [process for process in alive if process is not mark.process and process.id not in mark.covered]
         below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
@@ -173,7 +173,7 @@ class Holdings:
             return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
             return self._of_crowd(at_s, known), len(levels) + len(others)
-        levels += [self._of_other(other, at_s, place) for other in others]
+        levels += [self._of_other(other, at_s, number) for other in others]
         highs = [level.high for level in levels]
         high = None if None in highs else sum(high for high in highs if high is not None)
         whole = Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
@@ -181,33 +181,33 @@ class Holdings:
 
     def _sampled_around(self, at_s: float) -> tuple[float, float]:
         times = self._samples.time_s
-        place = bisect_left(times, at_s)
-        return times[place - 1] if place else -inf, times[place] if place < len(times) else inf
+        row = bisect_left(times, at_s)
+        return times[row - 1] if row else -inf, times[row] if row < len(times) else inf
 
     def _others(self, mark: _Mark, from_s: float, to_s: float) -> int | None:
-        """Return the most that all but the process of a mark held between it and the sample before or after it.
+        """Return the most that the other processes held between a mark and the sample before or after it.
 
-        None for unknown. The line of the sample after a mark says of each process what it held since the one before.
+        It is None for unknown. The line of the sample after a mark says what each process held since the sample before.
         """
-        place = bisect_left(self._times, mark.at_s)
-        line = self._lines[place] if place < len(self._lines) else None
+        index = bisect_left(self._times, mark.at_s)
+        line = self._lines[index] if index < len(self._lines) else None
         if mark.process is None or line is None or line["rss"] is None:
             return None
         if from_s < line["from_s"] - _ROUNDED_S or to_s > line["to_s"] + _ROUNDED_S:
             return None
         others = {process.id: process for at_s in (from_s, to_s) for process in self._alive.at(at_s) if process.samples}
-        found: list[int | None] = [self._unsampled.most(from_s, to_s)]
+        highs: list[int | None] = [self._unsampled.most(from_s, to_s)]
         for process in others.values():
             is_later = (process.counted_s or 0.0) > mark.at_s
             if process is mark.process or (mark.absent.get(process.id) and is_later == (from_s < mark.at_s)):
                 continue
             was_sampled = process.counted_s is not None and process.counted_s <= line["from_s"] + _ROUNDED_S
-            high = self._of_other(process, mark.at_s, place).high if was_sampled else most_held_by(process, self._table)
-            found.append(None if high is None else high + self._error)
-        return None if None in found else sum(high for high in found if high is not None)
+            high = self._of_other(process, mark.at_s, index).high if was_sampled else most_held_by(process, self._table)
+            highs.append(None if high is None else high + self._error)
+        return None if None in highs else sum(high for high in highs if high is not None)
 
     def _is_absent(self, process: Process, mark: _Mark, to_s: float) -> bool:
-        """Return whether the reading of a mark, in which a process is not, shows that it did not live then.
+        """Return whether a process did not live at a mark, because the reading of the mark does not list it.
 
         ``to_s`` is the time of the sample after the mark.
         """
@@ -219,16 +219,16 @@ class Holdings:
 
     def _below(self, process: Process) -> set[int]:
         """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
-        if (found := self._families.get(process.id)) is None:
-            found, waiting = self._families.setdefault(process.id, set()), [process.id]
+        if (family := self._families.get(process.id)) is None:
+            family, waiting = self._families.setdefault(process.id, set()), [process.id]
             while waiting:
-                new = self._children.get(waiting.pop(), set()) - found
-                found |= new
+                new = self._children.get(waiting.pop(), set()) - family
+                family |= new
                 waiting += new
-        return found
+        return family
 
     def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
-        """Return what ``_is_absent`` does, once that is known of the process above."""
+        """Return what ``_is_absent`` does; the answer for the parent process must be known."""
         above = None if process.parent is None else self._table.by_id.get(process.parent)
         if above is None:
             return False
@@ -244,7 +244,7 @@ class Holdings:
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:
-        """Note that processes did not live at a mark: what a sample before it shows had ended, others came later."""
+        """Note that processes did not live at a mark: one that was seen before had ended, any other began later."""
         for process in absent:
             if process.counted_s is None or not process.samples:  # it was a zombie by then
                 continue
@@ -253,18 +253,18 @@ class Holdings:
             else:
                 self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
-    def _of_other(self, process: Process, at_s: float, place: int) -> Level:
+    def _of_other(self, process: Process, at_s: float, number: int) -> Level:
         times, values = self._values.get(process.id, ((), ()))
         before = bisect_left(times, at_s)
         last = values[before - 1] if before else None
-        if place >= len(self._lines):
+        if number >= len(self._lines):
             return Level(last or 0, 0, most_held_by(process, self._table))
-        line = self._lines[place]
+        line = self._lines[number]
         read_s = self._read_s.get(line["to_s"], line["to_s"])
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= read_s):
             return Level(last or 0, 0, most_held_by(process, self._table))
-        if self._entries[0] != place:
-            self._entries = place, {entry[0]: entry for entry in line["rss"] or ()}
+        if self._entries[0] != number:
+            self._entries = number, {entry[0]: entry for entry in line["rss"] or ()}
         entry = self._entries[1].get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)
@@ -275,7 +275,7 @@ class Holdings:
         return Level(rss, low if is_sure else 0, high)
 
     def _of_crowd(self, at_s: float, known: int) -> Level | None:
-        """Return what too many processes held: the sample after the mark."""
+        """Return what too many processes to look at held, by the sample after the mark."""
         times = self._samples.time_s
         if "rss" not in self._samples or not len(times):
             return None
@@ -310,14 +310,13 @@ class _Alive:
         self._alive: dict[int, Process] = {}
 
     def at(self, at_s: float) -> Iterator[Process]:
-        """Yield the processes that may live at a moment."""
-        place = bisect_left(self._times, at_s)
-        is_later = place > self._place
-        passed = self._changes[self._place : place] if is_later else self._changes[place : self._place][::-1]
+        number = bisect_left(self._times, at_s)
+        is_later = number > self._place
+        passed = self._changes[self._place : number] if is_later else self._changes[number : self._place][::-1]
         for _, begins, process in passed:
             if begins == is_later:
                 self._alive[process.id] = process
             else:
                 self._alive.pop(process.id, None)
-        self._place = place
+        self._place = number
         yield from self._alive.values()

@@ -181,7 +181,6 @@ class Tail:
 
 
 def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
-    """Raise ValueError for a figure that cannot be."""
     times, *columns = zip(*samples, strict=True)
     if not intake.are_within(times, 0, intake.LATEST_S):
         raise ValueError("seconds since the start expected")
@@ -464,7 +463,6 @@ class WholeRecording(Recording):
         self._columns = {name: array("d", map(column.__getitem__, rows)) for name, column in self._columns.items()}
 
     def _merge(self) -> None:
-        """Merge neighbours until there are no more rows than planned."""
         rows = len(self._columns[TIME])
         if not rows > self.plan.max_samples > 0:
             return

@@ -85,15 +85,15 @@ class Samples(Mapping[str, "array[float]"]):
         return self._figures.get(name) or figures(column)
 
     def _check(self, name: str, column: array[float], *, is_bounded: bool) -> None:
-        found = self._figures[name] = figures(column)
+        summary = self._figures[name] = figures(column)
         lowest = self._lowest_memory if is_memory(name) else 0.0
         largest = LATEST_S if name == TIME else LARGEST
-        if is_bounded and (found.lowest < lowest or found.highest > largest):
-            wrong = found.lowest if found.lowest < lowest else found.highest
+        if is_bounded and (summary.lowest < lowest or summary.highest > largest):
+            wrong = summary.lowest if summary.lowest < lowest else summary.highest
             ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
             raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
         if name == TIME:
-            self._check_time(column, found.known)
+            self._check_time(column, summary.known)
 
     def _check_time(self, column: array[float], known: int) -> None:
         if known != len(column):
@@ -109,8 +109,8 @@ class Samples(Mapping[str, "array[float]"]):
         except WrongValueError as error:
             raise SessionFileError(f"{self._origin}: {error}") from error
 
-    def _wrong(self, place: str, what: str) -> SessionFileError:
-        return SessionFileError(f"{self._origin}: at `$.samples{place}`: {what}")
+    def _wrong(self, where: str, what: str) -> SessionFileError:
+        return SessionFileError(f"{self._origin}: at `$.samples{where}`: {what}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -224,13 +224,16 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
 
 
 def rising(times: Sequence[float]) -> Sequence[int]:
-    """Return the places to keep so that times rise: all but those that go back, or those ahead if these are fewer."""
+    """Return the rows to keep so that times rise.
+
+    Either the rows whose time goes back are left out, or the rows that are ahead of later ones, whichever are fewer.
+    """
     if all(map(le, times, times[1:])):
         return range(len(times))
-    places = list(range(len(times)))
+    rows = list(range(len(times)))
     highest, lowest = list(accumulate(times, max)), list(accumulate(reversed(times), min))[::-1]
-    not_back = [place for place in places if times[place] >= highest[place]]
-    not_ahead = [place for place in places if times[place] <= lowest[place]]
+    not_back = [row for row in rows if times[row] >= highest[row]]
+    not_ahead = [row for row in rows if times[row] <= lowest[row]]
     return max(not_back, not_ahead, key=len)
 
 

@@ -164,12 +164,12 @@ def _split(data: bytes) -> dict[str, Any]:
     return {name: part for name, part in msgspec.structs.asdict(parts).items() if part is not None}
 
 
-def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
+def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         text = str(error)
-        where = text.replace("`$", f"`{place}", 1) if "`$" in text else f"{text} - at `{place}`"
+        where = text.replace("`$", f"`{path}", 1) if "`$" in text else f"{text} - at `{path}`"
         raise SessionFileError(f"{origin}: {where}") from error
 
 

@@ -140,11 +140,11 @@ class Stacks:
             self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
         elif "look" in line:
             threads = self.threads.setdefault(line["look"]["process"], {})
-            for thread, place in line["look"]["stacks"].items():
-                if place is None:
+            for thread, seen in line["look"]["stacks"].items():
+                if seen is None:
                     threads.pop(thread, None)
-                elif 0 <= place < len(self.stacks):
-                    threads[thread] = place
+                elif 0 <= seen < len(self.stacks):
+                    threads[thread] = seen
                 else:
                     raise LookupError("the line was damaged")
 
@@ -201,7 +201,7 @@ class _SnapshotReader:
             snapshots.cpu_s, snapshots.failed = line["end"]["cpu_s"], line["end"]["failed"]
 
     def finished(self) -> Snapshots:
-        """Return what was read; a log without its last line says so."""
+        """Return what was read; say so if the log has no last line."""
         snapshots = self._snapshots
         if snapshots.cpu_s is None and snapshots.missing is None:
             last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
+from nncftools.analysis.grown_stacks import CodePath, GrownStack, HeldSize, grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 
 MAIN, LOAD, RUN = "/a/b.py:9 main", "torch/load.py:1 load", "torch/run.py:2 run"
 
 
-def held(*parts: tuple[int, tuple[str, ...]]) -> dict[Place, Held]:
+def held(*parts: tuple[int, tuple[str, ...]]) -> dict[CodePath, HeldSize]:
     """Return what stacks held, in MiB."""
     found = [Part(size * MIB, "certain", 0, stack(*of), stack(*of), len(of)) for size, of in parts]
     return places(BuildUp(1.0, sum(part.size for part in found), found))

@@ -13,7 +13,7 @@ from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Body, Drawing
 from nncftools.live.run import LiveOperations, Run
 from nncftools.marks.entries import Entry
-from nncftools.render.canvas import Medium
+from nncftools.render.canvas import TerminalStyle
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
 from tests.sampler.grouped import Machine as Grouped
@@ -29,17 +29,17 @@ def more(of: Run, seconds: float, rss: float) -> None:
 
 def drawn(body: Body, of: Run) -> list[str]:
     """Return the rows of the body as text."""
-    return ["".join(part.text for part in row) for row in body.rows(of, LOOK, Medium(), 80, 20)]
+    return ["".join(part.text for part in row) for row in body.rows(of, LOOK, TerminalStyle(), 80, 20)]
 
 
 def test_drawn_again_only_when_something_is_seen() -> None:
     """A chart that would look the same is not drawn again; a change of memory is seen at once."""
     body, of = Body(), run(seconds=1000)
-    first, *_ = body.rows(of, LOOK, Medium(), 80, 20)
+    first, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
     more(of, 0.1, of.latest["rss"])
-    same, *_ = body.rows(of, LOOK, Medium(), 80, 20)
+    same, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
     more(of, 0.1, 400 * MIB)
-    changed, *_ = body.rows(of, LOOK, Medium(), 80, 20)
+    changed, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
 
     assert same is first
     assert changed is not first
@@ -59,7 +59,7 @@ def test_rates_of_now() -> None:
 def test_heights() -> None:
     """There are as many rows as there is room for, however few."""
     for height in range(25):
-        assert len(Body().rows(run(), LOOK, Medium(), 60, height)) == height
+        assert len(Body().rows(run(), LOOK, TerminalStyle(), 60, height)) == height
 
 
 PLAIN = ViewSettings(colours=None)

@@ -7,7 +7,7 @@ import pytest
 from nncftools.live.figures import Order, ShownProcess, ViewSettings
 from nncftools.live.processes import chosen, process_rows, short_commands
 from nncftools.live.run import LiveProcess
-from nncftools.render.canvas import Medium, length
+from nncftools.render.canvas import TerminalStyle, length
 from tests.live.made_up import MIB
 
 SEEN = [
@@ -19,7 +19,7 @@ SEEN = [
 
 def shown(width: int = 80, seen: list[ShownProcess] = SEEN) -> list[str]:
     """Return the rows of processes as text."""
-    return ["".join(part.text for part in row) for row in process_rows(seen, seen, Medium(), width)]
+    return ["".join(part.text for part in row) for row in process_rows(seen, seen, TerminalStyle(), width)]
 
 
 def test_what_a_row_tells() -> None:
@@ -34,7 +34,7 @@ def test_what_a_row_tells() -> None:
 @pytest.mark.parametrize("width", [30, 40, 56, 80, 200])
 def test_width(width: int) -> None:
     """Rows have the width that there is."""
-    assert {length(row) for row in process_rows(SEEN, SEEN, Medium(), width)} == {width}
+    assert {length(row) for row in process_rows(SEEN, SEEN, TerminalStyle(), width)} == {width}
 
 
 def test_no_column_without_figures() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nncftools.render.canvas import Medium, painted
+from nncftools.render.canvas import TerminalStyle, painted
 from nncftools.render.terminal_chart import chart
 from nncftools.render.view import View
 from nncftools.session.model import Mark
@@ -16,7 +16,7 @@ def drawn(
     of: Session, view: View | None = None, width: int = 80, height: int = 20, *, unicode: bool = True
 ) -> list[str]:
     """Return the lines of a chart without colours."""
-    medium = Medium(unicode=unicode, colours=None)
+    medium = TerminalStyle(unicode=unicode, colours=None)
     rows = chart(of, view or View(["rss"]), width, height, medium)
     return [re.sub(r"\x1b\[[0-9;]*m", "", painted(row, medium)) for row in rows]
 

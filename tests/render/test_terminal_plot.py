@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nncftools.render.canvas import Medium
+from nncftools.render.canvas import TerminalStyle
 from nncftools.render.terminal_plot import Rate, axis_for, clock, rate_rows
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "cpu")
@@ -13,7 +13,7 @@ MIB = 2**20
 
 def shown(rate: Rate, values: list[float], figure: float, height: int = 1, gutter: int = 12) -> list[str]:
     """Return rates as text."""
-    rows = rate_rows(rate, np.array(values), figure, Medium(gutter=gutter), height)
+    rows = rate_rows(rate, np.array(values), figure, TerminalStyle(gutter=gutter), height)
     return ["".join(part.text for part in row) for row in rows]
 
 
