@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
 import re
@@ -127,4 +128,9 @@ def run() -> int:
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        screen.error("too many open files; allow more (ulimit -n)")
+        return NncfToolsError.exit_code
     return status if isinstance(status, int) else 0
