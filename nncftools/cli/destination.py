@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, another_owner, open_ours
+from nncftools.files import above_standard, another_owner, followed, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.samples import stem
@@ -238,10 +238,9 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bo
     Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
     """
     try:
-        if path.is_symlink():
-            if not may_be_link:
-                raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-            path = path.resolve()
+        if path.is_symlink() and not may_be_link:
+            raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
+        path = followed(path)
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:
         raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
