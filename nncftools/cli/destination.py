@@ -428,7 +428,8 @@ class RecordingFiles:
     def place(self) -> Iterator[Destination]:
         """Yield the files to write, by a path that leads to our folder even if another one takes its place.
 
-        A folder that the command removed and made again counts as ours. Raises OSError for any other folder.
+        A folder that the command removed and made again counts as ours. Raises OSError for any other folder, also at
+        the end of the block: then nothing that was written is where the path leads.
         """
         parent = self._place.session.parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -439,6 +440,8 @@ class RecordingFiles:
             if is_new and (name.resolve() != self._real or status.st_uid not in {os.geteuid(), 0}):
                 raise OSError(f"{parent} is another folder now")
             yield self._place.within(name)
+            if not os.path.samestat(parent.stat(), os.fstat(folder)):
+                raise OSError(f"{parent} is another folder now")
         finally:
             os.close(folder)
 
