@@ -49,8 +49,8 @@ def main() -> int:
     if os.geteuid() != 0:
         parser.error("only root can make mounts, owners and control groups")
     results = _run(names, given.seed, shows=given.show)
-    print(f"\n{table(results)}\n")
-    _explain(results)
+    results.sort(key=lambda result: names.index(result.name))
+    print(f"\n{table(results)}\n\n{explained(results)}")
     return 1 if any(result.colour == RED for result in results) else 0
 
 
@@ -89,7 +89,7 @@ def table(results: Sequence[Result]) -> str:
         counts[command, fault, _kind(result)] += 1
     commands = [name for name in COMMANDS if any(command == name for command, _, _ in counts)]
     faults = [name for name in FAULTS if any(fault == name for _, fault, _ in counts)]
-    lines = [f"| fault | {' | '.join(commands)} |", f"|---|{'---|' * len(commands)}"]
+    lines = [f"| fault | {' | '.join(commands)} |", f"|---|{'---:|' * len(commands)}"]
     for fault in faults:
         cells = []
         for command in commands:
@@ -104,16 +104,15 @@ def _kind(result: Result) -> str:
     return result.colour if result.colour in {GREEN, RED} else "rule"
 
 
-def _explain(results: Sequence[Result]) -> None:
+def explained(results: Sequence[Result]) -> str:
+    """Return the counts of all, which rules were met, and what is red, in lines."""
     kinds = Counter(map(_kind, results))
-    print(f"{len(results)} combinations: {kinds[GREEN]} green, {kinds['rule']} a rule of the kernel, {kinds[RED]} red")
-    for rule in RULES:
-        number = sum(result.colour == rule.name for result in results)
-        if number:
-            print(f"{number:4}  {rule.name}: {rule.reason}")
-    for result in results:
-        if result.colour == RED:
-            print(f"RED  {result.name}\n{_text(result)}")
+    counts = f"{kinds[GREEN]} green, {kinds['rule']} a rule of the kernel (k), {kinds[RED]} red"
+    lines = [f"{len(results)} combinations: {counts}"]
+    met = Counter(result.colour for result in results)
+    lines += [f"{met[rule.name]:4}  {rule.name}: {rule.reason}" for rule in RULES if met[rule.name]]
+    lines += [f"RED  {result.name}\n{_text(result)}" for result in results if result.colour == RED]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -129,9 +129,9 @@ def _inside(name: str, seed: str, root: pathlib.Path) -> Result:
     finally:
         subprocess.run(["chattr", "-R", "-i", run.work], capture_output=True, check=False)
     broken = promises.broken(outcome)
-    rules = {number: promises.rule_for(outcome, number) for number in broken}
+    rules = [promises.rule_for(outcome, seen) for seen in broken.values()]
     reasons = {str(number): text for number, text in broken.items()}
-    colour = GREEN if not broken else next(iter(rules.values())) if all(rules.values()) else RED
+    colour = GREEN if not broken else rules[0] if all(rules) else RED
     return Result(name, colour, reasons, f"{run.terminal.text}\n(status {outcome.status})")
 
 
@@ -146,11 +146,12 @@ def _outcome(run: Run, fault: Fault) -> Outcome:
     if run.moment != "before" or fault.process:
         fault.act(run)
     run.go_on()
-    if not fault.is_request:
+    asks = fault.asks(run.command)
+    if not asks:
         run.go()
     patience_s = PATIENCE_S * (3 if fault.name[0].isdigit() else 1)  # the kernel needs long for a crowd, too
-    status = run.wait(run.process, REQUEST_S if fault.is_request else patience_s)
-    if status is None and not fault.is_request:
+    status = run.wait(run.process, REQUEST_S if asks else patience_s)
+    if status is None and not asks:
         run.process.terminate()
         status = run.wait(run.process, REQUEST_S)
         if fault.name not in {"FIFO", "device node"}:

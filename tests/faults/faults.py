@@ -43,11 +43,14 @@ class Fault(NamedTuple):
     """The process that gets a signal; empty if that is not the fault."""
     signal: signal.Signals | None = None
 
-    @property
-    def is_request(self) -> bool:
-        """Whether it asks to end: of signals to the sampler alone, SIGTERM is passed on to the command."""
-        return (
-            self.signal in _ENDING and (self.process != SAMPLER or self.signal is signal.SIGTERM) and bool(self.process)
+    def asks(self, command: Command) -> bool:
+        """Whether it asks a command to end, also through the end of what it runs: the sampler passes SIGTERM on.
+
+        Where several runs are made, the end of one is not the end of all.
+        """
+        is_single = command.name not in {"fit", "sweep"}
+        return self.signal in _ENDING and (
+            self.process == COMMAND_LINE or (is_single and self.process in {SAMPLER, COMMAND})
         )
 
 
@@ -93,7 +96,9 @@ def _make_read_only(run: Run) -> None:
 
 
 def _remove(run: Run) -> None:
-    shutil.rmtree(run.work / "out")
+    gone = (run.work / "out").rename(run.work / "gone")
+    while gone.exists():  # meanwhile the command may make files in it
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _swap(run: Run) -> None:
@@ -152,7 +157,7 @@ def _places(run: Run, *, every: bool) -> list[pathlib.Path]:
     named = [run.work / name for name in run.command.outputs or run.command.inputs]
     if not every:
         return [run.random.choice(named)]
-    there = [path for path in (run.work / "out").rglob("*") if path.is_file()]
+    there = [path for path in (run.work / "out").rglob("[!.]*") if path.is_file()]  # names of hidden ones are by chance
     return [*dict.fromkeys([*named, *there])]
 
 
@@ -266,9 +271,9 @@ def expected(command: Command, moment: str, fault: Fault) -> set[int]:
         fault.signal is None
         or fault.signal is signal.SIGSTOP
         or fault.process == HELPER
-        or (ended and fault.is_request)
+        or (ended and fault.asks(command))
     ):
         return {BURNER_STATUS}
-    if fault.process == SAMPLER and fault.signal is signal.SIGKILL:
+    if fault.process in {COMMAND_LINE, SAMPLER} and fault.signal is signal.SIGKILL:
         return {BURNER_STATUS}
     return {128 + fault.signal}

@@ -24,6 +24,8 @@ PROMISES = {
     5: "the terminal is as before",
 }
 OUTPUT = b"".join(b"line %d\n" % number for number in range(1, STEPS + 1))
+_NOT_OURS = {b"", b"theirs", b"mine"}
+"""What is in a file that the command has not written: nothing, or what a trap holds."""
 _SAYS = re.compile(r"nncf-tools: |WARNING|^! |, failed|error", re.MULTILINE)
 _OF_LOSS = re.compile(r"lost|missing|missed|could not|cannot|cut|unfinished|killed|not known|gone", re.IGNORECASE)
 _ERRORS = re.compile(r"^nncf-tools: (error: )?", re.MULTILINE)
@@ -41,6 +43,11 @@ class Outcome(NamedTuple):
     oom_kills: int
     alone: bytes
     """The output of the same command without a fault."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the fault was a request to end."""
+        return self.fault.asks(self.run.command)
 
     @property
     def output(self) -> bytes:
@@ -64,30 +71,43 @@ class Rule(NamedTuple):
 
     name: str
     reason: str
-    promises: set[int]
+    excuses: str
+    """How what was seen begins that it excuses: a regular expression."""
     applies: Callable[[Outcome], bool]
 
 
 RULES = (
     Rule(
         "SIGKILL",
-        "a process that is killed runs no more code: its status is 137; its temporary files, its control groups, and"
-        " what it showed on the terminal stay as they were",
-        {1, 3, 4, 5},
+        "a process that is killed runs no more code: its status is 137; its temporary files, and its control"
+        " groups stay",
+        "status 137|left behind",
         lambda outcome: outcome.fault.signal is signal.SIGKILL and outcome.fault.process == COMMAND_LINE,
     ),
     Rule(
         "out of memory",
         "beyond the limit of a control group, the kernel kills one of its processes by SIGKILL",
-        {1, 3, 4, 5},
+        "",
         lambda outcome: outcome.oom_kills > 0,
+    ),
+    Rule(
+        "read-only",
+        "in a folder that may not be changed any more, nothing can be removed: a temporary file stays",
+        "left behind",
+        lambda outcome: outcome.fault.name == "read-only" and outcome.run.moment == "saving",
+    ),
+    Rule(
+        "descriptors",
+        "who may open nothing cannot ask the kernel which processes a control group has; the next `fit` removes it",
+        "left behind",
+        lambda outcome: outcome.fault.name == "descriptors" and outcome.run.command.name == "fit",
     ),
     Rule(
         "start of Python",
         "until Python runs our code, a signal ends it as it ends any Python, SIGINT with a traceback",
         {1},
         lambda outcome: (
-            outcome.fault.is_request
+            outcome.asks
             and outcome.fault.process == COMMAND_LINE
             and outcome.run.moment == "before"
             and not outcome.run.has("begun")
@@ -103,9 +123,9 @@ def broken(outcome: Outcome) -> dict[int, str]:
     return {number: text for number, text in said.items() if text}
 
 
-def rule_for(outcome: Outcome, number: int) -> str:
-    """Return the rule that excuses a promise; empty if there is none."""
-    return next((rule.name for rule in RULES if number in rule.promises and rule.applies(outcome)), "")
+def rule_for(outcome: Outcome, seen: str) -> str:
+    """Return the rule that excuses what was seen; empty if there is none."""
+    return next((rule.name for rule in RULES if rule.applies(outcome) and re.match(rule.excuses, seen)), "")
 
 
 def _as_bare(outcome: Outcome) -> str:
@@ -122,15 +142,14 @@ def _as_bare(outcome: Outcome) -> str:
             "" if outcome.status and is_said else f"the command did not run, status {outcome.status}: {text[-200:]!r}"
         )
     allowed = expected(run.command, run.moment, outcome.fault)
-    if run.moment == "before" and outcome.fault.is_request:
+    if run.moment == "before" and outcome.asks:
         allowed |= {BURNER_STATUS}
-    if outcome.status not in allowed:
-        return f"status {outcome.status}, bare {sorted(allowed)}"
-    if not OUTPUT.startswith(outcome.output) or (outcome.status == BURNER_STATUS and outcome.output != OUTPUT):
+    is_whole = allowed == {BURNER_STATUS}
+    if not OUTPUT.startswith(outcome.output) or (is_whole and outcome.output != OUTPUT):
         return f"output {outcome.output!r}"
-    if outcome.status == BURNER_STATUS and "told" not in text:
+    if is_whole and "told" not in text:
         return "its standard error did not arrive"
-    return ""
+    return "" if outcome.status in allowed else f"status {outcome.status}, bare {sorted(allowed)}"
 
 
 def _as_alone(outcome: Outcome) -> str:
@@ -141,15 +160,15 @@ def _as_alone(outcome: Outcome) -> str:
         return "" if is_same else f"other output: {outcome.output[-200:]!r}"
     if outcome.status is not None and outcome.status > 128:
         number = outcome.fault.signal
-        return "" if outcome.fault.is_request and outcome.status == 128 + (number or 0) else f"status {outcome.status}"
+        return "" if outcome.asks and outcome.status == 128 + (number or 0) else f"status {outcome.status}"
     is_said = bool(_SAYS.search(text))
     return "" if outcome.status in {1, 2, 3} and is_said else f"status {outcome.status}: {text[-300:]!r}"
 
 
 def _nothing_foreign(outcome: Outcome) -> str:
     work = outcome.run.work
-    if (work / "victim").read_text() != "mine":
-        return f"another file was written: {(work / 'victim').read_text()[:100]!r}"
+    if (content := (work / "victim").read_bytes()) != b"mine":
+        return f"another file was written: {content[:100]!r}"
     if made := list((work / "precious").iterdir()):
         return f"another folder was written to: {made[0].name}"
     if outcome.fault.name == "folder swapped":
@@ -223,7 +242,7 @@ def _whole_outputs(outcome: Outcome) -> str:
     for name in run.command.outputs:
         path = run.work / name
         content = path.read_bytes() if _is_file(path) else b""
-        if path.suffix == ".png" and content and not content.endswith(b"IEND\xaeB`\x82") and content != b"theirs":
+        if path.suffix == ".png" and content not in _NOT_OURS and not content.endswith(b"IEND\xaeB`\x82"):
             return f"{name} is not whole: {len(content)} bytes"
     left = [path.name for path in _files(run, ".*") if re.fullmatch(r"\.[0-9a-f]{8}\..*", path.name)]
     return f"left behind: {left[0]}" if left else ""

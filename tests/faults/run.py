@@ -29,6 +29,8 @@ _LOOK_EVERY_S = 0.005
 _COLUMNS, _ROWS = 100, 30
 _MAIN_OF = {SAMPLER: "nncftools/sampler/__main__.py", HELPER: "nncftools/snapshots/__main__.py"}
 _SEQUENCE = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>78]|\r")
+_VIEW = b"\x1b[?1049h"
+"""Switches to the other screen."""
 _DATA = ROOT / "tests" / "data"
 _INPUTS = {"a.json": "runs/base-1.json", "b.json": "runs/new-1.json", "data.csv": "made_up_compression.csv"}
 _PYTHON = """#!/bin/sh
@@ -76,7 +78,7 @@ class Terminal:
         """Return what is not as it was before."""
         self.read()
         found = [] if termios.tcgetattr(self.slave) == self._modes else ["its modes differ"]
-        if self.written.count(b"\x1b[?1049h") != self.written.count(b"\x1b[?1049l"):
+        if self.written.count(_VIEW) != self.written.count(b"\x1b[?1049l"):
             found.append("the other screen is on")
         if self.written.rfind(b"\x1b[?25l") > self.written.rfind(b"\x1b[?25h"):
             found.append("the cursor is hidden")
@@ -156,6 +158,7 @@ class Run:
         if self.moment in {"end", "saving"} and self.command.records:
             self.go()
         if self.moment == "end" and self.recorder is not None:
+            self.until(lambda: _VIEW in self.terminal.written, "the view")
             self.go()
         if self.moment in self.command.gates:
             self.until((self.folder / "reached").exists, f"the moment {self.moment!r}")
@@ -164,7 +167,7 @@ class Run:
             if HELPER in self.command.processes:
                 self.until(lambda: self.pids(HELPER), "the helper")
         elif self.moment == "middle":
-            self.until(lambda: b"\x1b[?1049h" in self.terminal.written, "the view")
+            self.until(lambda: _VIEW in self.terminal.written, "the view")
         elif self.moment == "end":
             self.until(lambda: all((self.work / name).exists() for name in self.command.outputs), "the outputs")
         if self.moment == "end" and self.has("ended"):
