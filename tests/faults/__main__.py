@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -48,6 +49,7 @@ def main() -> int:
         return 0
     if os.geteuid() != 0:
         parser.error("only root can make mounts, owners and control groups")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = _run(names, given.seed, shows=given.show)
     results.sort(key=lambda result: names.index(result.name))
     print(f"\n{table(results)}\n\n{explained(results)}")

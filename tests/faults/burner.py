@@ -12,6 +12,8 @@ import time
 STEPS = 4
 MOST_S = 120
 _WAIT_S = 0.005
+_SAMPLES_S = 0.15
+"""Three intervals of a recording: so long it goes on after the fault."""
 
 
 def step(number: int) -> None:
@@ -41,6 +43,7 @@ def main() -> None:
     for pid in filter(None, children):
         os.waitpid(pid, 0)
     step(STEPS)
+    time.sleep(_SAMPLES_S)
     print("told", file=sys.stderr, flush=True)
     note(folder, "ended", os.getpid())
     os._exit(int(status))  # without waiting for threads

@@ -146,12 +146,14 @@ def _outcome(run: Run, fault: Fault) -> Outcome:
     if run.moment != "before" or fault.process:
         fault.act(run)
     run.go_on()
-    asks = fault.asks(run.command)
-    if not asks:
+    request = fault.request(run)
+    if request is None:
         run.go()
+    elif fault.signal is None:
+        run.process.send_signal(request)
     patience_s = PATIENCE_S * (3 if fault.name[0].isdigit() else 1)  # the kernel needs long for a crowd, too
-    status = run.wait(run.process, REQUEST_S if asks else patience_s)
-    if status is None and not asks:
+    status = run.wait(run.process, REQUEST_S if request else patience_s)
+    if status is None and request is None:
         run.process.terminate()
         status = run.wait(run.process, REQUEST_S)
         if fault.name not in {"FIFO", "device node"}:
@@ -165,7 +167,7 @@ def _outcome(run: Run, fault: Fault) -> Outcome:
     for limit in group.rglob("memory.oom_control") if group is not None else ():
         words = limit.read_text().split()
         kills += int(words[words.index("oom_kill") + 1])
-    return Outcome(run, fault, status, left, kills, (run.root / ALONE).read_bytes())
+    return Outcome(run, fault, status, left, kills, request, (run.root / ALONE).read_bytes())
 
 
 def _left(run: Run) -> list[str]:

@@ -43,15 +43,18 @@ class Fault(NamedTuple):
     """The process that gets a signal; empty if that is not the fault."""
     signal: signal.Signals | None = None
 
-    def asks(self, command: Command) -> bool:
-        """Whether it asks a command to end, also through the end of what it runs: the sampler passes SIGTERM on.
+    def request(self, run: Run) -> signal.Signals | None:
+        """Return the signal by which a command is asked to end.
 
-        Where several runs are made, the end of one is not the end of all.
+        It is the fault itself, also through the end of what is run: the sampler passes SIGTERM on. (Where several runs
+        are made, the end of one is not the end of all.) In the middle of another fault, chance decides.
         """
-        is_single = command.name not in {"fit", "sweep"}
-        return self.signal in _ENDING and (
-            self.process == COMMAND_LINE or (is_single and self.process in {SAMPLER, COMMAND})
-        )
+        to_end = {COMMAND_LINE} if run.command.name in {"fit", "sweep"} else {COMMAND_LINE, SAMPLER, COMMAND}
+        if self.signal is not None:
+            return self.signal if self.signal in _ENDING and self.process in to_end else None
+        is_crowd = self.name[0].isdigit()  # it would outlive its parent
+        is_chosen = run.moment == "middle" and COMMAND in run.command.processes and not is_crowd
+        return run.random.choice((None, None, *_ENDING)) if is_chosen else None
 
 
 def _signalled(name: str, process: str) -> Fault:
@@ -168,7 +171,8 @@ def _limit_descriptors(run: Run) -> None:
     for role in run.command.processes:
         for pid in run.pids(role) if role != COMMAND else ():
             with contextlib.suppress(OSError):
-                most = 1 + max(int(path.name) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+                used = {int(path.name) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+                most = next(number for number in range(len(used) + 1) if number not in used)
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -262,18 +266,9 @@ def left_out(command: Command, moment: str, fault: Fault) -> str:
     return next((name for name, applies in rules.items() if applies), "")
 
 
-def expected(command: Command, moment: str, fault: Fault) -> set[int]:
-    """Return the exit statuses that a command may have once the burner ran, as a shell has them."""
-    ended = moment in {"end", "saving"}
-    if not command.is_bare:
-        return set()
-    if (
-        fault.signal is None
-        or fault.signal is signal.SIGSTOP
-        or fault.process == HELPER
-        or (ended and fault.asks(command))
-    ):
-        return {BURNER_STATUS}
-    if fault.process in {COMMAND_LINE, SAMPLER} and fault.signal is signal.SIGKILL:
-        return {BURNER_STATUS}
-    return {128 + fault.signal}
+def expected(command: Command, moment: str, fault: Fault, request: signal.Signals | None) -> int:
+    """Return the exit status of the burner alone, as a shell has it."""
+    if request is not None and moment in {"end", "saving"}:
+        return BURNER_STATUS
+    number = fault.signal if fault.process == COMMAND and fault.signal is not signal.SIGSTOP else request
+    return command.status if number is None else 128 + number

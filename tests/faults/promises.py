@@ -41,13 +41,10 @@ class Outcome(NamedTuple):
     left: list[str]
     """The processes and control groups that outlived it."""
     oom_kills: int
+    request: signal.Signals | None
+    """The signal that asked the command to end."""
     alone: bytes
     """The output of the same command without a fault."""
-
-    @property
-    def asks(self) -> bool:
-        """Whether the fault was a request to end."""
-        return self.fault.asks(self.run.command)
 
     @property
     def output(self) -> bytes:
@@ -107,7 +104,7 @@ RULES = (
         "until Python runs our code, a signal ends it as it ends any Python, SIGINT with a traceback",
         {1},
         lambda outcome: (
-            outcome.asks
+            outcome.request is not None
             and outcome.fault.process == COMMAND_LINE
             and outcome.run.moment == "before"
             and not outcome.run.has("begun")
@@ -141,15 +138,13 @@ def _as_bare(outcome: Outcome) -> str:
         return (
             "" if outcome.status and is_said else f"the command did not run, status {outcome.status}: {text[-200:]!r}"
         )
-    allowed = expected(run.command, run.moment, outcome.fault)
-    if run.moment == "before" and outcome.asks:
-        allowed |= {BURNER_STATUS}
-    is_whole = allowed == {BURNER_STATUS}
+    bare = expected(run.command, run.moment, outcome.fault, outcome.request)
+    is_whole = bare == BURNER_STATUS
     if not OUTPUT.startswith(outcome.output) or (is_whole and outcome.output != OUTPUT):
         return f"output {outcome.output!r}"
     if is_whole and "told" not in text:
         return "its standard error did not arrive"
-    return "" if outcome.status in allowed else f"status {outcome.status}, bare {sorted(allowed)}"
+    return "" if outcome.status == bare else f"status {outcome.status}, bare {bare}"
 
 
 def _as_alone(outcome: Outcome) -> str:
@@ -159,8 +154,8 @@ def _as_alone(outcome: Outcome) -> str:
         is_same = not command.prints or command.records or outcome.output == outcome.alone
         return "" if is_same else f"other output: {outcome.output[-200:]!r}"
     if outcome.status is not None and outcome.status > 128:
-        number = outcome.fault.signal
-        return "" if outcome.asks and outcome.status == 128 + (number or 0) else f"status {outcome.status}"
+        is_asked = outcome.request is not None and outcome.status == 128 + outcome.request
+        return "" if is_asked else f"status {outcome.status}"
     is_said = bool(_SAYS.search(text))
     return "" if outcome.status in {1, 2, 3} and is_said else f"status {outcome.status}: {text[-300:]!r}"
 
@@ -228,6 +223,9 @@ def _runs_kept(outcome: Outcome) -> str:
     for path in _files(run, "fit.json" if is_fit else "row.json"):
         found = _decoded(path)
         kept = max(kept, _runs_in(found)) if is_fit else kept + bool(found)
+    for path in _files(run, "run-*.log"):
+        if (content := path.read_bytes()) not in _NOT_OURS and not (OUTPUT + b"told\n").startswith(content):
+            return f"the output in {path.name} is {content!r}"
     said = [line for line in text.splitlines() if "nncf-tools:" in line]
     return "" if kept >= told or said else f"{kept} of {told} runs are kept, nothing is said"
 
