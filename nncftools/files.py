@@ -93,6 +93,16 @@ def _refuse_trap(status: os.stat_result) -> None:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
 
+def followed(path: pathlib.Path) -> pathlib.Path:
+    """Return the path that a write is for, behind a symbolic link. Raises OSError for another user's link."""
+    if not path.is_symlink():
+        return path
+    theirs = another_owner(path.lstat())
+    if theirs:
+        raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}")
+    return path.resolve()
+
+
 def another_owner(status: os.stat_result) -> str:
     """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
     if status.st_uid in {os.geteuid(), 0}:

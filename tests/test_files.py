@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from nncftools.files import open_ours, replacing
+from nncftools.files import followed, open_ours, replacing
+from tests.trust.another_user import OTHER, as_another
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
@@ -115,3 +116,15 @@ class TestOpenOurs:
         with pytest.raises(OSError, match="it has a second name"):
             open_ours(tmp_path / "log")
         assert contents(tmp_path) == {"log": "mine", "target": "mine"}
+
+
+@as_another
+def test_links_of_others_are_not_followed(tmp_path: pathlib.Path) -> None:
+    """A link of ours is followed; one of another user, who chose where it leads, is refused."""
+    (tmp_path / "link").symlink_to("file")
+    ours = followed(tmp_path / "link")
+    os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
+
+    assert (ours, followed(ours)) == (tmp_path / "file", tmp_path / "file")
+    with pytest.raises(OSError, match="it is a symbolic link that belongs to another user"):
+        followed(tmp_path / "link")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +50,7 @@ _RUN_A_COMMAND = {"monitor", "profile", "fit"}
 """Options after the first word of the command belong to the command."""
 _EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
 """Where the examples of a docstring begin: the help shows them apart from the purpose."""
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
@@ -112,12 +116,36 @@ def _root(
         raise typer.Exit(UsageError.exit_code)
 
 
+@contextlib.contextmanager
+def _ended_by_exceptions() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this process by an exception: temporary files are removed."""
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in _ENDING:
+            if signal.getsignal(number) is _end:  # a recording has set others
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def run() -> int:
     """Run the command line; return its exit status."""
     screen.prepare()
     try:
-        status = app(prog_name=PROGRAM, standalone_mode=False)
+        with _ended_by_exceptions():
+            status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        screen.error("too many open files; allow more (ulimit -n)")
+        return NncfToolsError.exit_code
     return status if isinstance(status, int) else 0

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, another_owner, open_ours
+from nncftools.files import above_standard, another_owner, followed, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -232,10 +232,9 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bo
     Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
     """
     try:
-        if path.is_symlink():
-            if not may_be_link:
-                raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-            path = path.resolve()
+        if path.is_symlink() and not may_be_link:
+            raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
+        path = followed(path)
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:
         raise cannot_write(option, path, error, UsageError) from error
@@ -424,7 +423,8 @@ class RecordingFiles:
     def target(self) -> Iterator[Destination]:
         """Yield the files to write, by a path that leads to our folder even if another one takes its place.
 
-        A folder that the command removed and made again counts as ours. Raises OSError for any other folder.
+        A folder that the command removed and made again counts as ours. Raises OSError for any other folder, also at
+        the end of the block: then nothing that was written is where the path leads.
         """
         parent = self._target.session.parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -435,6 +435,8 @@ class RecordingFiles:
             if is_new and (name.resolve() != self._real or status.st_uid not in {os.geteuid(), 0}):
                 raise OSError(f"{parent} is another folder now")
             yield self._target.within(name)
+            if not os.path.samestat(parent.stat(), os.fstat(folder)):
+                raise OSError(f"{parent} is another folder now")
         finally:
             os.close(folder)
 

@@ -22,7 +22,7 @@ from nncftools.compression import results as computed
 from nncftools.compression.checking import BASELINE, load, number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
-from nncftools.files import replacing
+from nncftools.files import followed, replacing
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -299,7 +299,10 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
     targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
     for ending, path in targets.items():
-        target = path.resolve() if path.is_symlink() else path
+        try:
+            target = followed(path)
+        except OSError as error:
+            raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
         if target.exists() and not target.is_file():
             raise ResultsError(f"cannot write {str(path)!r}: it is not a file")
         if any(target.exists() and target.samefile(source) for source in request.inputs):

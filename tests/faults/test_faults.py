@@ -1,0 +1,88 @@
+"""A sample of the table runs here; ``python -m tests.faults`` runs all of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+import pytest
+
+from tests.faults.__main__ import explained, table
+from tests.faults.case import GREEN, RED, Result, combinations, result_of
+from tests.faults.commands import COMMANDS, MOMENTS
+from tests.faults.faults import FAULTS
+from tests.faults.promises import RULES
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make mounts, owners and control groups")
+WERE_RED = (
+    "monitor/saving/folder swapped",
+    "report/middle/descriptors",
+    "report/saving/term command line",
+    "viz-compression/saving/hup command line",
+)
+"""What the table found: each fails without its mend."""
+HOW_MANY = {
+    "monitor": 12,
+    "profile": 4,
+    "watch": 4,
+    "report": 4,
+    "compare": 2,
+    "viz-compression": 2,
+    "fit": 1,
+    "sweep": 1,
+}
+"""The cheaper a command, the more of it."""
+_EXPENSIVE = re.compile("processes|threads")
+
+
+def sample() -> list[str]:
+    """Return the names of what is tried: the same each time."""
+    chosen = list(WERE_RED)
+    for command, number in HOW_MANY.items():
+        names = [name for name in combinations()[0] if name.startswith(f"{command}/") and not _EXPENSIVE.search(name)]
+        chosen += random.Random(command).sample(names, number)  # noqa: S311 — no secret
+    return sorted(set(chosen))
+
+
+@as_root
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.parametrize("name", sample())
+def test_promises(name: str) -> None:
+    """The five promises are kept, but for what a rule of the kernel excuses."""
+    result = result_of(name, seed=1)
+
+    assert result.colour != RED, (result.reasons, result.shown)
+
+
+def test_combinations() -> None:
+    """Each combination makes sense or is left out by a rule with a name; no command, moment or fault is forgotten."""
+    names, omitted = combinations()
+    parts = [set(part) for part in zip(*(name.split("/") for name in names), strict=True)]
+
+    assert parts == [set(COMMANDS), set(MOMENTS), set(FAULTS)]
+    assert len(names) + len(omitted) == len(COMMANDS) * len(MOMENTS) * len(FAULTS)
+    assert all(omitted.values())
+
+
+def test_table() -> None:
+    """Commands are columns, faults rows; what is red stands out, and is explained below."""
+    results = [
+        Result("monitor/start/disk full", GREEN, {}),
+        Result("monitor/middle/disk full", RULES[0].name, {"1": "status 137"}),
+        Result("fit/middle/read-only", RED, {"3": "nothing is kept"}),
+    ]
+
+    assert table(results).splitlines() == [
+        "| fault | monitor | fit |",
+        "|---|---:|---:|",
+        "| disk full | 1 + 1 k | – |",
+        "| read-only | – | **1 red** |",
+    ]
+    assert explained(results).splitlines() == [
+        "3 combinations: 1 green, 1 a rule of the kernel (k), 1 red",
+        f"   1  {RULES[0].name}: {RULES[0].reason}",
+        "RED  fit/middle/read-only",
+        "    what was recorded is kept, or its loss is said: nothing is kept",
+    ]
