@@ -138,8 +138,12 @@ def run() -> int:
     """Run the command line; return its exit status."""
     screen.prepare()
     try:
-        with _ended_by_exceptions():
-            status = app(prog_name=PROGRAM, standalone_mode=False)
+        try:
+            with _ended_by_exceptions():
+                status = app(prog_name=PROGRAM, standalone_mode=False)
+        except OSError:
+            screen.to_stdout("")  # raises our error if it is that of help, which Click prints
+            raise
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code

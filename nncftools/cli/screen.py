@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import pathlib
@@ -30,7 +31,7 @@ _BOLD, _RED, _CYAN = "1", "1;31", "36"
 def prepare() -> None:
     """Make standard output and error accept any character, even if they are closed or ASCII only."""
     codecs.register_error(_ALIKE, _alike)
-    sys.stdout = sys.stdout or _nowhere()
+    sys.stdout = sys.stdout or _closed()
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -53,7 +54,8 @@ def to_stdout(content: RenderableType | bytes) -> None:
         raise
     except OSError as error:
         sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
-        raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
+        why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
+        raise NncfToolsError(f"standard output {why}") from error
 
 
 def to_stderr(content: RenderableType) -> None:
@@ -126,6 +128,11 @@ def _rendered(content: RenderableType, stream: TextIO) -> str:
     if terminal:
         return captured.get()
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def _closed() -> TextIO:
+    """Return a stream that cannot be written, and keeps the place of a closed one: no file may take its number."""
+    return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def _nowhere() -> TextIO:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.sampler.client import host
-from tests.conftest import Run
+from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import session
 
 HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
@@ -130,14 +131,44 @@ def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.
     assert session["host"]["memory"] == host()["memory"]
 
 
+PRINT = [
+    ("--help",),
+    ("--version",),
+    ("help",),
+    ("report", "--help"),
+    ("report", "run.json"),
+    ("report", "run.json", "--format", "csv"),
+    ("report", "run.json", "--format", "parquet"),
+    ("compare", "run.json", "other.json"),
+    ("metrics",),
+    ("schema",),
+    ("watch", "run.json"),
+    ("replay", "run.json", "--speed", "1000"),
+    ("viz-compression", "--input-file", "models.csv", "--json"),
+]
+"""What prints to standard output."""
+MODELS = pathlib.Path(__file__).parents[1] / "data" / "made_up_compression.csv"
+
+
 @pytest.mark.process
-def test_full_disk_is_one_line(tmp_path: pathlib.Path) -> None:
-    """Standard output that cannot be written is one line and status 1."""
-    script = f"{sys.executable} -m nncftools schema > /dev/full"
-    result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("redirection", "why"),
+    [(">&-", "is closed"), (">/dev/full", "cannot be written: No space left on device")],
+    ids=["closed", "full"],
+)
+@pytest.mark.parametrize("words", PRINT, ids=" ".join)
+def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: tuple[str, ...], redirection: str, why: str) -> None:
+    """Standard output that is closed, or cannot be written, is one line and status 1."""
+    for name in ("run.json", "other.json"):
+        session().save(tmp_path / name)
+    shutil.copy(MODELS, tmp_path / "models.csv")
+    script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(*words)]
+    result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    lost = f"nncf-tools: error: standard output {why}"
 
     assert result.returncode == 1
-    assert result.stderr == "nncf-tools: error: standard output cannot be written: No space left on device\n"
+    assert [line for line in result.stderr.splitlines() if "error" in line] == [lost]
+    assert "Traceback" not in result.stderr
 
 
 def test_ascii_output(nncf_tools: Run) -> None:
