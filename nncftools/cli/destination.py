@@ -12,13 +12,13 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, another_owner, open_ours
+from nncftools.files import above_standard, another_owner, held, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.samples import stem
@@ -106,7 +106,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
-        check_owner(log_dir)
+        check_owner("--log-dir", log_dir, log_dir.stat())
         made = _made(log_dir, wanted)
         folder = _absolute(made)
     except OSError as error:
@@ -152,12 +152,36 @@ def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
     return folder
 
 
-def check_owner(log_dir: pathlib.Path) -> None:
-    """Raise UsageError if the folder, or a link to it, belongs to another user, who could replace files in it."""
-    for status in (log_dir.lstat(), log_dir.stat()):
+def check_owner(option: str, path: pathlib.Path, folder: os.stat_result) -> None:
+    """Raise UsageError if a folder, or a link to it, belongs to another user, who could replace files in it."""
+    for status in (path.lstat(), folder):
         theirs = another_owner(status)
         if theirs:
-            raise UsageError(f"option --log-dir: {str(log_dir)!r} {theirs}; name a folder of your own")
+            raise UsageError(f"option {option}: {str(path)!r} {theirs}; name a folder of your own")
+
+
+@contextlib.contextmanager
+def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[Callable[[], None]]:
+    """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
+
+    Yields a check that raises NncfToolsError once another folder is in its place. Raises UsageError, also for a folder
+    or a link of another user, NncfToolsError.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(option, path):
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                folder = stack.enter_context(held(path))
+            except BlockingIOError as error:
+                raise UsageError(f"option {option}: {busy}") from error
+            check_owner(option, path, os.fstat(folder))
+
+        def check() -> None:
+            with writing(option, path):
+                if not os.path.samestat(os.fstat(folder), path.stat()):
+                    raise NncfToolsError(f"option {option}: {str(path)!r} is another folder now")
+
+        yield check
 
 
 def _absolute(path: pathlib.Path) -> pathlib.Path:
@@ -371,7 +395,7 @@ def claim_files(place: Destination, *, snapshots: bool) -> RecordingFiles:
     """
     try:
         if place.folder is not None:
-            check_owner(place.folder)
+            check_owner("--log-dir", place.folder, place.folder.stat())
         journal = reading.create(place.journal, replace=place.force)
         try:
             if place.folder is None:

@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,12 +90,15 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
 
     Also return how many seconds the measured processes ran.
     """
-    with Starter() as starter:
-        runs = _Runs(plan, starter)
-        with destination.writing("--output", plan.folder.path), plan.folder.locked():
-            is_whole = runs.go()
-        if not is_whole:
-            screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
+    with (
+        groups.endable() as starter,
+        destination.writing("--output", plan.folder.path),
+        plan.folder.locked() as check,
+    ):
+        runs = _Runs(plan, starter, check)
+        if not runs.go():
+            count = " of ".join(runs.count)
+            groups.say(starter, f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
 
@@ -127,14 +130,18 @@ def dry_run(plan: Sweep) -> str:
 class _Runs:
     """The runs of a sweep."""
 
-    def __init__(self, plan: Sweep, starter: Starter) -> None:
+    def __init__(self, plan: Sweep, starter: Starter, check: Callable[[], None]) -> None:
         self._plan = plan
         self._options = plan.options
         self._starter = starter
+        self._check_folder = check
         self._folder = plan.folder
         rows = self._folder.rows(plan.grid).items()
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
+
+    def _say(self, text: str) -> None:
+        groups.say(self._starter, text)
 
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
@@ -144,7 +151,7 @@ class _Runs:
             how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
             if parent is not None:
                 groups.remove_leftovers(parent)
-            _say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
+            self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:
             return False
@@ -153,7 +160,7 @@ class _Runs:
         if self._options.scheduler is not None:
             from nncftools.cli.sweep.cluster import Cluster
 
-            cluster = Cluster(self._options.scheduler, self._folder, self._starter, _say)
+            cluster = Cluster(self._options.scheduler, self._folder, self._starter, self._say)
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
             tasks = [self._task(configuration, inputs) for configuration in missing]
@@ -166,7 +173,8 @@ class _Runs:
         for task in tasks:
             if self._starter.received is not None:
                 return False
-            _say(f"Running {task.row.name}…")
+            self._say(f"Running {task.row.name}…")
+            self._check_folder()
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
             if row is None:
@@ -181,7 +189,7 @@ class _Runs:
             return inputs
         target = self._folder.exported
         if not (target / _DONE).exists():
-            _say("Exporting the model…")
+            self._say("Exporting the model…")
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
@@ -194,7 +202,8 @@ class _Runs:
             if ran.failed:
                 log = recordings / "export.log"
                 raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
-            (target / _DONE).touch()
+            with replacing(target / _DONE):
+                pass
         return {**inputs, MODEL: str(target.absolute())}
 
     def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
@@ -221,13 +230,14 @@ class _Runs:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
+        self._check_folder()
         self._folder.keep(row)
         self._write()
         self.measured_s += row.measured_s
         todo = [configuration for configuration in self._plan.chosen if configuration.name not in self.rows]
         left_s = time_left_s(todo, self._plan.grid, {**self._plan.before, **self.rows})
         left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-        _say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
+        self._say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
 
     def _write(self) -> None:
         rows = [self.rows[configuration.name] for configuration in self._plan.grid if configuration.name in self.rows]
@@ -239,10 +249,6 @@ class _Runs:
         """How many of the configurations have ended, and how many there are."""
         ended = sum(configuration.name in self.rows for configuration in self._plan.chosen)
         return str(ended), str(len(self._plan.chosen))
-
-
-def _say(text: str) -> None:
-    screen.to_stderr(f"{printable(text)}\n")
 
 
 def _outcome(row: Row) -> str:
