@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import BinaryIO
@@ -160,12 +160,17 @@ def check_owner(option: str, path: pathlib.Path, folder: os.stat_result) -> None
             raise UsageError(f"option {option}: {str(path)!r} {theirs}; name a folder of your own")
 
 
+def check_folder(option: str, path: pathlib.Path) -> None:
+    """Raise UsageError if another user has put a folder or a link in the place of ours."""
+    with writing(option, path), contextlib.suppress(FileNotFoundError):
+        check_owner(option, path, path.stat())
+
+
 @contextlib.contextmanager
-def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[Callable[[], None]]:
+def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
     """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
 
-    Yields a check that raises NncfToolsError once another folder is in its place. Raises UsageError, also for a folder
-    or a link of another user, NncfToolsError.
+    Raises UsageError, also for a folder or a link of another user, NncfToolsError.
     """
     with contextlib.ExitStack() as stack:
         with writing(option, path):
@@ -175,13 +180,7 @@ def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[Callable[
             except BlockingIOError as error:
                 raise UsageError(f"option {option}: {busy}") from error
             check_owner(option, path, os.fstat(folder))
-
-        def check() -> None:
-            with writing(option, path):
-                if not os.path.samestat(os.fstat(folder), path.stat()):
-                    raise NncfToolsError(f"option {option}: {str(path)!r} is another folder now")
-
-        yield check
+        yield
 
 
 def _absolute(path: pathlib.Path) -> pathlib.Path:

@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -173,7 +173,7 @@ def results_folder(request: FitOptions) -> pathlib.Path:
     return output.absolute()
 
 
-def alone_in(output: pathlib.Path) -> AbstractContextManager[Callable[[], None]]:
+def alone_in(output: pathlib.Path) -> AbstractContextManager[None]:
     """Return what keeps other searches from writing to the same folder, see ``own_folder``."""
     busy = f"another search writes to {str(output)!r}; wait for its end"
     return destination.own_folder("--output", output, busy)

@@ -13,7 +13,7 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec.structs
@@ -95,14 +95,14 @@ class Watch(Watcher):
 
 def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with outputs.alone_in(output) as check:
+    with outputs.alone_in(output):
         if not request.resume:
             outputs.remove_earlier(output)
         fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
-            if not _Runs(request, output, parent, fit, starter, check).go():
+            if not _Runs(request, output, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
                 groups.say(starter, f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
@@ -121,21 +121,14 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
 class _Runs:
     """The runs of a search."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 — what a search consists of
-        self,
-        request: FitOptions,
-        output: pathlib.Path,
-        parent: ParentGroup | None,
-        fit: Fit,
-        starter: Starter,
-        check: Callable[[], None],
+    def __init__(
+        self, request: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
     ) -> None:
         self._request = request
         self._folder = output
         self._parent = parent
         self._fit = fit
         self._starter = starter
-        self._check_folder = check
         self._input = RepeatedInput()
 
     def _say(self, text: str) -> None:
@@ -172,7 +165,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        self._check_folder()
+        destination.check_folder("--output", self._folder)
         outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
@@ -196,7 +189,7 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             self._say(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
-        self._check_folder()
+        destination.check_folder("--output", self._folder)
         outputs.write_state(fit, self._folder)
         return True
 
@@ -272,7 +265,7 @@ class _Runs:
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
         log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
-        self._check_folder()
+        destination.check_folder("--output", self._folder)
         with destination.opened("--output", log) as output:
             failed = request.before is not None and self._shell(request.before, output)
             if self._is_interrupted():

@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -179,7 +179,7 @@ class Folder:
         except NotADirectoryError:
             return self.path.exists()
 
-    def locked(self) -> AbstractContextManager[Callable[[], None]]:
+    def locked(self) -> AbstractContextManager[None]:
         """Return what makes the folder and locks it, see ``own_folder``: one sweep at a time."""
         return destination.own_folder("--output", self.path, f"another sweep runs in {str(self.path)!r}")
 

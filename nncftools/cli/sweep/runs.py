@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,9 +93,9 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
     with (
         groups.endable() as starter,
         destination.writing("--output", plan.folder.path),
-        plan.folder.locked() as check,
+        plan.folder.locked(),
     ):
-        runs = _Runs(plan, starter, check)
+        runs = _Runs(plan, starter)
         if not runs.go():
             count = " of ".join(runs.count)
             groups.say(starter, f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
@@ -130,11 +130,10 @@ def dry_run(plan: Sweep) -> str:
 class _Runs:
     """The runs of a sweep."""
 
-    def __init__(self, plan: Sweep, starter: Starter, check: Callable[[], None]) -> None:
+    def __init__(self, plan: Sweep, starter: Starter) -> None:
         self._plan = plan
         self._options = plan.options
         self._starter = starter
-        self._check_folder = check
         self._folder = plan.folder
         rows = self._folder.rows(plan.grid).items()
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
@@ -171,10 +170,10 @@ class _Runs:
     def _run_here(self, tasks: Sequence[Task]) -> bool:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
+            self._say(f"Running {task.row.name}…")
             if self._starter.received is not None:
                 return False
-            self._say(f"Running {task.row.name}…")
-            self._check_folder()
+            destination.check_folder("--output", self._folder.path)
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
             if row is None:
@@ -190,6 +189,8 @@ class _Runs:
         target = self._folder.exported
         if not (target / _DONE).exists():
             self._say("Exporting the model…")
+            if self._starter.received is not None:
+                return None
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
@@ -230,7 +231,7 @@ class _Runs:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
-        self._check_folder()
+        destination.check_folder("--output", self._folder.path)
         self._folder.keep(row)
         self._write()
         self.measured_s += row.measured_s
