@@ -142,6 +142,9 @@ class _Runs:
     def _say(self, text: str) -> None:
         groups.say(self._starter, text)
 
+    def _is_interrupted(self) -> bool:
+        return self._starter.received is not None
+
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
         self._folder.begin(self._plan.state)
@@ -171,7 +174,7 @@ class _Runs:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
             self._say(f"Running {task.row.name}…")
-            if self._starter.received is not None:
+            if self._is_interrupted():
                 return False
             destination.check_folder("--output", self._folder.path)
             self._folder.clear(task.row.name)
@@ -189,7 +192,7 @@ class _Runs:
         target = self._folder.exported
         if not (target / _DONE).exists():
             self._say("Exporting the model…")
-            if self._starter.received is not None:
+            if self._is_interrupted():
                 return None
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path / "export"
@@ -198,7 +201,7 @@ class _Runs:
             words = ["export", "openvino", *options, str(target.absolute())]
             ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
             self.measured_s += ran.seconds
-            if self._starter.received is not None:
+            if self._is_interrupted():
                 return None
             if ran.failed:
                 log = recordings / "export.log"
