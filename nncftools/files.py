@@ -14,29 +14,38 @@ if TYPE_CHECKING:
 
 
 _STANDARD_ERROR = 2
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a new, empty file next to ``path``; it replaces ``path`` at the end, or is removed on an error.
+    """Yield a new, empty file in the folder of ``path``; it replaces ``path`` at the end, or is removed on an error.
 
-    It keeps the file's ending, from which image writers derive the format. Raises OSError.
+    It is yielded by its descriptor, so the name has no ending, and the folder is held open: another user who may write
+    there cannot lead the content elsewhere. Raises OSError.
     """
-    beside = path.with_name(f".{os.urandom(4).hex()}.{path.name}")
-    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    folder, name = os.open(path.parent, _FOLDER), f".{os.urandom(4).hex()}.{path.name}"
     try:
-        yield beside
-        with beside.open("rb+") as written:
-            os.fsync(written.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        file = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
+        try:
+            beside = type(path)(f"/proc/self/fd/{file}")
+            yield beside if beside.exists() else path.with_name(name)
+            os.fsync(file)
+            os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[None]:
-    """Hold a folder, so that no other process holds it meanwhile: by flock(2), where its file system has locks.
+def held(folder: pathlib.Path) -> Iterator[int]:
+    """Yield the descriptor of a folder, which no other process holds meanwhile: by flock(2), where there are locks.
 
     Raises BlockingIOError while another one holds it, OSError if it cannot be opened.
     """
@@ -50,7 +59,7 @@ def held(folder: pathlib.Path) -> Iterator[None]:
             raise
         except OSError:  # a file system without locks
             pass
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -123,6 +132,11 @@ def open_to_all(status: os.stat_result) -> str:
     """
     is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     return "may be changed by every user" if status.st_mode & stat.S_IWOTH and not is_sticky else ""
+
+
+def open_to_group(found: os.stat_result) -> bool:
+    """Return whether the users of a group, but not all users, may write to a file or folder."""
+    return bool(found.st_mode & stat.S_IWGRP) and not open_to_all(found)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -49,12 +49,21 @@ def test_on_an_error_the_old_file_stays(tmp_path: pathlib.Path, error: type[Base
     assert contents(tmp_path) == {"a.txt": "old"}
 
 
-def test_the_ending_is_kept(tmp_path: pathlib.Path) -> None:
-    """The new file has the ending of the name, from which some writers derive the format."""
-    with replacing(tmp_path / "a.svg") as beside:
-        suffix, folder = beside.suffix, beside.parent
+def test_nobody_leads_the_content_elsewhere(tmp_path: pathlib.Path) -> None:
+    """A link in place of the new file, or another folder in place of its own, changes nothing."""
+    folder, precious = tmp_path / "folder", tmp_path / "precious"
+    folder.mkdir()
+    precious.write_text("mine")
+    with replacing(folder / "a.txt") as beside:
+        (made,) = folder.iterdir()
+        made.unlink()
+        made.symlink_to(precious)
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        beside.write_text("new")
 
-    assert (suffix, folder) == (".svg", tmp_path)
+    assert contents(folder) == {}
+    assert precious.read_text() == "mine"
 
 
 def test_the_new_file_is_empty_at_first(tmp_path: pathlib.Path) -> None:

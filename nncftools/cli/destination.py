@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, another_owner, followed, open_ours
+from nncftools.files import above_standard, another_owner, followed, held, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -106,12 +106,8 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
-        check_owner(log_dir)
-        for number in itertools.count(1):
-            made = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
-            with contextlib.suppress(FileExistsError):
-                made.mkdir()
-                break
+        check_owner("--log-dir", log_dir, log_dir.stat())
+        made = _made(log_dir, wanted)
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
@@ -146,12 +142,45 @@ def _logs(
     ]
 
 
-def check_owner(log_dir: pathlib.Path) -> None:
-    """Raise UsageError if the folder, or a link to it, belongs to another user, who could replace files in it."""
-    for status in (log_dir.lstat(), log_dir.stat()):
+def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
+    """Make and return the first of ``name``, ``name-2``, … that is not there."""
+    for number in itertools.count(1):
+        folder = log_dir / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
+
+
+def check_owner(option: str, path: pathlib.Path, folder: os.stat_result) -> None:
+    """Raise UsageError if a folder, or a link to it, belongs to another user, who could replace files in it."""
+    for status in (path.lstat(), folder):
         theirs = another_owner(status)
         if theirs:
-            raise UsageError(f"option --log-dir: {str(log_dir)!r} {theirs}; name a folder of your own")
+            raise UsageError(f"option {option}: {str(path)!r} {theirs}; name a folder of your own")
+
+
+def check_folder(option: str, path: pathlib.Path) -> None:
+    """Raise UsageError if another user has put a folder or a link in the place of ours."""
+    with writing(option, path), contextlib.suppress(FileNotFoundError):
+        check_owner(option, path, path.stat())
+
+
+@contextlib.contextmanager
+def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
+    """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
+
+    Raises UsageError, also for a folder or a link of another user, NncfToolsError.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(option, path):
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                folder = stack.enter_context(held(path))
+            except BlockingIOError as error:
+                raise UsageError(f"option {option}: {busy}") from error
+            check_owner(option, path, os.fstat(folder))
+        yield
 
 
 def _absolute(path: pathlib.Path) -> pathlib.Path:
@@ -366,7 +395,7 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     """
     with writing(target.option, target.journal, UsageError):
         if target.folder is not None:
-            check_owner(target.folder)
+            check_owner("--log-dir", target.folder, target.folder.stat())
         journal = reading.create(target.journal, replace=target.force)
         try:
             if target.folder is None:

@@ -154,13 +154,15 @@ def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     return wanted
 
 
-def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> dict[str, float]:
+def from_lm_eval(
+    path: pathlib.Path, wanted: Mapping[tuple[str, str], str], *, may_wait: bool = True
+) -> dict[str, float]:
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
 
     Metrics are found by name, or by ``name,filter`` with the filter ``none``. Raises NncfToolsError.
     """
     try:
-        document = json.loads(intake.whole(path))
+        document = json.loads(intake.whole(path, may_wait=may_wait))
     except (ValueError, RecursionError) as error:
         raise NncfToolsError(f"{str(path)!r}: not JSON: {error}") from error
     results = document.get("results") if isinstance(document, dict) else None

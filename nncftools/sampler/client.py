@@ -208,11 +208,11 @@ class Starter:
             self._raises = False
 
     def _take(self, number: int, _frame: object) -> None:
+        if number in ENDING:
+            self.received = self.received or number
         if self._raises and number in ENDING:
             self._raises = False
             raise Interrupted(number)
-        if number in ENDING:
-            self.received = self.received or number
         if self.passes_to is not None:
             self.passes_to(number)
         elif number in ENDING:

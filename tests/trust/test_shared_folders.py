@@ -120,6 +120,31 @@ class TestLogOfARun:
         assert (tmp_path / "out/run-1.log").read_text() == "now\n"
 
 
+@as_another
+class TestFolderOfAnotherUser:
+    @pytest.mark.parametrize("makes", ["mkdir theirs", "ln -s ../ours theirs"], ids=["folder", "link"])
+    def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, makes: str) -> None:
+        """A folder or a link of another user is refused as in the default folder, before anything runs."""
+        (tmp_path / "ours").mkdir()
+        subprocess.run([*BECOMES_ANOTHER, *makes.split()], cwd=shared, check=True)
+        done = nncf_tools("fit", "--free-only", "-o", shared / "theirs", "--", "touch", tmp_path / "ran")
+
+        assert done.returncode == 2
+        assert f"option --output: {str(shared / 'theirs')!r} belongs to another user (" in done.stderr
+        assert done.stderr.endswith("); name a folder of your own\n")
+        assert list((shared / "theirs").iterdir()) == []
+        assert not (tmp_path / "ran").exists()
+
+    def test_swapped(self, nncf_tools: Run, shared: pathlib.Path) -> None:
+        """A folder that another user puts in the place of ours, while a run runs, gets no result."""
+        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv out moved && mkdir -m 777 out"])
+        done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", f"{swaps}; sleep 0.3", cwd=shared)
+
+        assert done.returncode == 2
+        assert "out' belongs to another user (" in done.stderr
+        assert list((shared / "out").iterdir()) == []
+
+
 class TestStateOfASearch:
     @pytest.mark.parametrize("is_held", [True, False])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import pathlib
 import shlex
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -18,7 +18,7 @@ from nncftools.cli import destination, options
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import held, replacing
+from nncftools.files import replacing
 from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
@@ -173,17 +173,10 @@ def results_folder(request: FitOptions) -> pathlib.Path:
     return output.absolute()
 
 
-@contextlib.contextmanager
-def alone_in(output: pathlib.Path) -> Iterator[None]:
-    """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(held(output))
-        except BlockingIOError as error:
-            raise UsageError(f"option --output: another search writes to {str(output)!r}; wait for its end") from error
-        except OSError as error:
-            raise destination.cannot_write("--output", output, error) from error
-        yield
+def alone_in(output: pathlib.Path) -> AbstractContextManager[None]:
+    """Return what keeps other searches from writing to the same folder, see ``own_folder``."""
+    busy = f"another search writes to {str(output)!r}; wait for its end"
+    return destination.own_folder("--output", output, busy)
 
 
 def remove_earlier(output: pathlib.Path) -> None:

@@ -27,7 +27,7 @@ from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
-from nncftools.sampler.client import Starter
+from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
@@ -100,10 +100,10 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
         fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
-        with Starter() as starter:
+        with groups.endable() as starter:
             if not _Runs(request, output, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
-                screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
+                groups.say(starter, f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
         failure = outputs.write_beside(fit, request.unit, output)
         if request.as_json:
@@ -130,11 +130,14 @@ class _Runs:
         self._starter = starter
         self._input = RepeatedInput()
 
+    def _say(self, text: str) -> None:
+        groups.say(self._starter, text)
+
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
         fit, request = self._fit, self._request
         if fit.free is None:
-            screen.to_stderr(f"Run 1: {printable(shlex.join(fit.command))}, without a limit\n")
+            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
             if not self._run_free():
                 return False
         assert fit.free is not None
@@ -143,7 +146,7 @@ class _Runs:
         free = fit.free
         sizes = free.floor, free.comfortable, free.peak_rss
         plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
-        screen.to_stderr(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}\n")
+        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         limit = plan.next_limit(fit.trials)
         while limit is not None and fit.runs < request.runs:
             trial = self._try(limit, free)
@@ -153,7 +156,7 @@ class _Runs:
             self._keep(plan)
             limit = plan.next_limit(fit.trials)
             left = self._left(free) if limit is not None and fit.runs < request.runs else "the last run"
-            screen.to_stderr(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})\n")
+            self._say(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
         fit.is_finished = limit is None
         self._keep(plan)
         return True
@@ -161,6 +164,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
+        destination.check_folder("--output", self._folder)
         outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
@@ -183,7 +187,8 @@ class _Runs:
             fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
-            screen.to_stderr(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}\n")
+            self._say(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
+        destination.check_folder("--output", self._folder)
         outputs.write_state(fit, self._folder)
         return True
 
@@ -259,6 +264,7 @@ class _Runs:
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
         log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
+        destination.check_folder("--output", self._folder)
         with destination.opened("--output", log) as output:
             failed = request.before is not None and self._shell(request.before, output)
             if self._is_interrupted():
@@ -271,7 +277,10 @@ class _Runs:
             run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
             view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()
-            cached = groups.drop(files)
+            with contextlib.suppress(Interrupted), self._starter.interruptible():
+                cached = groups.drop(files)
+            if self._is_interrupted():
+                return None
             with Watch(group, most_s, self._starter) as watch:
                 recorded = recording.record(run, view, quiet=True)
             if self._is_interrupted():

@@ -25,7 +25,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROM
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
-from nncftools.files import another_owner, open_to_all
+from nncftools.files import open_to_group
 
 RUN = 12
 """Two texts that share this many words in a row have a common source."""
@@ -84,24 +84,24 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     model = request.name.strip() or (request.model if request.model.name.strip(".") else request.model.resolve()).name
     folder, state = Folder(request.output), State(model, setup, stamps)
     before = _before(request, folder, state, configurations)
-    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), notes
+    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), [*notes, *_group_notes(request)]
 
 
 def _code(path: pathlib.Path) -> str:
     """Return the user's file, which is read only once: what was checked is what runs. Raises NncfToolsError."""
-    with options.naming_option("--kind"), intake.open_file(path, may_wait=False) as file:
-        _refuse_others(path, os.fstat(file.fileno()))
+    with options.naming_option("--kind"):
         try:
-            return importlib.util.decode_source(intake.content(file, path))
+            return importlib.util.decode_source(grid.own_content(path, may_wait=False))
         except (SyntaxError, UnicodeDecodeError) as error:
             raise UsageError(f"{str(path)!r} is not Python source: {error}") from error
 
 
-def _refuse_others(path: pathlib.Path, status: os.stat_result) -> None:
-    """Raise UsageError if another user may change what runs."""
-    why = another_owner(status) or open_to_all(status)
-    if why:
-        raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
+def _group_notes(request: SweepOptions) -> list[str]:
+    """Return notes on what decides what runs, and users of a group may change."""
+    named = [path for path in (request.kind, pathlib.Path(request.grid), request.include_path) if path is not None]
+    files = [file for path in named for file in (path, *path.rglob("*")) if file.exists()]
+    group = [str(file) for file in files if open_to_group(file.stat())]
+    return [f"{file!r} may be changed by the users of its group, and decides what runs here" for file in group[:1]]
 
 
 def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
@@ -197,7 +197,7 @@ def _check_include_path(path: pathlib.Path) -> None:
     folder = path.resolve()
     try:
         for part in (*reversed(folder.parents), folder, *folder.rglob("*")):
-            _refuse_others(part, part.stat())
+            grid.check_owner(part, part.stat())
     except OSError as error:
         raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
@@ -217,9 +217,11 @@ def _check_packages(request: SweepOptions) -> None:
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )
     words = [python, "-c", script, *wanted]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=_ASKS_S, check=False)
     try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_ASKS_S, check=False)
         missing = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"option --python: {python!r} did not answer within {_ASKS_S} s") from None
     except ValueError:
         raise UsageError(
             f"option --python: {python!r} does not work as a Python interpreter: {done.stderr.strip()}"

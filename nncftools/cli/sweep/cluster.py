@@ -5,6 +5,7 @@ A worker runs its configuration in a process of its own, and returns its files.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -25,7 +26,7 @@ from nncftools.backports import running
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.sampler.client import Starter
+from nncftools.sampler.client import Interrupted, Starter
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -142,13 +143,16 @@ class Cluster:
 
         A task whose worker is lost runs again on another one.
         """
-        waiting = list(tasks)
         running: dict[str, tuple[Task, Any]] = {}
+        with contextlib.suppress(Interrupted), self._starter.interruptible():  # Dask waits for up to an hour
+            self._run(list(tasks), running, ended)
+        if self._starter.received is not None:
+            self._client.cancel([future for _, future in running.values()], force=True)
+        return self._starter.received is None
+
+    def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
         tries: dict[str, int] = {}
-        while waiting or running:
-            if self._starter.received is not None:
-                self._client.cancel([future for _, future in running.values()], force=True)
-                return False
+        while (waiting or running) and self._starter.received is None:
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
                 if worker in workers and not future.done():
@@ -165,7 +169,6 @@ class Cluster:
                 self._say(f"Running {task.row.name} on {worker}…")
                 running[worker] = task, self._submitted(task, worker)
             time.sleep(_LOOKS_S)
-        return True
 
     def _check_tries(self, task: Task, tries: dict[str, int], why: str) -> None:
         name = task.row.name

@@ -6,6 +6,7 @@ The sizes of the layers are in the headers of the model's files: no library of m
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +16,8 @@ import msgspec
 from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.compression.checking import BASELINE
-from nncftools.errors import NncfToolsError, SessionFileError
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.files import another_owner, open_to_all
 
 _LONGEST_HEADER = 100_000_000
 _MATRIX = 2
@@ -244,10 +246,25 @@ def chosen(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
     return [each for each in grid if not names or each.name in names or each.is_baseline]
 
 
+def check_owner(path: pathlib.Path, status: os.stat_result) -> None:
+    """Raise UsageError if another user may change what runs."""
+    why = another_owner(status) or open_to_all(status)
+    if why:
+        raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
+
+
+def own_content(path: pathlib.Path, *, may_wait: bool) -> bytes:
+    """Return the content of a file that decides what runs; it is opened once. Raises NncfToolsError."""
+    with intake.open_file(path, may_wait=may_wait) as file:
+        check_owner(path, os.fstat(file.fileno()))
+        return intake.content(file, path)
+
+
 def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
     expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
     try:
-        document: Mapping[str, Any] = toml_of(intake.whole(path).decode("utf-8"))
+        text = intake.whole(path) if path.parent == _FOLDER else own_content(path, may_wait=True)
+        document: Mapping[str, Any] = toml_of(text.decode("utf-8"))
         unknown = sorted(set(document) - {"configuration"})
         if unknown:
             raise NncfToolsError(f"{str(path)!r}: unknown key {unknown[0]!r}; {expected}")

@@ -5,7 +5,6 @@ Beside its results a sweep keeps a folder for each configuration, with its row, 
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -13,20 +12,22 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import msgspec
 
 from nncftools import intake
+from nncftools.cli import destination
 from nncftools.cli.sweep.grid import Configuration
 from nncftools.compression import reading
 from nncftools.compression.checking import FAILED
 from nncftools.compression.filling import GIB
 from nncftools.compression.outputs import escaped
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
-from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import another_owner, held, replacing
+from nncftools.errors import NncfToolsError
+from nncftools.files import replacing
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
@@ -178,24 +179,9 @@ class Folder:
         except NotADirectoryError:
             return self.path.exists()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the folder, and lock it: one sweep at a time.
-
-        Raises OSError; UsageError while another sweep has locked it, and for a folder or a link of another user.
-        """
-        try:
-            self.path.mkdir(parents=True)
-        except FileExistsError:
-            why = another_owner(self.path.lstat()) or another_owner(self.path.stat())
-            if why:
-                raise UsageError(f"{str(self.path)!r} {why}; choose another name") from None
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(held(self.path))
-            except BlockingIOError as error:
-                raise UsageError(f"another sweep runs in {str(self.path)!r}") from error
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Return what makes the folder and locks it, see ``own_folder``: one sweep at a time."""
+        return destination.own_folder("--output", self.path, f"another sweep runs in {str(self.path)!r}")
 
     def begin(self, state: State) -> None:
         """Write what the sweep depends on. Raises OSError."""

@@ -90,12 +90,15 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
 
     Also return how many seconds the measured processes ran.
     """
-    with Starter() as starter:
+    with (
+        groups.endable() as starter,
+        destination.writing("--output", plan.folder.path),
+        plan.folder.locked(),
+    ):
         runs = _Runs(plan, starter)
-        with destination.writing("--output", plan.folder.path), plan.folder.locked():
-            is_whole = runs.go()
-        if not is_whole:
-            screen.message(f"interrupted; {' of '.join(runs.count)} configurations are kept; go on with --resume")
+        if not runs.go():
+            count = " of ".join(runs.count)
+            groups.say(starter, f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
 
@@ -136,6 +139,12 @@ class _Runs:
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
 
+    def _say(self, text: str) -> None:
+        groups.say(self._starter, text)
+
+    def _is_interrupted(self) -> bool:
+        return self._starter.received is not None
+
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
         self._folder.begin(self._plan.state)
@@ -144,7 +153,7 @@ class _Runs:
             how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
             if parent is not None:
                 groups.remove_leftovers(parent)
-            _say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
+            self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:
             return False
@@ -153,7 +162,7 @@ class _Runs:
         if self._options.scheduler is not None:
             from nncftools.cli.sweep.cluster import Cluster
 
-            cluster = Cluster(self._options.scheduler, self._folder, self._starter, _say)
+            cluster = Cluster(self._options.scheduler, self._folder, self._starter, self._say)
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
             tasks = [self._task(configuration, inputs) for configuration in missing]
@@ -164,9 +173,10 @@ class _Runs:
     def _run_here(self, tasks: Sequence[Task]) -> bool:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
-            if self._starter.received is not None:
+            self._say(f"Running {task.row.name}…")
+            if self._is_interrupted():
                 return False
-            _say(f"Running {task.row.name}…")
+            destination.check_folder("--output", self._folder.path)
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
             if row is None:
@@ -181,7 +191,9 @@ class _Runs:
             return inputs
         target = self._folder.exported
         if not (target / _DONE).exists():
-            _say("Exporting the model…")
+            self._say("Exporting the model…")
+            if self._is_interrupted():
+                return None
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
@@ -189,12 +201,13 @@ class _Runs:
             words = ["export", "openvino", *options, str(target.absolute())]
             ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
             self.measured_s += ran.seconds
-            if self._starter.received is not None:
+            if self._is_interrupted():
                 return None
             if ran.failed:
                 log = recordings / "export.log"
                 raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
-            (target / _DONE).touch()
+            with replacing(target / _DONE):
+                pass
         return {**inputs, MODEL: str(target.absolute())}
 
     def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
@@ -221,13 +234,14 @@ class _Runs:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
+        destination.check_folder("--output", self._folder.path)
         self._folder.keep(row)
         self._write()
         self.measured_s += row.measured_s
         todo = [configuration for configuration in self._plan.chosen if configuration.name not in self.rows]
         left_s = time_left_s(todo, self._plan.grid, {**self._plan.before, **self.rows})
         left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-        _say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
+        self._say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
 
     def _write(self) -> None:
         rows = [self.rows[configuration.name] for configuration in self._plan.grid if configuration.name in self.rows]
@@ -239,10 +253,6 @@ class _Runs:
         """How many of the configurations have ended, and how many there are."""
         ended = sum(configuration.name in self.rows for configuration in self._plan.chosen)
         return str(ended), str(len(self._plan.chosen))
-
-
-def _say(text: str) -> None:
-    screen.to_stderr(f"{printable(text)}\n")
 
 
 def _outcome(row: Row) -> str:

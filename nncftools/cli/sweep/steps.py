@@ -169,7 +169,7 @@ class _Steps:
         try:
             wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            figures = filling.from_lm_eval(file, wanted)
+            figures = filling.from_lm_eval(file, wanted, may_wait=False)
         except (NncfToolsError, ValueError) as error:
             self._row.failed = shortened(f"tasks: {error}", _LONGEST)
             return

@@ -62,6 +62,18 @@ def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN4
     return SweepOptions(**{**usual, **options})
 
 
+def decisive(folder: pathlib.Path, option: str) -> dict[str, Any]:
+    """Return the options with a file or folder that decides what runs."""
+    if option == "grid":
+        return {"grid": str(folder / "grid.toml")}
+    if option == "include_path":
+        (folder / "tasks").mkdir()
+        return {"include_path": folder / "tasks"}
+    (folder / "kind.py").write_text("def calibration(): ...\ndef score(): ...\n")
+    (folder / "m.onnx").touch()
+    return {"text": None, "calibration": None, "kind": folder / "kind.py", "model": folder / "m.onnx"}
+
+
 def words(folder: pathlib.Path, *more: object) -> list[str]:
     """Return the command line of a sweep over the made-up grid."""
     options = ["--text", "text.txt", "--output", "results.csv", "--grid", "grid.toml", "--python", folder / "python"]
@@ -226,22 +238,35 @@ class TestChecks:
             checks.checked(request(inputs, kind=kind))
 
     @another_user.as_another
+    @pytest.mark.parametrize("option", ["kind", "grid"])
     @pytest.mark.parametrize(
-        ("owner", "mode", "why"), [(another_user.OTHER, 0o644, "belongs"), (0, 0o666, "may be changed")]
+        ("owner", "mode", "why"), [(another_user.OTHER, 0o644, "belongs"), (0, 0o666, "may be changed by every user")]
     )
-    def test_kind_of_another_user_is_refused(self, inputs: pathlib.Path, owner: int, mode: int, why: str) -> None:
+    def test_file_of_another_user_is_refused(
+        self, inputs: pathlib.Path, option: str, owner: int, mode: int, why: str
+    ) -> None:
         """A file that another user may write to decides nothing that runs; what was read once is what runs."""
-        kind = inputs / "kind.py"
-        kind.write_text("def calibration(): ...\ndef score(): ...\n")
-        (inputs / "m.onnx").touch()
-        options: dict[str, Any] = {"text": None, "calibration": None, "kind": kind}
-        plan, _ = checks.checked(request(inputs, **options, model=inputs / "m.onnx"))
-        os.chown(kind, owner, owner)
-        kind.chmod(mode)
+        options = decisive(inputs, option)
+        plan, _ = checks.checked(request(inputs, **options))
+        file = pathlib.Path(options[option])
+        os.chown(file, owner, owner)
+        file.chmod(mode)
 
-        with pytest.raises(UsageError, match=f"option --kind: .*kind.py' .*{why}"):
-            checks.checked(request(inputs, **options, model=inputs / "m.onnx"))
-        assert plan.code == kind.read_text()
+        with pytest.raises(UsageError, match=f"option --{option}: .*{file.name}' .*{why}"):
+            checks.checked(request(inputs, **options))
+        assert option == "grid" or plan.code == file.read_text()
+
+    @pytest.mark.parametrize("option", ["kind", "grid", "include_path"])
+    def test_file_of_a_group_is_noted(self, inputs: pathlib.Path, option: str) -> None:
+        """What the users of a group may change is used, with a note."""
+        options = decisive(inputs, option)
+        file = pathlib.Path(options[option])
+        file.chmod(0o755)
+        _, before = checks.checked(request(inputs, **options))
+        file.chmod(0o775)
+        _, after = checks.checked(request(inputs, **options))
+
+        assert after == [*before, f"{str(file)!r} may be changed by the users of its group, and decides what runs here"]
 
     @another_user.as_another
     @pytest.mark.parametrize("name", ["shared", "shared/tasks", "shared/tasks/utils.py"])
@@ -262,6 +287,17 @@ class TestChecks:
         (inputs / name).chmod(0o1777)
         os.chown(inputs / name, 0, 0)
         checks.checked(request(inputs, include_path=tasks))
+
+    @pytest.mark.process
+    def test_python_that_hangs(self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A Python that does not answer is no traceback."""
+        monkeypatch.setattr(checks, "_ASKS_S", 0.1)
+        hangs = inputs / "hangs"
+        hangs.write_text("#!/bin/sh\nexec sleep 100\n")
+        hangs.chmod(0o755)
+
+        with pytest.raises(UsageError, match=r"hangs' did not answer within 0\.1 s"):
+            checks.checked(request(inputs, python=str(hangs), dry_run=False))
 
     def test_file_is_no_task(self, inputs: pathlib.Path) -> None:
         """Tasks are named: lm-evaluation-harness would run the code beside a file."""

@@ -1,0 +1,121 @@
+"""What the package opens: it writes by ``files.replacing`` and ``files.open_ours``; other calls are listed here."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import pathlib
+from collections.abc import Iterator
+
+import nncftools
+from tests.test_layers import name_of
+
+ROOT = pathlib.Path(nncftools.__file__).parent
+OPEN = {"open", "write_text", "write_bytes", "touch", "mkfifo", "memfd_create", "symlink_to"}
+OPEN |= {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"}
+OPEN |= {"copy", "copy2", "copyfile", "copytree", "extractall", "savefig", "save_model"}
+BY_THE_ONE_WAY = ("beside.write_text", "beside.write_bytes", "stack.enter_context(replacing(path)).write_bytes")
+"""Writes to what ``replacing`` has opened."""
+BARE = {
+    "it is the one way itself": {
+        "files os.open",
+        "journal.reading os.open",  # journals: O_EXCL, O_NOFOLLOW
+        "intake os.open",  # all that is read from outside: O_NONBLOCK, then its kind
+    },
+    "it makes a file that nobody else has: O_EXCL and O_NOFOLLOW, in a folder that is held open": {
+        "cli.destination os.open",
+    },
+    "it appends to the log of the recording that the program was started in, by the log's own rules": {
+        "cli.mark os.open",
+        "marks.line os.open",
+    },
+    "it is a file in memory or without a name, or in a new folder with a random name that is ours alone": {
+        "api.recorder os.memfd_create",
+        "api.recorder tempfile.mkdtemp",
+        "api.recorder tempfile.mkstemp",
+        "cli.destination tempfile.mkdtemp",
+        "cli.recording tempfile.mkdtemp",
+        "cli.report tempfile.mkdtemp",
+        "cli.sweep.cluster (folder / ROW).write_bytes",
+        "cli.sweep.cluster (folder / _TASK).write_bytes",
+        "cli.sweep.cluster opened.extractall",
+        "cli.sweep.cluster tempfile.TemporaryDirectory",
+        "cli.sweep.steps tempfile.TemporaryDirectory",
+        "cli.sweep.steps tempfile.TemporaryFile",
+        "cli.watch tempfile.TemporaryDirectory",
+        "snapshots.looks os.memfd_create",
+    },
+    "it opens a descriptor, a buffer or a stream, no path": {
+        "cli.sweep.cluster tarfile.open",
+        "cli.sweep.steps open",
+        "cli.sweep.worker.steps open",
+        "compression.picture drawing.figure.savefig",
+        "drawing drawing.savefig",
+    },
+    "a library writes it, in the folder of a configuration that this sweep has made anew": {
+        "cli.sweep.worker.model openvino.save_model",
+        "cli.sweep.worker.model shutil.copy",
+    },
+    "it is a link that replaces the one before": {"cli.destination beside.symlink_to"},
+    "it only reads what the user names, or what this program has recorded": {
+        "api.recorder self._marks.open",
+        "cli.closing path.open",
+        "cli.planning path.open",
+        "cli.sweep.grid file.open",
+        "cli.sweep.results file.open",
+        "marks.call_log open",
+    },
+    "it only drops pages: O_NONBLOCK": {"cli.fit.groups os.open"},
+    "it is a file of the kernel, a device, or of the package": {
+        "cli.recording os.open",
+        "cli.screen pathlib.Path(os.devnull).open",
+        "limits.aftermath os.open",
+        "live.figures os.open",
+        "live.shared_terminal os.open",
+        "live.viewer os.open",
+        "marks.autoload open",
+        "sampler.client open",
+        "sampler.control_groups open",
+        "sampler.control_groups os.open",
+        "sampler.link os.open",
+        "sampler.occasional open",
+        "sampler.probes.machine open",
+        "sampler.probes.machine os.open",
+        "sampler.probes.smaps os.open",
+        "sampler.process_records open",
+        "sampler.service open",
+        "sampler.service os.open",
+        "sampler.target open",
+        "sampler.tree os.open",
+        "sampler.tree self.open",
+        "snapshots.helper open",
+        "snapshots.tree_watch os.open",
+        "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
+    },
+    "it opens no file": {
+        "cli.closing webbrowser.open",
+        "cli.parameters formatter.write_text",
+        "live.run self._nesting.open",
+        "marks.resolving self._nesting.open",
+        "render.canvas low.copy",
+    },
+}
+"""Why calls need not go through the one way, by module and function."""
+
+
+def calls(path: pathlib.Path) -> Iterator[str]:
+    """Yield the calls of a module that may open a file."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in OPEN and ast.unparse(function) not in BY_THE_ONE_WAY:
+                yield f"{name_of(path)} {ast.unparse(function)}"
+
+
+def test_every_open_has_a_reason() -> None:
+    """Each call that may open a file is in the table, and each line of the table is needed."""
+    found = set(itertools.chain.from_iterable(map(calls, ROOT.rglob("*.py"))))
+
+    assert found - set().union(*BARE.values()) == set()
+    assert set().union(*BARE.values()) - found == set()

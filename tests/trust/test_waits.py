@@ -1,0 +1,133 @@
+"""Each wait of `fit` and `sweep` ends with a signal that asks for the end: SIGTERM, SIGINT and SIGHUP."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import BURNERS, command_line
+from tests.surroundings import HANGING_S
+from tests.waiting import until
+
+pytestmark = pytest.mark.process
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FREE = ["fit", "--free-only", "-o", "out"]
+SWEEP = ["sweep", "--model", "model", "--text", "text.txt", "--calibration", "calibration.txt", "-o", "results.csv"]
+GRID = '[[configuration]]\nname = "wait"\nmode = "int4_sym"\n'
+
+
+def exists(name: str) -> Callable[[pathlib.Path, int], object]:
+    """Return whether a program has come as far as a file."""
+    return lambda folder, _: (folder / name).exists()
+
+
+def catches(_folder: pathlib.Path, pid: int) -> bool:
+    """Return whether a program no longer ends by a signal itself."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGHUP - 1) & 1)
+
+
+def reads_fifo(folder: pathlib.Path, pid: int) -> bool:
+    """Return whether a program has opened the FIFO."""
+    with contextlib.suppress(OSError):
+        return any(file.samefile(folder / "fifo") for file in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+class Wait(NamedTuple):
+    """A command, when it waits, and which of its streams nobody reads."""
+
+    words: list[str]
+    waits: Callable[[pathlib.Path, int], object]
+    unread: str = ""
+    is_killed: bool = False
+    """Whether nothing is left to do, so that the signal itself may end it."""
+
+
+HERE = "touch here; trap '' TERM INT HUP; while :; do sleep 0.1; done"
+WAITS = {
+    "fit, before": Wait([*FREE, "--before", HERE, "--", "true"], exists("here")),
+    "fit, run": Wait([*FREE, "--", "sh", "-c", "touch here; exec sleep 1000"], exists("here")),
+    "fit, success": Wait([*FREE, "--success", HERE, "--", "sleep", "0.3"], exists("here")),
+    "fit, messages": Wait([*FREE, "--", "sleep", "0.3"], catches, "stderr"),
+    "fit, result": Wait([*FREE, "--", "sleep", "0.3"], exists("out/fit.md"), "stdout", is_killed=True),
+    "sweep, grid": Wait([*SWEEP, "--grid", "fifo"], reads_fifo, is_killed=True),
+    "sweep, step": Wait([*SWEEP, "--grid", "grid.toml"], exists("waited")),
+    "sweep, messages": Wait([*SWEEP, "--grid", "grid.toml", "--only", "fp32"], catches, "stderr"),
+    "sweep, result": Wait(
+        [*SWEEP, "--grid", "grid.toml", "--only", "fp32"], exists("results.png"), "stdout", is_killed=True
+    ),
+}
+
+
+@contextlib.contextmanager
+def full_pipe() -> Iterator[int]:
+    """Yield the end of a pipe that takes no further byte, and that nobody reads."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"-")
+    os.set_blocking(writer, True)
+    try:
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def prepared(folder: pathlib.Path) -> dict[str, str]:
+    """Make what the commands need in a folder; return their environment."""
+    (folder / "model").mkdir(parents=True)
+    (folder / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+    (folder / "text.txt").write_text("Each process has memory of its own.")
+    (folder / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
+    (folder / "grid.toml").write_text(GRID)
+    os.mkfifo(folder / "fifo")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
+    python.chmod(0o755)
+    return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
+    """Each of three commands at this wait gets another signal, once, and ends with its status."""
+    with contextlib.ExitStack() as stack:
+        commands: list[tuple[int, pathlib.Path, subprocess.Popen[bytes]]] = []
+        for number in SIGNALS:
+            folder = tmp_path / signal.Signals(number).name
+            environment = prepared(folder)
+            stack.callback(os.close, os.open(folder / "fifo", os.O_RDWR))
+            streams: dict[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            if wait.unread:
+                streams[wait.unread] = stack.enter_context(full_pipe())
+            more = ["--python", str(folder / "python")] if wait.words[0] == "sweep" else []
+            words = command_line(wait.words[0], *more, *wait.words[1:])
+            process = subprocess.Popen(
+                words, cwd=folder, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, **streams
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            commands.append((number, folder, process))
+        for number, folder, process in commands:
+            until(lambda folder=folder, process=process: wait.waits(folder, process.pid) or process.poll() is not None)
+            assert process.poll() is None
+            process.send_signal(number)
+        statuses = [process.wait(HANGING_S) for _, _, process in commands]
+
+    expected = [{128 + number, -number if wait.is_killed else 128 + number} for number in SIGNALS]
+    assert all(status in allowed for status, allowed in zip(statuses, expected, strict=True)), statuses
