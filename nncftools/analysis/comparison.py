@@ -34,7 +34,7 @@ _OF_NNCF = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting on both sides; of runs that differ, all values with ``or`` between them. Empty: there is none."""
+    """One setting on both sides; of runs that differ, all values with ``or`` between them; empty for none."""
 
     name: str
     base: str

@@ -41,7 +41,7 @@ _OF_EVERY_RUN = {
 
 
 def figure_of(name: str) -> Figure | None:
-    """Return the figure of this name; None when there is none."""
+    """Return the figure of this name; None for an unknown name."""
     if name in _OF_EVERY_RUN:
         return _OF_EVERY_RUN[name]
     if (metric := metrics.of(name.removeprefix(PEAK))) is None:
@@ -72,7 +72,7 @@ class Value:
     low: float
     """The figure; for a peak, the lower end of its bracket."""
     high: float | None = None
-    """The upper end of the bracket; None when there is none or it is unknown."""
+    """The upper end of the bracket; None without a bracket, and for an unknown one."""
 
 
 Values = dict[str, Value]

@@ -24,7 +24,7 @@ _CERTAIN = 0.6
 """A place is called certain if this much of it is, and uncertain if the rest is."""
 
 
-WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process at most, counted again"}
+WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, at most"}
 """What has no stack, in words."""
 
 

@@ -196,7 +196,7 @@ def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    return UsageError(f"{start}; there is {', '.join(there[:_LISTED]) or 'none'}{more}")
+    return UsageError(f"{start}; known there: {', '.join(there[:_LISTED]) or 'none'}{more}")
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:

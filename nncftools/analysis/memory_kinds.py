@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from nncftools.session.model import MappingGroup, MappingsMoment, SessionData
 
 _FAR_S = 10.0
-"""Mappings that were read so long before or after count as little as some of a peak twice as large."""
+"""Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
 _SAME_SIZE, _SAME_TIME_S = 0.02, 1.0
 _OTHER_SIZE = 0.25
 

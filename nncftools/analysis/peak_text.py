@@ -31,7 +31,7 @@ class Performers:
                 self._levels.setdefault(operation.depth, _Level()).add(operation, operation.pid)
 
     def of(self, operation: Operation) -> str:
-        """Return name and PID; empty unless operations of other processes ran on the same level meanwhile."""
+        """Return name and PID; empty unless operations of other processes ran on the same level at the same time."""
         level = self._levels.get(operation.depth)
         if operation.pid is None or level is None or not level.others_ran(operation):
             return ""

@@ -188,7 +188,7 @@ _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of the warning that explains missing samples."""
 _NAMED = 3
 _EXCESS, _NOTICEABLE = 0.02, 2 << 20
-"""A peak between two samples is worth a warning when it exceeds all samples by this share and by so many bytes."""
+"""A peak between two samples is worth a warning if it exceeds all samples by this share and this number of bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """Of the RSS peak: an error of RSS that is larger is worth a warning."""

@@ -36,7 +36,7 @@ def judge_by_limit(case: Evidence) -> Verdict | None:
         return None
     how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
     if death is not None:
-        signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "an allocation whose failure is ignored"}
+        signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "a failed allocation that the program ignored"}
         how, sign = f"was ended by {death.signal_name}", signs[signal.Signals(death.number)]
         is_likely = death.number == signal.SIGABRT
     return case.verdict(
@@ -66,12 +66,12 @@ def _of_limit(case: Evidence, limit: Effective | None) -> list[str]:
     if limit is None:
         return []
     allows = f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"
-    return [f"{allows}; the largest held {case.size(_largest(case.session))}, without what it only reserved"]
+    return [f"{allows}; the largest process held {case.size(_largest(case.session))} and may have reserved more"]
 
 
 _LEAST, _MOST, _LEAST_SHARE = 1 << 20, 16 << 20, 0.005
 _FELL = 1 << 20
-"""Room that was gone before the run says nothing."""
+"""A disk that was full before the run says nothing."""
 _MOST_OF = 0.9
 
 
@@ -125,7 +125,7 @@ def _room(case: Evidence, disk: FileSystem) -> str:
 
 
 _AROUND_S = 0.15
-"""The end of a process is known at the sample after it; its group's count may be read before."""
+"""The end of a process is known at the next sample; the count of its group may be read before that."""
 _FULL = 0.95
 """From this share of its memory on, the machine is full."""
 _LARGE = 0.3
@@ -255,10 +255,10 @@ def judge_lost(case: Evidence) -> Verdict | None:
     share = case.share_at(end_s)
     text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
     if share is None or share < NEAR:
-        text += ", the machine stopped, or this is a copy of a journal that goes on"
+        text += ", the machine stopped, or this is a copy of a journal whose recording still runs"
         return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
     certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
-    return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
+    return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} because memory ran out", end_s, is_for_memory=True)
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
@@ -271,10 +271,10 @@ def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
         return None
     who = _subject(case, death)
     if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
-        is_not = ["not by the kernel: it killed nothing of the run for want of memory"]
+        is_not = ["not by the kernel, which killed no process of the run"]
         certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
     elif (is_near := (case.share_at(death.at_s) or 0.0) >= VERY_NEAR) or case.session.totals.get("oom_kills"):
-        text = f"{who} was killed by SIGKILL, perhaps by the kernel for want of memory"
+        text = f"{who} was killed by SIGKILL, perhaps by the kernel because memory ran out"
         certainty = Certainty.LIKELY if is_near else Certainty.POSSIBLE
         return case.verdict(Cause.OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
     else:
@@ -309,7 +309,7 @@ def _subject(case: Evidence, death: Death) -> str:
     if not death.by_status:
         return case.who(death.process)
     status = None if case.session.exit is None else case.session.exit.code
-    return f"the command ended with status {status}, as a shell does whose command dies so: a process of it"
+    return f"the command ended with status {status}, as a shell does when a signal ends its command: a process of it"
 
 
 _JUDGES = (

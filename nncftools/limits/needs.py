@@ -1,7 +1,7 @@
-"""What would have been enough memory for a run, and whether a machine has what a command needs.
+"""How much memory a run needs, and whether a machine has the memory and the disk space that a command needs.
 
-That takes the limit that a run meets first, how much memory programs can still get (of the machine, and of a process's
-control group), and the file systems that a command probably writes to.
+This depends on the limit that a run meets first, on how much memory programs can still get (of the machine, and in the
+control group of a process), and on the file systems that a command probably writes to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nncftools.units import MemoryUnit, brief_size, part_text, printable
 
 MAX_MEMORY, MACHINE = "--max-memory", "machine"
 _ABOVE = 1.1
-"""RSS may exceed the limit of a control group a little: pages of shared libraries may be charged to another group."""
+"""RSS may be a little above the limit of its control group: another group may be charged for shared libraries."""
 
 
 class Effective(NamedTuple):
@@ -66,7 +66,7 @@ def effective_limit(session: SessionData) -> Effective | None:
 def smallest(
     limits: Iterable[MemoryLimit], highest: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
-    """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
+    """Return the smallest limit on a run that held ``highest`` bytes: of a group, the recording, or the machine."""
     least = max(1.0, highest / _ABOVE)
     groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
     known = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
@@ -97,16 +97,16 @@ class Needs(NamedTuple):
     at_s: float
     """When it held that, in seconds since the start."""
     comfortable: int
-    """With so much, everything that it maps and reads stays in memory: nothing is read twice."""
+    """With this, everything that it maps and reads stays in memory: no file is read twice."""
     is_bound: bool = False
     """Whether it needs more than that: it did not end by itself."""
 
     def text(self, unit: MemoryUnit) -> str:
-        """Return this as what follows "needs": ``at least 1,055 MiB; 1,312 MiB to keep its files in memory``."""
+        """Return this as what follows "needs": ``at least 1,055 MiB; with 1,312 MiB no file is read twice``."""
         floor, comfortable = (f"{unit.brief(size)} {unit}" for size in (self.floor, self.comfortable))
         if self.is_bound:
             return f"more than {floor}"
-        return f"at least {floor}" + (f"; {comfortable} to keep its files in memory" if floor != comfortable else "")
+        return f"at least {floor}" + (f"; with {comfortable} no file is read twice" if floor != comfortable else "")
 
 
 def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None:
@@ -184,7 +184,7 @@ _INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
 def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
     """Return role and folder of each file system that a run may fill, each file system once.
 
-    These are those of the working folder, of TMPDIR, of the recording's ``output``, and of paths among the arguments.
+    They hold the working folder, TMPDIR, the recording's ``output``, and paths among the arguments.
     """
     by_device: dict[int, tuple[str, str]] = {}
     for role, path in _candidates(argv, output):
@@ -283,7 +283,7 @@ def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
 
 
 def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:
-    """Return two sizes as text, with so many digits that they differ."""
+    """Return two sizes as text with enough digits to differ."""
     sizes = brief_size(needed), brief_size(there)
     if sizes[0] == sizes[1]:
         sizes = MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(there)

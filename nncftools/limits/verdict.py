@@ -92,7 +92,7 @@ _FEWEST = 3
 _SLOWEST = 1 << 20
 """Bytes a second: slower growth is not named."""
 _ENDING_S = 0.3
-"""A process may leave the samples so long before its end is known."""
+"""How long before its end is known a process may be missing from the samples."""
 _NAMED = 3
 
 
@@ -221,7 +221,7 @@ class Verdict:
 
 
 _HUNG_S, _IDLE = 2.0, 0.05
-"""After the death of another process, the command hangs if it uses less than this part of a core for so long."""
+"""The command hangs if it uses less than this part of a core for this time after another process died."""
 NEAR, VERY_NEAR = 0.6, 0.9
 """Shares of a limit."""
 _NAME = 40
@@ -332,7 +332,7 @@ class Evidence:
     def not_for_memory(self, at_s: float) -> list[str]:
         """Return that memory was far from its limit, if it was."""
         share = self.share_at(at_s)
-        return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
+        return ["not because memory ran out"] if share is not None and share < VERY_NEAR else []
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
         """Return the end of a process, or just after its largest sample if it died soon after that.

@@ -108,7 +108,7 @@ class BuildUpReport:
         """What a reader should know about the tables."""
         kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
         if kinds is None:
-            yield "what the memory is, was not read"
+            yield "the kinds of memory were not read"
         elif not kinds.is_other_memory:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
@@ -150,7 +150,7 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     if chosen is None:
         there = [repr(printable(title)) for title in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
-        known = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
+        known = f"the session has {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
         raise UsageError(f"no operation {name!r}; {known}")
     operation = every[chosen]
     peak = operation.of("rss").peak

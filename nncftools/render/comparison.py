@@ -197,13 +197,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
             sides = (difference.base, difference.new)
             unit = unit_for(min(side.median for side in sides))
             base, new = (f"{unit.text(side.median)}–{unit.label(side.high)}" for side in sides)
-            yield f"{_UNCERTAIN} {difference.figure.label}: within the brackets, base {base}, new {new}"
+            text = "both may be equal, as the brackets overlap:"
+            yield f"{_UNCERTAIN} {difference.figure.label}: {text} base {base}, new {new}"
     peaks = [run.peak for run in (*comparison.base, *comparison.new)]
     if not comparison.is_of_groups and any(peaks):
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
+        yield f"{_UNCERTAIN} code: it may have held the same: memory belongs to one of two stacks, or was not seen"
     has_stacks = [any(run.stacks is not None for run in runs) for runs in (comparison.base, comparison.new)]
     if comparison.stacks is None and any(has_stacks):
         yield f"only {'base' if has_stacks[0] else 'new'} has stacks: which code grew is unknown"
@@ -228,7 +229,7 @@ def _about_groups(base: int, new: int) -> Iterator[str]:
     if best > least:
         yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
     else:
-        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; so many runs can reach {best:.2g})"
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; this many runs can reach {best:.2g})"
 
 
 MOST_ROWS = 10
@@ -350,7 +351,7 @@ def _change_text(difference: Difference, unit: MemoryUnit) -> str:
     name = f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() else name
     between = f"({base} → {new} {in_unit})"
     if not difference.stands_out:
-        why = "within the brackets" if difference.is_within_brackets else "no more than noise"
+        why = "the brackets overlap" if difference.is_within_brackets else "no more than noise"
         return f"{name} as before {between[:-1]}, {why})" if base != new else f"{name} as before ({new} {in_unit})"
     word = _WORDS[figure.is_peak][difference.change < 0]
     percent = "" if difference.percent is None else f"{abs(difference.percent):,.1f} % "

@@ -23,7 +23,7 @@ _NARROW = 20
 """Names are cut where there is no room, figures are not."""
 _STARRED = "*"
 _NOTES = {
-    False: f"{_STARRED} by 1 % of memory or 5 % of time, or more; only repeated runs show noise",
+    False: f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise",
     True: f"Medians, with the smallest and the largest run; {_STARRED} more than the spread explains",
 }
 

@@ -98,10 +98,10 @@ def luminance(colour: str) -> float:
 
 _LONGEST_TEXT = 200
 _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
-"""A name of at most so many characters needs no shorter one, and of so many names no reader tells one from another."""
+"""Shorter names stay whole; and where there are more long names, no reader could tell them apart."""
 _SMALL = 0.01
 PARALLEL = "parallel"
-_PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
+_PARALLEL_NOTE = f"{PARALLEL}: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class NumberedOperation:
         return f"{self.short_name}{self._addition}" if self.short_name else self.title
 
     def fitted(self, room: int, fewest: int) -> str:
-        """Return what fits of the title into so many characters; nothing where that are fewer than ``fewest``."""
+        """Return the part of the title that fits into ``room`` characters; nothing if that is less than ``fewest``."""
         title = self.title if len(self.title) <= room else self.short_title
         return shortened(title, room) if min(len(title), fewest) <= room else ""
 
@@ -143,7 +143,7 @@ class NumberedOperation:
 
     @property
     def beside(self) -> str:
-        """The process, if others ran meanwhile, and whether other operations of the same process did."""
+        """The process, if operations of others ran at the same time, and whether others of this process did."""
         words = ", ".join(filter(None, (self.process, PARALLEL if self.operation.is_parallel else "")))
         return f" ({words})" if words else ""
 

@@ -99,7 +99,7 @@ def curve(session: Session) -> Curve:
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
-    """Return the first memory metric that every run contains, preferably RSS; None when there is none."""
+    """Return the first memory metric that every run contains, preferably RSS; None if there is no such metric."""
     runs = [run for group in groups for run in group]
     return next((name for name in MEMORY if all(name in run.lines for run in runs)), None)
 

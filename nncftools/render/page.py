@@ -103,7 +103,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
-    """Return moments that are at least so far apart; of two that are nearer, the one with more memory."""
+    """Return moments that are at least ``least_s`` apart; of two that are nearer, the one with more memory."""
     kept: list[Kinds] = []
     for moment in moments:
         if not kept or moment.at_s - kept[-1].at_s >= least_s:

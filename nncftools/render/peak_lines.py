@@ -155,9 +155,9 @@ def _owner(session: Session, unit: MemoryUnit) -> str:
 
 _HOLDERS = 3
 _SMALL = 0.01
-"""A part of the memory that is smaller is not named."""
+"""A smaller part of the memory is not named."""
 _LEAST = 0.005
-"""What rounds to less than a per cent is not named."""
+"""A part that rounds to 0 % is not named."""
 _MOSTLY = 0.95
 _NAME = 40
 _WORDS = {
@@ -167,7 +167,7 @@ _WORDS = {
     "stack": "stacks of threads",
     "shared": "shared memory",
 }
-NOTHING_SEEN = "no stack was seen of a process that grew"
+NOTHING_SEEN = "no stack was seen of any process whose memory grew"
 
 
 def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
@@ -282,7 +282,7 @@ def kind_name(group: MappingGroup) -> str:
 
 
 def certainty(rise: BuildUp, session: Session) -> str:
-    """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    """Return which part of the memory certainly belongs to its place and to its whole stack, and what the rest is."""
     from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
     from nncftools.analysis.frames import certain_at_places
 
@@ -293,13 +293,13 @@ def certainty(rise: BuildUp, session: Session) -> str:
     rest = [
         f"{bound}{_percent(size, rise.size)} {words}"
         for size, bound, words in (
-            (rise.sum_of(EITHER), "", "one of two stacks"),
+            (rise.sum_of(EITHER), "", "belongs to one of two stacks"),
             (rise.sum_of(INHERITED), "at most ", "shared with a parent process"),
             (rise.sum_of(NOT_SEEN), "", f"not seen{why}"),
         )
         if size >= rise.size * _LEAST
     ]
-    certain = whole if by_place == whole else f"{by_place} by place, {whole} by whole stack"
+    certain = whole if by_place == whole else f"{by_place} at these places, {whole} down to the innermost function"
     return "; ".join([certain, *([", ".join(rest)] if rest else [])])
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Moment, build_ups, of_peak
 from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
-from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, tree_of
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
@@ -26,8 +26,6 @@ from nncftools.units import printable, seconds_text, shortened
 
 UNCERTAIN = "not certain"
 """In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""
-WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process, at most"}
-"""What has no stack, in words; in brackets, its only frame."""
 NEEDED = "stacks"
 """The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200

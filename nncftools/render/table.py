@@ -225,7 +225,7 @@ def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
     return console.measure(of, options=unbounded).maximum <= options.max_width
 
 
-NOTE = "352–391, ≥352, -90 to +40: bounds, where RSS at a mark is not known more closely"
+NOTE = "352–391, ≥352, -90 to +40: bounds; RSS at this mark is not known exactly"
 
 
 def has_brackets(operations: Iterable[Operation]) -> bool:

@@ -189,7 +189,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     sampled: int | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: float | None
-    """When samples had come so far, apart from a small drift, in seconds since the start."""
+    """When a sample first came near it (1 %, at least 1 MiB), in seconds since the start."""
     low: int | None
     """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
     high: int | None = None
@@ -215,7 +215,7 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     others: int = 0
     """What all other processes together certainly held between these moments."""
     others_around: int = 0
-    """What they held at least in the samples before and after: probably meanwhile, too."""
+    """What they held at least in the samples before and after, and so probably between these."""
 
 
 class Unseen(msgspec.Struct, kw_only=True):
@@ -460,7 +460,7 @@ class Mark(msgspec.Struct, kw_only=True):
 
     @property
     def own_peak(self) -> int | None:
-        """The largest RSS of its own process during it; None unless the process's high-water mark rose meanwhile."""
+        """The largest RSS of its own process during it; None unless the high-water mark of the process rose then."""
         before, after = (None if own is None else own.high_water_mark for own in (self.own_start, self.own_end))
         return after if before is not None and after is not None and after > before else None
 

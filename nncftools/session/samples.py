@@ -33,7 +33,7 @@ class Figures(NamedTuple):
     lowest: float = inf
     highest: float = -inf
     average: float | None = None
-    """Their mean; None when there is none."""
+    """Their mean; None when all values are unknown."""
 
 
 class Samples(Mapping[str, "array[float]"]):

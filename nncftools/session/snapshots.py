@@ -251,9 +251,9 @@ class _SnapshotReader:
         watched = self._watched.get(line["process"])
         who = "a process" if watched is None else f"process {watched.pid}"
         if line["text"] == "refused":
-            return f"the kernel does not allow to read the stacks of {who}"
+            return f"the kernel does not allow reading the stacks of {who}"
         if line["text"] == "no_python":
-            return f"no program that grew runs Python, {who} for instance"
+            return f"no program whose memory grew runs Python: {who}, for instance"
         return f"the stacks of {who} could not be read: {line['text']}"
 
 

@@ -60,7 +60,7 @@ def test_what_has_no_stack() -> None:
         (1, 20, "in calls that were not seen"),
         (1, 40, ":1 load"),
         (0, 30, "not seen"),
-        (0, 10, "shared with a parent process at most, counted again"),
+        (0, 10, "shared with a parent process, at most"),
     ]
 
 

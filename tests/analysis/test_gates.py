@@ -154,8 +154,8 @@ def test_limit_is_of_the_lower_end() -> None:
         ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; known there: peak_rss, duration, cpu"),
         ("peak_pss>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss"),
         ("peak_pss@Export>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss, duration"),
-        ("peak_rss@Load>+5%", "no operation 'Load' in both BASE and NEW; there is 'Export'"),
-        ("peak_rss@Load>5GiB", "no operation 'Load' in NEW; there is 'Export'"),
+        ("peak_rss@Load>+5%", "no operation 'Load' in both BASE and NEW; known there: 'Export'"),
+        ("peak_rss@Load>5GiB", "no operation 'Load' in NEW; known there: 'Export'"),
         ("peak_rss@inner>5GiB", "it is inside another one$"),
     ],
 )
@@ -199,7 +199,10 @@ def test_operation_by_its_function(operation: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        ("compress_weights(INT4)", r"no operation 'compress_weights\(INT4\)' in NEW; there is 'Weight Compression'"),
+        (
+            "compress_weights(INT4)",
+            r"no operation 'compress_weights\(INT4\)' in NEW; known there: 'Weight Compression'",
+        ),
         ("compress_weights (2)", "no operation"),
         ("weights", "no operation"),
         ("InferRequest.infer", "it is inside another one$"),

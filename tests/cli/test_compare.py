@@ -299,7 +299,7 @@ class TestBadInput:
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),
             (["a.json", "b.json", "--fail-if", "peak"], 2, "option --fail-if: 'peak' cannot be read"),
             (["a.json", "b.json", "--fail-if", "peak>1%"], 2, "'peak' is not one of peak_rss"),
-            (["a.json", "b.json", "--fail-if", "cpu@Load>1s"], 2, "no operation 'Load' in NEW; there is 'Export'"),
+            (["a.json", "b.json", "--fail-if", "cpu@Load>1s"], 2, "no operation 'Load' in NEW; known there: 'Export'"),
             (["a.json", "b.json", "--format", "xml"], 2, "option --format: 'xml' is not one of text, markdown, json"),
             (["a.json", "b.json", "-o", "text"], 2, "option --output: 'text' exists"),
             (["a.json", "b.json", "-o", "."], 2, "is a folder"),

@@ -20,7 +20,7 @@ from tests.surroundings import HANGING_S
 pytestmark = pytest.mark.process
 
 TASKS = [f"Task {number}" for number in range(6)]
-NOTE = "parallel: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
+NOTE = "parallel: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
 
 
 @pytest.fixture(scope="module")

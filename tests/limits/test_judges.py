@@ -355,7 +355,7 @@ def test_held_before_the_end_of_the_command() -> None:
     assert judged(session).state.at_s == pytest.approx(0.5)
 
 
-NOT_BY_KERNEL = "not by the kernel: it killed nothing of the run for want of memory"
+NOT_BY_KERNEL = "not by the kernel, which killed no process of the run"
 
 
 class TestMaxMemory:
@@ -381,7 +381,7 @@ class TestKilled:
         found = judged(run(KILLED, totals=NO_KILLS, memory_limits=[limit(700)]))
 
         assert (found.cause, found.certainty) == ("killed", "certain")
-        assert found.is_not == [NOT_BY_KERNEL, "not for want of memory"]
+        assert found.is_not == [NOT_BY_KERNEL, "not because memory ran out"]
 
     def test_near_the_limit(self) -> None:
         """With little memory left, a lack of memory is not excluded: a daemon may have killed it."""
@@ -442,13 +442,15 @@ class TestCrashed:
         found = judged(run(Exit(signal=signal.SIGSEGV)))
 
         assert found.text == "the command work (pid 100) crashed: segmentation fault (SIGSEGV)"
-        assert (found.cause, found.is_not) == ("crashed", ["not for want of memory"])
+        assert (found.cause, found.is_not) == ("crashed", ["not because memory ran out"])
 
     def test_shell(self) -> None:
         """A shell's exit status may tell of its command's fault; any program may choose it."""
         found = judged(run(Exit(code=139)))
 
-        assert found.text.startswith("the command ended with status 139, as a shell does whose command dies so: ")
+        assert found.text.startswith(
+            "the command ended with status 139, as a shell does when a signal ends its command: "
+        )
         assert (found.cause, found.certainty) == ("crashed", "possible")
 
 

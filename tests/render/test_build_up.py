@@ -124,7 +124,7 @@ class TestChoice:
 
     def test_unknown_operation(self) -> None:
         """For an unknown operation, those that there are are named."""
-        with pytest.raises(UsageError, match=r"no operation 'Save'; there is 'Load', 'Run'"):
+        with pytest.raises(UsageError, match=r"no operation 'Save'; the session has 'Load', 'Run'"):
             whole(exported(), "Save")
 
     def test_no_stacks(self) -> None:

@@ -250,7 +250,7 @@ class TestText:
 
         assert row(lines, "Peak RSS, MiB") == ["102.0", "202.0", "+100.0", "+98.0%", "0.008", "*"]
         assert lines[place + 1].split() == ["100.0–104.0", "200.0–204.0"]
-        assert "* the difference exceeds the spread (p ≤ 0.05; so many runs can reach 0.0079)" in lines
+        assert "* the difference exceeds the spread (p ≤ 0.05; this many runs can reach 0.0079)" in lines
 
     def test_groups_too_small(self) -> None:
         """If groups are too small for a significant result, a line says so."""
@@ -264,7 +264,9 @@ class TestText:
         of = compared([run(1000, processes=[wide])], [run(1100, processes=[wide])])
 
         assert row(text(of), "Peak RSS, MiB")[2] == "+100.0~"
-        note = "~ Peak RSS: within the brackets, base 1,000.0–1,200.0 MiB, new 1,100.0–1,200.0 MiB"
+        note = (
+            "~ Peak RSS: both may be equal, as the brackets overlap: base 1,000.0–1,200.0 MiB, new 1,100.0–1,200.0 MiB"
+        )
         assert note in " ".join(text(of))
 
     def test_operations(self) -> None:

@@ -77,7 +77,7 @@ class TestFlame:
         grey = [name for name, package in zip(found["name"], found["package"], strict=True) if package is None]
 
         assert grey[0] == "RSS at its peak"
-        assert set(grey[1:]) == {"not seen", "shared with the parent process, at most"}
+        assert set(grey[1:]) == {"not seen", "shared with a parent process, at most"}
         assert found["rest"]["colour"] == REST.colour
 
     def test_packages(self) -> None:

@@ -70,7 +70,7 @@ def test_recorded_without_stacks() -> None:
     ("of", "expected"),
     [
         (Snapshots(missing="py-spy is not installed"), "none: py-spy is not installed"),
-        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was seen of a process that grew"),
+        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was seen of any process whose memory grew"),
     ],
 )
 def test_no_stacks(of: Snapshots, expected: str) -> None:
@@ -181,7 +181,10 @@ def test_certain_by_place() -> None:
     watched = of.snapshots.processes[0]
     watched.looks = [Look(0.1 * number, [ThreadLook(100, number % 2, 1)]) for number in range(10)]
 
-    assert lines(of)["certain"] == "99 % by place, 0 % by whole stack; 100 % one of two stacks"
+    assert (
+        lines(of)["certain"]
+        == "99 % at these places, 0 % down to the innermost function; 100 % belongs to one of two stacks"
+    )
 
 
 CONCLUSION = "The command work (pid 100) was killed by the kernel: its control group ran out of memory. (certain)"
@@ -219,10 +222,10 @@ def test_evidence() -> None:
 
 
 def test_what_it_was_not() -> None:
-    """A death that has another reason says that it was not for want of memory."""
+    """A death that has another reason says that memory had not run out."""
     lines = dict(verdict_lines(run(KILLED, totals=NO_KILLS), MemoryUnit.MiB))
 
-    assert lines["not"] == "by the kernel: it killed nothing of the run for want of memory; for want of memory"
+    assert lines["not"] == "by the kernel, which killed no process of the run; because memory ran out"
 
 
 def test_name_at_the_start() -> None:

@@ -49,7 +49,7 @@ class TestCollapsed:
         """What has no stack is a root frame in brackets."""
         of = dict(lines(built_up(([MAIN], 200), ([], 50), inherited=30)))
 
-        assert of["[shared with the parent process, at most]"] == 30 * MIB
+        assert of["[shared with a parent process, at most]"] == 30 * MIB
         assert 40 * MIB < of["[not seen]"] <= 50 * MIB
 
     def test_hostile_names(self) -> None:

@@ -415,7 +415,7 @@ def test_operations_beside_others_of_their_process() -> None:
     assert names == [
         *("(nothing marked)", "a (parallel)", "in a (parallel)", "b (parallel)", "in b (parallel)", "(nothing marked)")
     ]
-    assert "parallel: others of its process ran beside it; growth, CPU and I/O belong to" in text
+    assert "parallel: others of its process ran at the same time; growth, CPU and I/O are" in text
 
 
 def test_call_error_and_number() -> None:

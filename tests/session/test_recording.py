@@ -649,7 +649,7 @@ def test_problem() -> None:
     """The first problem says why stacks are missing."""
     refused = {"problem": {"process": 0, "text": "refused"}}
 
-    assert from_log([*LINES[:2], refused]).missing == "the kernel does not allow to read the stacks of process 77"
+    assert from_log([*LINES[:2], refused]).missing == "the kernel does not allow reading the stacks of process 77"
 
 
 def test_no_log() -> None:
@@ -667,7 +667,7 @@ def test_no_python() -> None:
     """If nothing that grew runs Python, that is the reason."""
     other = {"problem": {"process": 0, "text": "no_python"}}
 
-    assert from_log([*LINES[:2], other]).missing == "no program that grew runs Python, process 77 for instance"
+    assert from_log([*LINES[:2], other]).missing == "no program whose memory grew runs Python: process 77, for instance"
 
 
 def test_before_the_start() -> None:
