@@ -31,7 +31,6 @@ PATIENCE_S, REQUEST_S = 60.0, 20.0
 _HANGING_S = 400.0
 ALONE = "alone"
 """The file with the output of the command without a fault."""
-_NO_FAULT = Fault("none", lambda _: None)
 
 
 class Result(NamedTuple):
@@ -119,7 +118,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 def _inside(name: str, seed: str, root: pathlib.Path) -> Result:
     command_name, moment, fault_name = name.split("/")
-    command, fault = COMMANDS[command_name], FAULTS.get(fault_name, _NO_FAULT)
+    command, fault = COMMANDS[command_name], FAULTS[fault_name]
     run = Run(command, moment, root, f"{name} {seed}")
     prepare(run, fault)
     try:
@@ -159,15 +158,14 @@ def _outcome(run: Run, fault: Fault) -> Outcome:
         if fault.name not in {"FIFO", "device node"}:
             status = None
     run.go()
-    if run.recorder is not None:
-        run.wait(run.recorder, PATIENCE_S)
+    watched = None if run.recorder is None else run.wait(run.recorder, PATIENCE_S)
     left = _left(run)
     group = own_group()
     kills = 0
     for limit in group.rglob("memory.oom_control") if group is not None else ():
         words = limit.read_text().split()
         kills += int(words[words.index("oom_kill") + 1])
-    return Outcome(run, fault, status, left, kills, request, (run.root / ALONE).read_bytes())
+    return Outcome(run, fault, status, left, kills, request, watched, (run.root / ALONE).read_bytes())
 
 
 def _left(run: Run) -> list[str]:
@@ -179,6 +177,7 @@ def _left(run: Run) -> list[str]:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(0.01)
+    run.terminal.read()
     group = own_group()
     return found + [path.name for path in (group.iterdir() if group else ()) if path.name.startswith("nncf-tools-fit")]
 

@@ -25,7 +25,9 @@ def hold(name, words):
     if waits and name == event and os.getpid() == own and str(words[name == "os.rename"]).endswith(text):
         if os.path.exists(folder + "/" + after):
             waits = False
-            os.close(os.open(folder + "/reached", os.O_CREAT))
+            with open(folder + "/.reached", "w") as file:
+                file.write(str(words[0]))
+            os.rename(folder + "/.reached", folder + "/reached")
             while not os.path.exists(folder + "/passed"):
                 time.sleep(0.005)
 

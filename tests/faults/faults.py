@@ -109,8 +109,8 @@ def _swap(run: Run) -> None:
     out.rename(run.work / "taken")
     out.mkdir()
     _give(out)
-    for path in _places(run, every=True):
-        _trap(run, path, "link")
+    for name in run.command.outputs or run.command.inputs:
+        _trap(run, run.work / name, "link")
 
 
 def _give(folder: pathlib.Path) -> None:
@@ -118,12 +118,15 @@ def _give(folder: pathlib.Path) -> None:
     folder.chmod(0o777)
 
 
-def _take_over(run: Run) -> None:
-    """Give the folder to another user, who sets traps in it."""
-    out = run.work / "out"
-    _give(out)
-    for path in _places(run, every=run.moment not in {"before", "start"}):
-        _trap(run, path, run.random.choice(("link", "hard link", "file")))
+def _take_over(kind: str) -> Callable[[Run], None]:
+    """Give the folder to another user, who sets traps of a kind in it."""
+
+    def act(run: Run) -> None:
+        _give(run.work / "out")
+        for path in _places(run):
+            _trap(run, path, kind)
+
+    return act
 
 
 def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
@@ -143,10 +146,7 @@ def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
 
 def _special(kind: int) -> Callable[[Run], None]:
     def act(run: Run) -> None:
-        early = run.moment in {"before", "start"}
-        is_input = early and bool(run.command.inputs)
-        places = [run.work / run.random.choice(run.command.inputs)] if is_input else _places(run, every=not early)
-        for path in places:
+        for path in _places(run, may_be_input=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(IsADirectoryError):
                 path.unlink(missing_ok=True)
@@ -155,13 +155,18 @@ def _special(kind: int) -> Callable[[Run], None]:
     return act
 
 
-def _places(run: Run, *, every: bool) -> list[pathlib.Path]:
-    """Return files that the command writes: all with those that are there, or one by chance."""
-    named = [run.work / name for name in run.command.outputs or run.command.inputs]
-    if not every:
-        return [run.random.choice(named)]
+def _places(run: Run, *, may_be_input: bool = False) -> list[pathlib.Path]:
+    """Return files for traps: the one that is about to be opened, one by chance before, later all outputs."""
+    command = run.command
+    opened = run.about_to_open()
+    if opened is not None and (may_be_input or not opened.is_relative_to(run.work / "in")):
+        return [opened]
+    outputs = [run.work / name for name in command.outputs or command.inputs]
+    if run.moment in {"before", "start"}:
+        inputs = [run.work / name for name in command.inputs]
+        return [run.random.choice(inputs if may_be_input and inputs else outputs)]
     there = [path for path in (run.work / "out").rglob("[!.]*") if path.is_file()]  # names of hidden ones are by chance
-    return [*dict.fromkeys([*named, *there])]
+    return [*dict.fromkeys([*outputs, *there])]
 
 
 def _limit_descriptors(run: Run) -> None:
@@ -229,7 +234,7 @@ FAULTS = {
         Fault("read-only", _make_read_only),
         Fault("folder gone", _remove),
         Fault("folder swapped", _swap),
-        Fault("foreign owner", _take_over),
+        *(Fault(f"foreign {kind}", _take_over(kind)) for kind in ("file", "link", "hard link")),
         Fault("FIFO", _special(stat.S_IFIFO)),
         Fault("device node", _special(stat.S_IFCHR)),
         Fault("descriptors", _limit_descriptors),
@@ -241,7 +246,16 @@ FAULTS = {
     )
 }
 _OF_WRITING = {"disk full", "read-only"}
-_OF_FILES = {*_OF_WRITING, "folder gone", "folder swapped", "foreign owner", "FIFO", "device node"}
+_OF_FILES = {
+    *_OF_WRITING,
+    "folder gone",
+    "folder swapped",
+    "foreign file",
+    "foreign link",
+    "foreign hard link",
+    "FIFO",
+    "device node",
+}
 
 
 def left_out(command: Command, moment: str, fault: Fault) -> str:

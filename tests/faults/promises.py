@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.faults.burner import STEPS
-from tests.faults.commands import BURNER_STATUS, COMMAND_LINE
+from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, SAMPLER
 from tests.faults.faults import Fault, expected
 from tests.faults.run import Run
 
@@ -26,7 +26,9 @@ PROMISES = {
 OUTPUT = b"".join(b"line %d\n" % number for number in range(1, STEPS + 1))
 _NOT_OURS = {b"", b"theirs", b"mine"}
 """What is in a file that the command has not written: nothing, or what a trap holds."""
-_SAYS = re.compile(r"nncf-tools: |WARNING|^! |, failed|error", re.MULTILINE)
+_SAYS = re.compile(r"^nncf-tools: |^Written to |, failed", re.MULTILINE)
+"""How a command of ours says why it did not succeed; a search that finds no limit is an answer, too."""
+_NAMED = re.compile(r"; it is (/\S+)")
 _OF_LOSS = re.compile(r"lost|missing|missed|could not|cannot|cut|unfinished|killed|not known|gone", re.IGNORECASE)
 _ERRORS = re.compile(r"^nncf-tools: (error: )?", re.MULTILINE)
 
@@ -43,6 +45,8 @@ class Outcome(NamedTuple):
     oom_kills: int
     request: signal.Signals | None
     """The signal that asked the command to end."""
+    watched: int | None
+    """The status of the recording that ``watch`` follows; None without one."""
     alone: bytes
     """The output of the same command without a fault."""
 
@@ -150,6 +154,8 @@ def _as_bare(outcome: Outcome) -> str:
 def _as_alone(outcome: Outcome) -> str:
     """Check a command of ours that succeeds as without the fault, or says in one line why not."""
     command, text = outcome.run.command, outcome.run.terminal.text
+    if outcome.run.recorder is not None and outcome.watched != (bare := _watched(outcome.fault)):
+        return f"the recording that was watched ended with {outcome.watched}, bare {bare}"
     if outcome.status == command.status:
         is_same = not command.prints or command.records or outcome.output == outcome.alone
         return "" if is_same else f"other output: {outcome.output[-200:]!r}"
@@ -158,6 +164,12 @@ def _as_alone(outcome: Outcome) -> str:
         return "" if is_asked else f"status {outcome.status}"
     is_said = bool(_SAYS.search(text))
     return "" if outcome.status in {1, 2, 3} and is_said else f"status {outcome.status}: {text[-300:]!r}"
+
+
+def _watched(fault: Fault) -> int:
+    """Return the status of a recording whose sampler or command gets a signal; what its viewer gets changes nothing."""
+    ends = (COMMAND, signal.SIGKILL), (COMMAND, signal.SIGTERM), (SAMPLER, signal.SIGTERM)
+    return 128 + (fault.signal or 0) if (fault.process, fault.signal) in ends else BURNER_STATUS
 
 
 def _nothing_foreign(outcome: Outcome) -> str:
@@ -191,6 +203,8 @@ def _recording_kept(outcome: Outcome) -> str:
     known = [one for one in every if is_killed or one.path.is_relative_to(run.work / "out") or _names(text, one.path)]
     kept = max(known, key=lambda one: (one.is_whole, one.samples), default=None)
     is_said = any(_OF_LOSS.search(line) for line in text.splitlines() if "nncf-tools:" in line)
+    if (named := _NAMED.search(text)) and not pathlib.Path(named[1]).exists():
+        return f"there is no {named[1]}"
     if kept is None and every:
         return f"nobody says that it is in {every[0].path}"
     if kept is None:
@@ -219,12 +233,12 @@ def _runs_kept(outcome: Outcome) -> str:
         if is_fit
         else len(re.findall(r"^\[\d+/\d+\] ", text, re.MULTILINE))
     )
-    kept = 0
-    for path in _files(run, "fit.json" if is_fit else "row.json"):
-        found = _decoded(path)
-        kept = max(kept, _runs_in(found)) if is_fit else kept + bool(found)
+    kept = len(sessions(run)) if is_fit else len(_files(run, "row.json"))
+    for path in _files(run, "fit.json"):
+        kept = max(kept, _runs_in(_decoded(path)))
     for path in _files(run, "run-*.log"):
-        if (content := path.read_bytes()) not in _NOT_OURS and not (OUTPUT + b"told\n").startswith(content):
+        content = b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b"nncf-tools: " not in line)
+        if content not in _NOT_OURS and not (OUTPUT + b"told\n").startswith(content):
             return f"the output in {path.name} is {content!r}"
     said = [line for line in text.splitlines() if "nncf-tools:" in line]
     return "" if kept >= told or said else f"{kept} of {told} runs are kept, nothing is said"

@@ -207,6 +207,11 @@ class Run:
         """Return whether the burner made this file."""
         return (self.folder / name).exists()
 
+    def about_to_open(self) -> pathlib.Path | None:
+        """Return the file that the command line is about to open; None if that is not known."""
+        is_known = self.moment == "start" and self.has("reached")
+        return self.work / (self.folder / "reached").read_text() if is_known else None
+
     def samples(self) -> int:
         """Return the number of samples in the journal."""
         with contextlib.suppress(OSError):
