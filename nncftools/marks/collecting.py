@@ -93,13 +93,16 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     """
     notes = LogNotes(session.start)
     notes.is_gone = path is not None and _is_gone(log, path)
+    is_full = path is not None and _is_full(os.fstatvfs(log.fileno()))
     entries = _held(notes.operations(rows(log, name, session.start), redaction), session)
-    marks = _resolved(entries, session, is_cut=notes.is_gone)
+    marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
     if notes.missing:
         count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
         session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
+    if is_full:
+        session.warnings.append("the file system of the marks log is full: marks may be missing")
     if notes.is_gone:
         session.warnings.append(f"the marks log was removed or replaced while the command ran: {_AFTER_THAT}")
     if notes.wrong > 0:
@@ -120,6 +123,10 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
         return not os.path.samestat(os.fstat(log.fileno()), path.lstat())
     except OSError:
         return True
+
+
+def _is_full(facts: os.statvfs_result) -> bool:
+    return facts.f_bavail == 0 < facts.f_blocks  # some file systems do not know their size
 
 
 class LogNotes:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pathlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,6 +85,18 @@ class TestLog:
         assert notes.is_gone is (way != "there")
         assert len(of.warnings) == notes.is_gone
         assert of.marks[0].error == ("end unknown" if notes.is_gone else "unfinished")
+
+    def test_disk_that_is_full_at_the_end(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What programs could not write until their end is not in the log: a warning says that it may be so."""
+        path = tmp_path / "run.marks.jsonl"
+        path.write_bytes(log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
+        monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=0, f_blocks=1))
+        of = run()
+        with path.open("rb") as opened:
+            take_log(of, opened, path.name, Redaction(), path)
+
+        assert of.marks[0].error == "end unknown"
+        assert of.warnings == ["the file system of the marks log is full: marks may be missing"]
 
     def test_lines_that_cannot_be_read(self) -> None:
         """Unreadable lines are left out and counted; the warning shows the first."""
