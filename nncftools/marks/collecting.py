@@ -98,13 +98,11 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
-    if notes.missing:
-        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
-        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
+    _warn_of_missing(session, notes)
     if is_full:
         session.warnings.append("the file system of the marks log is full: marks may be missing")
     if notes.is_gone:
-        session.warnings.append(f"the marks log was removed or replaced while the command ran: {_AFTER_THAT}")
+        session.warnings.append("the marks log was removed or replaced: marks that were made after that are missing")
     if notes.wrong > 0:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
@@ -115,7 +113,10 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     return notes
 
 
-_AFTER_THAT = "marks after that are missing"
+def _warn_of_missing(session: Session, notes: LogNotes) -> None:
+    if notes.missing > 0:
+        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
+        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
 
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
@@ -232,11 +233,12 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     With ``profiler``, a profiler of the program, those of other profilers are left out.
     """
     members = {pid, None, *(process.pid for process in session.processes)}
-    redaction = Redaction()
-    entries = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
-    own = (entry for entry in entries if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
+    notes = LogNotes(session.start)
+    entries = notes.operations(rows(log, name, session.start), Redaction())
+    own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     session.marks = _within(_resolved(_held(mine, session), session), session)
+    _warn_of_missing(session, notes)
     narrow(session)
 
 

@@ -200,11 +200,13 @@ class TestLog:
             {"name": "other's", "start_s": 3, "pid": 7},
             {"name": "outside", "start_s": 3},
             {"name": "before", "start_s": -1, "pid": 42},
+            {"lost": 1, "cut": 0, "pid": 42, "t_ns": 9_000_000_005},
         ]
         of = run()
         take_own(of, log(*lines), "marks", 42)
 
         assert [name for name, _ in names(of)] == ["mine", "child's", "outside"]
+        assert of.warnings == ["1 mark is missing: for a time, the marks log could not be written (a full disk?)"]
 
     def test_marks_of_one_profiler(self) -> None:
         """A profiler gets its own marks and those of none, inside of what is left around them; a child has its own."""
@@ -467,7 +469,7 @@ def test_nothing_known() -> None:
 
 
 WORK = "def work():\n    pass\n"
-GONE = "the marks log was removed or replaced while the command ran: marks after that are missing"
+GONE = "the marks log was removed or replaced: marks that were made after that are missing"
 
 
 @pytest.mark.parametrize("kept", [0, 3])
