@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from typing import Annotated
 
 from nncftools.cli.parameters import argument
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.marks.line import VARIABLE, flags
+from nncftools.marks.line import VARIABLE, opened
 
 
 def mark(name: Annotated[str, argument("NAME", "The operation's name in the report.")]) -> None:
@@ -34,10 +32,8 @@ def mark(name: Annotated[str, argument("NAME", "The operation's name in the repo
     from nncftools.marks.operations import mark_from_outside
 
     try:
-        descriptor = os.open(log, flags(os.fsencode(log)))
+        descriptor = opened(os.fsencode(log))
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "a file expected")
             mark_from_outside(descriptor, name, "shell")
         finally:
             os.close(descriptor)

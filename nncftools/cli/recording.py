@@ -214,11 +214,12 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
-    taken = take_log(session, log, run.target.marks.name, Redaction(run.plan.redact))
+    path = run.target.marks
+    taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
     if session.marks or run.marking.automatic is None:
         return
-    why = no_marks_reason(session.processes, taken.programs, taken.outside)
+    why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
 

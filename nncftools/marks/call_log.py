@@ -58,11 +58,8 @@ class Parameters:
             texts = [(name, _text(self._value(name, args, kwargs), form)) for name, form in self._shown.items()]
             shown = ",".join([quoted(text) for name, text in texts if text and text != self._left_out.get(name)])
         except Exception:
-            here = sys.exc_info()[2]
-            while here is not None and here.tb_next is not None:
-                here = here.tb_next
-            if here is not None and here.tb_frame.f_code.co_filename != _text.__code__.co_filename:
-                raise  # by the program's signal handler, which may run between these lines
+            if line.file_of_error() != _text.__code__.co_filename:
+                raise
             return ""
         return ',"arguments":[' + shown + "]" if shown else ""
 
@@ -244,14 +241,13 @@ class Thread(_local):
         It stays if the program has set another one.
         """
         self.open.discard(call)
-        if not self.raised or self.open:
-            return
-        if sys.getrecursionlimit() == self.limit:
+        if self.raised and not self.open:
+            raised, self.raised = self.raised, 0
             try:
-                sys.setrecursionlimit(self.limit - self.raised)
-            except RecursionError:  # Python 3.8 wants more room below it
-                return
-        self.raised = 0
+                if sys.getrecursionlimit() == self.limit:
+                    sys.setrecursionlimit(self.limit - raised)
+            except RecursionError:  # Python 3.8 wants more room below it: later
+                self.raised = raised
 
 
 class Recorder:
@@ -361,8 +357,6 @@ _SLACK = 1 if sys.version_info >= (3, 12) else 2 if sys.version_info >= (3, 9) e
 
 Before Python 3.12, calls of built-in functions count, too; Python 3.8 sets no limit that is less than 50 frames away.
 """
-_MODEL = ".xml"
-"""The ending of an OpenVINO model."""
 
 
 class NotMarkable(Exception):  # noqa: N818 — no error of the program's
@@ -430,15 +424,14 @@ def is_deep() -> bool:
 def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
     """Return a wrapper of ``function`` that records its calls."""
     enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
-    limit, set_limit = sys.getrecursionlimit, sys.setrecursionlimit
-    look_down = sys._getframe  # noqa: SLF001 — the only way that makes no frame
+    limit, look_down = sys.getrecursionlimit, sys._getframe  # noqa: SLF001 — the only way that makes no frame
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         thread = recorder.thread
         if call in thread.open:
             more = len(thread.open) + thread.unmarked + _SLACK - thread.raised
             if more > 0:
-                set_limit(limit() + more)
+                sys.setrecursionlimit(limit() + more)
                 thread.limit, thread.raised = limit(), thread.raised + more
             thread.unmarked += 1
             try:
@@ -484,7 +477,7 @@ def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any
         path = parameters.saved(args, kwargs)
         if path is None or not os.path.exists(path):
             return ""
-        rt_info = _rt_info(path) if path.endswith(_MODEL) else ""
+        rt_info = _rt_info(path) if path.endswith(".xml") else ""
     except (OSError, ValueError):
         return ""
     return f',"saved":{quoted(path)}' + (f',"rt_info":{quoted(rt_info)}' if rt_info else "")

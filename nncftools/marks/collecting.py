@@ -23,7 +23,7 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.intake import limits
-from nncftools.marks.entries import BEGIN, Entry, Row, rows
+from nncftools.marks.entries import BEGIN, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
@@ -85,16 +85,25 @@ _MOST = 1_000
 """Models and failures that are kept."""
 
 
-def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> LogNotes:
+def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, path: Path | None = None) -> LogNotes:
     """Add the marks and saved models of a marks log to ``session``; return what it says besides.
 
-    Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
+    Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings, and
+    so are lines that are missing. Programs wrote to ``path``, if it is given: another file may be there by now.
     """
     notes = LogNotes(session.start)
-    marks = _resolved(_held(notes.operations(rows(log, name, session.start), redaction), session), session)
+    notes.is_gone = path is not None and _is_gone(log, path)
+    is_full = path is not None and _is_full(os.fstatvfs(log.fileno()))
+    entries = _held(notes.operations(rows(log, name, session.start), redaction), session)
+    marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
-    if notes.wrong:
+    _warn_of_missing(session, notes)
+    if is_full:
+        session.warnings.append("the file system of the marks log is full: marks may be missing")
+    if notes.is_gone:
+        session.warnings.append("the marks log was removed or replaced: marks that were made after that are missing")
+    if notes.wrong > 0:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
     narrow(session)
@@ -102,6 +111,23 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -
     session.failures = notes.failures
     notes.outside = len(marks) - len(session.marks)
     return notes
+
+
+def _warn_of_missing(session: Session, notes: LogNotes) -> None:
+    if notes.missing > 0:
+        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
+        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
+
+
+def _is_gone(log: BinaryIO, path: Path) -> bool:
+    try:
+        return not os.path.samestat(os.fstat(log.fileno()), path.lstat())
+    except OSError:
+        return True
+
+
+def _is_full(facts: os.statvfs_result) -> bool:
+    return facts.f_bavail == 0 < facts.f_blocks  # some file systems do not know their size
 
 
 class LogNotes:
@@ -117,6 +143,10 @@ class LogNotes:
         self.models: dict[str, SavedModel] = {}
         """By path: of models saved repeatedly under one path, the last state."""
         self.failures: list[Failure] = []
+        self.is_gone = False
+        """Whether the log was removed, or another file is in its place."""
+        self.missing = 0
+        """How many lines programs could not write."""
         self.wrong = 0
         self.first_wrong = ""
 
@@ -139,19 +169,26 @@ class LogNotes:
                     self.models[entry.saved] = SavedModel(path=entry.saved, saved_s=entry.start_s, facts=facts)
             if entry.is_operation:
                 yield entry
+            elif entry.lost is not None:
+                self.missing += entry.lost
+                self.wrong -= entry.cut  # these lines came again
+                if entry.lost:
+                    yield replace(entry, event=LOST, start_s=self._at_s(entry))
+
+    def _at_s(self, entry: Entry) -> float:
+        return max(0.0, ((entry.t_ns or 0) - (self._start.monotonic_ns or 0)) / 1e9)
 
     def _take_failure(self, entry: Entry) -> None:
-        start_ns = self._start.monotonic_ns
-        if entry.failure is not None and entry.pid is not None and entry.t_ns is not None and start_ns is not None:
-            at_s = max(0.0, (entry.t_ns - start_ns) / 1e9)
+        if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
+            at_s = self._at_s(entry)
             failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
             self.failures.append(failure)
 
 
-def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
+def _resolved(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
     """Return the operations of a log or sidecar; a warning says when some are counted together."""
     together = LimitedMarks()
-    marks = resolve(together.listed(entries), session)
+    marks = resolve(together.listed(entries), session, is_cut=is_cut)
     if together.counted:
         session.warnings.append(
             f"{together.counted:,} operations are counted together with others of their name: at most "
@@ -196,11 +233,12 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     With ``profiler``, a profiler of the program, those of other profilers are left out.
     """
     members = {pid, None, *(process.pid for process in session.processes)}
-    redaction = Redaction()
-    entries = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
-    own = (entry for entry in entries if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
+    notes = LogNotes(session.start)
+    entries = notes.operations(rows(log, name, session.start), Redaction())
+    own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     session.marks = _within(_resolved(_held(mine, session), session), session)
+    _warn_of_missing(session, notes)
     narrow(session)
 
 
@@ -208,7 +246,7 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
     """Yield entries with what the tree held when they were written."""
     holdings = Holdings(session)
     for entry in entries:
-        if entry.end_s is None and entry.start_s is not None:
+        if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
             entry.own = holdings.at(entry.start_s, entry.pid, entry.reading)
         yield entry
     for process in session.processes:
@@ -339,7 +377,7 @@ _APART = {
 }
 
 
-def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
+def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *, is_gone: bool = False) -> str:
     """Return why nothing was marked.
 
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
@@ -347,6 +385,7 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
     """
     marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
     reasons = [f"{marks} made before or after the recording"] if outside else []
+    reasons += ["the marks log was removed or replaced"] if is_gone else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process.command)

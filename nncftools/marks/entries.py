@@ -19,6 +19,8 @@ AUTO = "auto"
 """The source of a call that the hook marked."""
 BEGIN = "begin"
 END = "end"
+LOST = "lost"
+"""Of a line that says how many lines of its process are missing since then."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -68,6 +70,8 @@ class Entry(msgspec.Struct, kw_only=True):
     failure: str | None = None
     cause: str | None = None
     fatal: bool = False
+    lost: int | None = None
+    cut: int = 0
 
     @property
     def reading(self) -> Reading:
@@ -87,7 +91,7 @@ class Entry(msgspec.Struct, kw_only=True):
     @property
     def is_operation(self) -> bool:
         """Whether this describes an operation, as opposed to a note from the hook."""
-        return self.warning is None and self.python is None and self.failure is None
+        return self.warning is None and self.python is None and self.failure is None and self.lost is None
 
     def timed(self, start: Start) -> Entry:
         """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""

@@ -24,6 +24,9 @@ OUTPUT = "output"
 """The source of marks made from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
+_user = getattr(os, "geteuid", lambda: 0)
+_MOST_KEPT = 1 << 16
+"""Bytes of lines that wait until the log can be written again."""
 _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
@@ -42,25 +45,99 @@ operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 """Numbers for ``op``, unique within a process: odd for the API, even for the hook's copy of this module."""
 
 
-def flags(path: bytes) -> int:
-    """Return the flags to open a log. Another user may have put a link or FIFO there: do not follow, do not block."""
-    return _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK
+def opened(path: bytes) -> int:
+    """Open a log for appending. Another user may have put a link, FIFO or file there: do not follow, do not block.
+
+    Raises OSError for all but a regular file of this user with one name, or in memory, without a name.
+    """
+    descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
+    facts = os.fstat(descriptor)
+    if S_ISREG(facts.st_mode) and facts.st_nlink <= 1 and facts.st_uid == _user():
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(1, "a file of this user with one name expected")  # EPERM
+
+
+class Unwritten:
+    """What this process could not write to a log."""
+
+    __slots__ = ("cut", "lines", "lost", "lost_ns", "pid")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lines = b""
+        """Lines that come before the next one."""
+        self.lost = self.lost_ns = 0
+        """How many further lines were dropped, and when the first one was."""
+        self.cut = 0
+        """How many lines were written in part; they come again."""
+
+    def note(self) -> bytes:
+        """Return the line that says what is missing, and ends a line that was cut; empty when nothing is missing."""
+        facts = b'{"lost":%d,"cut":%d,"pid":%d,"t_ns":%d}\n' % (self.lost, self.cut, self.pid, self.lost_ns)
+        return b"\n" * bool(self.cut) + facts if self.lost or self.cut else b""
+
+    def keep(self, data: bytes, written: int, noted: int, added: int) -> None:
+        """Keep what was not written of ``data``: a note of so many bytes, the lines, and so many of a further one."""
+        start = data.rfind(b"\n", 0, written) + 1
+        if start >= noted:
+            self.lost = self.lost_ns = self.cut = 0
+        self.lines = data[max(start, noted) :]
+        self.cut += written > start
+        if len(self.lines) > _MOST_KEPT:
+            self.lines = self.lines[: len(self.lines) - added]
+            self.lost_ns = self.lost_ns or monotonic_ns()
+            self.lost += 1
+
+
+def file_of_error() -> str:
+    """Return which file the error that is handled comes from.
+
+    The program's signal handlers may run between our lines: what they raise is not for us.
+    """
+    here = sys.exc_info()[2]
+    while here is not None and here.tb_next is not None:
+        here = here.tb_next
+    return "" if here is None else here.tb_frame.f_code.co_filename
+
+
+_unwritten: dict[bytes, Unwritten] = {}
+"""By log."""
+_flushed: set[bytes] = set()
+"""The logs that get what is kept at the end of the process."""
 
 
 def append(path: bytes, text: str) -> None:
-    """Append a line; do nothing when there is no such file or it cannot be written: a FIFO could wait for a reader."""
+    """Append a line after those that could not be written before; keep it if the log cannot be written now.
+
+    An empty text only appends what is kept.
+    """
+    kept = _unwritten.pop(path, None)
+    if kept is None or kept.pid != os.getpid():  # after a fork, the parent keeps its lines
+        kept = Unwritten()
+    note = kept.note()
+    data = note + kept.lines + text.encode("ascii")
+    written = 0
     try:
-        descriptor = os.open(path, flags(path))
+        descriptor = opened(path)
         try:
-            if S_ISREG(os.fstat(descriptor).st_mode):
-                os.write(descriptor, text.encode("ascii"))
+            written = os.write(descriptor, data)
         finally:
             os.close(descriptor)
     except OSError:
-        # The program's signal handlers may run between these lines: an error that they raise has a frame below ours.
-        here = sys.exc_info()[2]
-        if here is not None and here.tb_next is not None:
+        if file_of_error() != append.__code__.co_filename:
             raise
+    if written < len(data):
+        kept.keep(data, written, len(note), len(text))
+        other = _unwritten.get(path)  # of another thread, meanwhile
+        if other is not None:
+            other.lines, other.lost, other.cut = other.lines + kept.lines, other.lost + kept.lost, other.cut + kept.cut
+        _unwritten[path] = other or kept
+        if path not in _flushed:
+            import atexit
+
+            _flushed.add(path)
+            atexit.register(append, path, "")
 
 
 def quoted(text: str) -> str:

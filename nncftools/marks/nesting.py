@@ -151,6 +151,13 @@ class Nesting(Generic[_What]):
         self._processes.pop(pid, None)
         return ended
 
+    def lose(self, pid: Number) -> list[Open[_What]]:
+        """Return what is open in a process some of whose ends may be lost: nothing that begins is inside of it."""
+        may_have_ended = list(self._of_process(pid))
+        self._processes.pop(pid, None)
+        self._threads.pop(pid, None)
+        return may_have_ended
+
     def innermost(self, pid: Number, tid: Number = None) -> Open[_What] | None:
         """Return what began last of all that is open, in a process or on one of its threads."""
         threads = self._threads.get(pid, {})
@@ -204,11 +211,11 @@ class Nesting(Generic[_What]):
                 del operation.level.moments[entry.tid]
         else:
             self._numbered.pop((entry.pid, entry.op), None)
-        threads = self._threads[entry.pid]
-        thread = threads[entry.tid]
-        thread.kind(operation).pop(operation.number)
+        threads = self._threads.get(entry.pid, {})
+        thread = threads.get(entry.tid, _Thread())
+        thread.kind(operation).pop(operation.number, None)
         if thread.innermost() is None:
-            del threads[entry.tid]
+            threads.pop(entry.tid, None)
 
 
 def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:

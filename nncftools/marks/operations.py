@@ -103,12 +103,10 @@ def end_marks(profiler: int) -> None:
 
 
 def _members(name: str, profiler: int) -> str:
-    return _named(name) + context.around() + (f',"profiler":{profiler}' if profiler else "")
+    return _named(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
 
 
-@functools.lru_cache(maxsize=256)
-def _named(name: str) -> str:
-    return line.common_members(name, SOURCE)
+_named = functools.lru_cache(maxsize=256)(line.common_members)
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:

@@ -14,7 +14,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nncftools.intake import limits
-from nncftools.marks.entries import AUTO, BEGIN, END, Entry
+from nncftools.marks.entries import AUTO, BEGIN, END, LOST, Entry
 from nncftools.marks.nesting import Nesting, Open, complete
 from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operation import kind_of
@@ -30,6 +30,8 @@ class _Frame:
     opened: Open[_Frame]
     enclosing: _Frame | None
     mark: Mark
+    may_have_ended: bool = False
+    """Whether its end may be among lines that are missing."""
 
     @property
     def entry(self) -> Entry:
@@ -55,20 +57,26 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
     return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
 
 
-def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
+END_UNKNOWN = "end unknown"
+"""The error of an operation whose end may be missing in the log; until its ``end_s``, it is known to run."""
+
+
+def resolve(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
     """Return the operations sorted by start; ``entries`` have their times in seconds from the start.
 
     - Which operation is around another one of its process, and which moments end, is the rule of ``nesting``.
     - Operations of a child process are nested in what its parent was doing; automatic marks on another thread, in what
       the main thread was doing; everything, in what was marked from outside the programs.
-    - An operation that never ended is unfinished.
+    - An operation that never ended is unfinished. If its end may be missing, because lines of its process are or the
+      log ``is_cut``, its end is unknown, and nothing that begins after the missing lines is inside of it.
     """
-    return _NestedMarks(session).marks(entries)
+    return _NestedMarks(session, is_cut=is_cut).marks(entries)
 
 
 class _NestedMarks:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, is_cut: bool) -> None:
         self._session = session
+        self._is_cut = is_cut
         self._finished = session.finished is not False
         self._table = ProcessTable(session.processes)
         self._nesting: Nesting[_Frame] = Nesting()
@@ -79,6 +87,10 @@ class _NestedMarks:
             self._add(entry)
         for frame in self._frames:
             self._finish(frame)
+        for frame in reversed(self._frames):  # inner ones first
+            outer = frame.enclosing
+            if outer is not None and outer.mark.error == END_UNKNOWN:
+                outer.mark.end_s = max(outer.mark.end_s or 0.0, frame.mark.end_s or frame.mark.start_s)
         frames = list(_merged_steps(self._frames))
         marks = in_order(frame.mark for frame in frames)
         around = {
@@ -102,6 +114,10 @@ class _NestedMarks:
                 following[key] = start_s
 
     def _add(self, entry: Entry) -> None:
+        if entry.event == LOST:
+            for operation in self._nesting.lose(entry.pid):
+                operation.what.may_have_ended = True
+            return
         if entry.event == END:
             for operation in self._nesting.end(entry):
                 _end(operation, entry)
@@ -134,6 +150,9 @@ class _NestedMarks:
         What belongs to a context, such as a task, may go on after what is around it.
         """
         if frame.mark.end_s is not None or frame.entry.depth is not None:
+            return
+        if frame.may_have_ended or (self._is_cut and frame.entry.may_go_on):
+            frame.mark.error, frame.mark.end_s = END_UNKNOWN, frame.mark.start_s
             return
         around = frame.enclosing if frame.entry.source == AUTO else frame.bound
         ends_with_it = frame.entry.event is None or frame.entry.is_of_thread
@@ -256,7 +275,12 @@ class LimitedMarks:
     def listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield operations in the order of the log: begins, ends, moments; then those counted together."""
         for entry in entries:
-            if entry.event == END:
+            if entry.event == LOST:
+                for operation in self._nesting.lose(entry.pid):
+                    yield from self._ended(operation, entry)
+                    operation.what.is_listed = True  # it is counted; its end may still come
+                yield entry
+            elif entry.event == END:
                 yield from self._end(entry)
             else:
                 yield from self._begin(entry)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nncftools.journal.reading import MemoryLimit
     from nncftools.sampler.tree import WriteLine
 
-KILL, WARN = "kill", "warn"
+KILL = "kill"
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 _ROUNDS = 10
@@ -29,7 +29,7 @@ class Limit:
         """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
         self._write_line = write
         self._most = limit["rss"]
-        self._kills = limit["action"] == KILL
+        self._action = limit["action"]
         self._alive = alive
         self._warn = warn
         self._exceeded = False
@@ -45,12 +45,11 @@ class Limit:
         if self._exceeded or rss is None or rss <= self._most:
             return
         self._exceeded = True
-        action = KILL if self._kills else WARN
-        reached = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._most, "action": action}
+        reached = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._most, "action": self._action}
         self._write_line("limit_reached", reached)
         over = f"RSS of {rss / 2**20:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / 2**20:,.1f} MiB"
-        self._warn(f"{over}: the command is ended" if self._kills else over)
-        if self._kills:
+        self._warn(f"{over}: the command is ended" if self._action == KILL else over)
+        if self._action == KILL:
             self._kill_at_s = now_s + GRACE_S
             _signal(self._alive(now_s), signal.SIGTERM)
 

@@ -79,10 +79,11 @@ class ProcSource:
         """Until then, there is nothing to do but sampling, as long as nothing changes."""
         self._from_now = plan.pid is not None
         self._counters = Counters([], from_now=False)
-        self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
+        self.tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
+        """The processes of the run."""
         self._marks = HighWaterMarks(write_line)
         self._unseen = Unseen(write_line)
-        self._records = ProcessRecords(self._tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
+        self._records = ProcessRecords(self.tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
         self._exits = exits
         self._account_at_s = 0.0 if exits is not None else float("inf")
         self._root = root
@@ -104,7 +105,7 @@ class ProcSource:
 
     def start(self, pid: int) -> bool:
         """Make ``pid`` the root of the tree; return whether it exists."""
-        self._tree.allowance.below = _most_kept()
+        self.tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         self._occasional.start(pid)
         self._huge_pages = self._occasional.huge_pages
@@ -116,7 +117,7 @@ class ProcSource:
         self._rss = self.columns.index("rss") if "rss" in self.columns and self._huge_pages is not None else None
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
-        root = self._tree.add(pid)
+        root = self.tree.add(pid)
         if root is not None:
             self._records.add(root, 0.0)
             self._count(root, 0.0)
@@ -130,15 +131,15 @@ class ProcSource:
         process holds is recorded.
         """
         begun_s = time.monotonic()
-        if self._tree.has_changed() or now_s >= self._account_at_s:
+        if self.tree.has_changed() or now_s >= self._account_at_s:
             self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._at_marks.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
+            self._at_marks.begin(self.tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
         self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
-        if self._tree.rescans:
+        if self.tree.rescans:
             self._look(now_s)
         if now_s < self._due_s and not for_mark and self._still.lasts(now_s):
             self._sampled_s = now_s
@@ -147,7 +148,7 @@ class ProcSource:
         before = self._values
         row = self._take(now_s, begun_s, for_mark=for_mark)
         if before == self._values and self._marks.is_idle and not self._young:
-            read = [(process.files, process.data) for process in self._tree.processes]
+            read = [(process.files, process.data) for process in self.tree.processes]
             self._still.expect([pair for files, data in read for pair in zip(files, data, strict=True)])
             self._due_s = self._next_due_s(row)
         self._sampled_s = now_s
@@ -155,7 +156,7 @@ class ProcSource:
 
     def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> list[float | None]:
         """Take a sample in which something may have changed."""
-        if self._tree.allowance.ran_out and not self._warned:
+        if self.tree.allowance.ran_out and not self._warned:
             self._warned = True
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
@@ -178,7 +179,7 @@ class ProcSource:
             self._settle_unseen(now_s, is_due=self._is_growing)
         if for_mark and self._stat is not None:
             row = self._hold(row, now_s)
-        self._floor.read(self._tree.processes, restless, now_s)
+        self._floor.read(self.tree.processes, restless, now_s)
         if restless:
             for process in self._limits.look(restless):
                 self._records.update_identity(process)
@@ -188,7 +189,7 @@ class ProcSource:
         return row
 
     def _remove_ended(self, now_s: float) -> None:
-        ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
+        ended = [process for process in self.tree.processes if not (process.rss and process.alive)]
         if ended:
             self._drain(now_s)  # the kernel has reported their ends by now
         for process in ended:
@@ -221,7 +222,7 @@ class ProcSource:
             row = list(row)  # the next sample may return it again
             row[self.columns.index("huge_pages")] = huge
         vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-        self._at_marks.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
+        self._at_marks.write(self.tree.processes, vforked, (self._sampled_s, now_s), huge)
         return row
 
     def _next_due_s(self, row: Sequence[float | None]) -> float:
@@ -233,7 +234,7 @@ class ProcSource:
     def _wake(self) -> None:
         """Catch up with the samples at which nothing changed, because something may now."""
         if self._still.samples and self._stat is not None:
-            self._stat.repeat(self._tree.processes, self._still.samples)
+            self._stat.repeat(self.tree.processes, self._still.samples)
             self._marks.pass_over(self._still.until_s)
         self._still.end()
 
@@ -260,7 +261,7 @@ class ProcSource:
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
-        new = self._tree.refresh()
+        new = self.tree.refresh()
         if new:
             self._wake()
         for process in new:
@@ -284,7 +285,7 @@ class ProcSource:
     def _sometimes(self, row: list[float | None], now_s: float) -> list[float | None]:
         """Do what is not due at each sample; return the row with the values of occasional probes, if these are due."""
         self._sometimes_s = now_s + _SOMETIMES_EVERY_S
-        processes = self._tree.processes
+        processes = self.tree.processes
         if now_s >= self._limits.at_s and processes:
             self._limits.look_again(processes, now_s)
         if self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at:
@@ -298,14 +299,14 @@ class ProcSource:
     def _read(self) -> list[float | None]:
         self._values = []
         for probe in self._probes:
-            self._values += probe.read(self._tree.processes)
+            self._values += probe.read(self.tree.processes)
         return self._make_row()
 
     def _make_row(self) -> list[float | None]:
         """Return a row of what was read of the processes last, and of what slow and system probes say now."""
         values = [*self._values]
         for slow in self._slow:
-            values += slow.read(self._tree.processes)
+            values += slow.read(self.tree.processes)
         for system in self._system:
             values += system.read()
         values += self._unread
@@ -315,11 +316,11 @@ class ProcSource:
 
     def _read_marks(self, now_s: float, begun_s: float, *, whole: bool) -> list[Process]:
         restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self._tree.processes, restless, now_s, begun_s, whole=whole)
+        self._marks.read(self.tree.processes, restless, now_s, begun_s, whole=whole)
         return restless
 
     def _update_records(self) -> None:
-        for process in self._tree.processes:
+        for process in self.tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
                 self._records.update_identity(process)
@@ -327,12 +328,12 @@ class ProcSource:
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
         return {
-            process.number: process.rss * PAGE for process in self._tree.processes if process.rss and process.counted
+            process.number: process.rss * PAGE for process in self.tree.processes if process.rss and process.counted
         }
 
     def account(self, now_s: float) -> None:
         """Read the kernel's messages about ended processes, if some may have ended or the last time is long ago."""
-        if self._tree.has_changed() or now_s >= self._account_at_s:
+        if self.tree.has_changed() or now_s >= self._account_at_s:
             self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:
@@ -348,13 +349,13 @@ class ProcSource:
     def retire(self, pid: int, now_s: float) -> None:
         """Read a child of ours for the last time: it has ended and was not reaped yet."""
         self._wake()
-        process = self._tree.get(pid)
+        process = self.tree.get(pid)
         if process is None:
-            process = self._tree.add(pid)
+            process = self.tree.add(pid)
             if process is None:
                 return
             if process.is_detached_sampler:
-                self._tree.remove(process)
+                self.tree.remove(process)
                 return
             self._records.add(process, now_s)
         sampled = process.rss, process.faults
@@ -366,14 +367,14 @@ class ProcSource:
         """Remove a reaped child of ours from the tree."""
         self._wake()
         self._drain(now_s)
-        process = self._tree.get(pid)
+        process = self.tree.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
 
     def _remove(
         self, process: Process, now_s: float, status: ExitStatus | None = None, high_water_limit: int | None = None
     ) -> None:
-        self._tree.remove(process)
+        self.tree.remove(process)
         self._records.write_end(process, now_s, status, high_water_limit)
         self._floor.ended(process)
         self._unseen.ended(process)
@@ -389,7 +390,7 @@ class ProcSource:
         """Return the PIDs of the running processes."""
         self.account(now_s)
         self._look(now_s)
-        return [process.pid for process in self._tree.processes if _runs(process)]
+        return [process.pid for process in self.tree.processes if _runs(process)]
 
     def close(self, now_s: float) -> None:
         """Record the last figures of all processes; those that still run have no end."""
@@ -398,13 +399,13 @@ class ProcSource:
         self._drain(now_s)
         self._read_marks(now_s, time.monotonic(), whole=True)
         self._update_records()
-        for process in list(self._tree.processes):
+        for process in list(self.tree.processes):
             self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name
             if _runs(process):
                 self._records.write_figures(process)
             else:
                 self._remove(process, now_s)
-        self._floor.close(self._tree.processes, now_s)
+        self._floor.close(self.tree.processes, now_s)
         self._files.write()
         self._occasional.close(now_s)
         self._unseen.settle(None if self._huge_pages is None else self._huge_pages.count())

@@ -11,12 +11,14 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import zipapp
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from nncftools.marks import calls
+from nncftools.marks.line import VARIABLE
 from tests.conftest import HANGING_S
 
 SOURCE = '''
@@ -485,6 +487,57 @@ def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
     assert program.marks("print()", option) == []
 
 
+HOSTILE = {
+    "a folder as log": {VARIABLE: "/"},
+    "a device as log": {VARIABLE: "/dev/full"},
+    "a path that is too long": {VARIABLE: "/" + "x" * 5_000},
+    "no text": {VARIABLE: "/\udcff"},
+    "calls in another form": {calls.CALLS: "garbage"},
+    "calls without names": {calls.CALLS: "\t\t\t\n\n\udcff\tf\tn\tk"},
+    "a helper without a number": {calls.HELPER: "garbage"},
+    "every process as helper": {calls.HELPER: "-1:"},
+    "a helper with too many digits": {calls.HELPER: "9" * 5_000},
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("variables", HOSTILE.values(), ids=HOSTILE)
+def test_variables_that_make_no_sense(program: Program, variables: dict[str, str]) -> None:
+    """Whatever the variables hold, the program runs as it would have, and nothing else is written."""
+    environment = {**os.environ, **calls.environment(program.log, program.calls), **variables}
+    words = [sys.executable, "-c", "import made.up; print(made.up.work(3))"]
+    done = subprocess.run(
+        words, env=environment, cwd=program.folder, capture_output=True, timeout=HANGING_S, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"3\n", b"")
+
+
+@pytest.mark.process
+def test_zipped_program(program: Program) -> None:
+    """A program in one file (zipapp) is marked as any other."""
+    folder = program.write("app/__main__.py", "import made.up\nprint(made.up.work(3))").parent
+    program.write("app/made/__init__.py", "")
+    program.write("app/made/up.py", SOURCE)
+    zipapp.create_archive(folder, program.folder / "app.pyz")
+    environment = {**os.environ, **calls.environment(program.log, program.calls)}
+    words = [sys.executable, str(program.folder / "app.pyz")]
+    done = subprocess.run(words, env=environment, cwd="/", capture_output=True, timeout=HANGING_S, check=False)
+
+    assert done.stdout == b"3\n"
+    assert b'"name":"Work"' in program.log.read_bytes()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("path", [":", "::", "", "/nowhere:"])
+def test_empty_entries_of_the_path(program: Program, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty entries of PYTHONPATH stand for the working folder, with the hook as without."""
+    monkeypatch.setenv("PYTHONPATH", path)
+    text = "import sys; print(sys.path)"
+
+    assert program.run(text).stdout == program.run(text, hook=False).stdout
+
+
 @pytest.mark.process
 def test_log_that_does_not_exist_is_not_made(program: Program) -> None:
     """Without a log, nothing is recorded, nothing is created, and the function is not even wrapped."""
@@ -581,7 +634,7 @@ def test_functions_of_the_script_itself(program: Program) -> None:
     else:
         of = {line["op"]: line for line in lines if line.get("event") == "begin"}
         errors = {of[line["op"]]["name"]: line.get("error") for line in lines if line.get("event") == "end"}
-        assert begun(lines) == ["prepare", "Job.run", "Job.run", "fails", "soon", "soon", "Job.run", "Job.run"]
+        assert begun(lines) == ["prepare", "Job.run", "fails", "soon", "soon", "Job.run", "Job.run"]
         assert errors == {"prepare": None, "Job.run": None, "fails": "KeyError", "soon": None}
         assert [of[line["in"]]["name"] for line in of.values() if line["in"]] == ["soon", "soon"]
         assert len(warnings) == 1

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pathlib
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +25,7 @@ from nncftools.marks.collecting import (
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark, OwnMemory, Process, Rise
 from nncftools.session.session import Session
+from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
 
 RT_INFO = (
@@ -55,6 +59,44 @@ class TestLog:
         assert take_log(of, rows, "marks", Redaction()).programs == 1
         assert names(of) == [("a", 0)]
         assert of.warnings == []
+
+    def test_lines_that_are_missing(self) -> None:
+        """What a program could not write is counted; a line that was written in part came again."""
+        of = run()
+        note = {"lost": 55, "cut": 1, "pid": 100, "t_ns": 2_000_000_005}
+        take_log(of, log('{"name": "cut', note, {"name": "a", "start_s": 3}), "run.marks.jsonl", Redaction())
+
+        assert names(of) == [("a", 0)]
+        assert of.warnings == ["55 marks are missing: for a time, the marks log could not be written (a full disk?)"]
+
+    @pytest.mark.parametrize("way", ["removed", "replaced", "there"])
+    def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:
+        """A log that was removed or replaced while the command ran has no later marks, which a warning says."""
+        path = tmp_path / "run.marks.jsonl"
+        path.write_bytes(log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
+        of = run()
+        with path.open("rb") as opened:
+            if way != "there":
+                path.unlink()
+            if way == "replaced":
+                path.touch()
+            notes = take_log(of, opened, path.name, Redaction(), path)
+
+        assert notes.is_gone is (way != "there")
+        assert len(of.warnings) == notes.is_gone
+        assert of.marks[0].error == ("end unknown" if notes.is_gone else "unfinished")
+
+    def test_disk_that_is_full_at_the_end(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What programs could not write until their end is not in the log: a warning says that it may be so."""
+        path = tmp_path / "run.marks.jsonl"
+        path.write_bytes(log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
+        monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=0, f_blocks=1))
+        of = run()
+        with path.open("rb") as opened:
+            take_log(of, opened, path.name, Redaction(), path)
+
+        assert of.marks[0].error == "end unknown"
+        assert of.warnings == ["the file system of the marks log is full: marks may be missing"]
 
     def test_lines_that_cannot_be_read(self) -> None:
         """Unreadable lines are left out and counted; the warning shows the first."""
@@ -158,11 +200,13 @@ class TestLog:
             {"name": "other's", "start_s": 3, "pid": 7},
             {"name": "outside", "start_s": 3},
             {"name": "before", "start_s": -1, "pid": 42},
+            {"lost": 1, "cut": 0, "pid": 42, "t_ns": 9_000_000_005},
         ]
         of = run()
         take_own(of, log(*lines), "marks", 42)
 
         assert [name for name, _ in names(of)] == ["mine", "child's", "outside"]
+        assert of.warnings == ["1 mark is missing: for a time, the marks log could not be written (a full disk?)"]
 
     def test_marks_of_one_profiler(self) -> None:
         """A profiler gets its own marks and those of none, inside of what is left around them; a child has its own."""
@@ -410,8 +454,54 @@ def test_marks_at_other_times() -> None:
     )
 
 
+def test_log_that_was_removed() -> None:
+    """Without the log, nothing says that no function was called."""
+    assert no_marks_reason([], 1, 0, is_gone=True) == (
+        "1 Python program loaded the hook, and the marks log was removed or replaced"
+    )
+
+
 def test_nothing_known() -> None:
     """A program that loaded the hook and marked nothing called no function that is marked; that is all we know."""
     assert no_marks_reason([of("python", "a.py")], 1, 0) == (
         "1 Python program loaded the hook, but none of the functions that are marked was called"
     )
+
+
+WORK = "def work():\n    pass\n"
+GONE = "the marks log was removed or replaced: marks that were made after that are missing"
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+@pytest.mark.parametrize("then", ["os.unlink(log)", "os.rename(log, 'away')"])
+def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, kept: int, then: str) -> None:
+    """What was marked before is kept, and the report says that more is missing: not that nothing was called."""
+    (tmp_path / "work.py").write_text(WORK)
+    program = (
+        "import os, work; log = os.environ['NNCF_TOOLS_MARKS']; "
+        f"[work.work() for _ in range({kept})]; {then}; [work.work() for _ in range(5)]"
+    )
+    words = ("--no-plot", "--mark-call", "work:work", sys.executable, "-c", program)
+    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    of = Session.load(tmp_path / "run.json")
+
+    assert done.returncode == 0
+    assert [mark.error for mark in of.marks] == [None] * kept
+    assert GONE in of.warnings
+    assert GONE in done.stderr + done.stdout
+    assert any("and the marks log was removed or replaced;" in warning for warning in of.warnings) == (not kept)
+
+
+def test_log_that_comes_back(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+    """What could not be written for a while is written as soon as it can be: nothing is missing."""
+    (tmp_path / "work.py").write_text(WORK)
+    program = (
+        "import os, work; log = os.environ['NNCF_TOOLS_MARKS']; os.rename(log, 'away'); "
+        "[work.work() for _ in range(5)]; os.rename('away', log); work.work()"
+    )
+    words = ("-q", "--no-plot", "--mark-call", "work:work", sys.executable, "-c", program)
+    nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    of = Session.load(tmp_path / "run.json")
+
+    assert [mark.error for mark in of.marks] == [None] * 6
+    assert of.warnings == []

@@ -83,6 +83,84 @@ def test_numbers_of_operations_are_the_apis() -> None:
     assert next(line.operations) % 2 == 1
 
 
+class TestUnwritten:
+    """Lines that cannot be written wait for the next one that can."""
+
+    def test_order(self, tmp_path: pathlib.Path) -> None:
+        """They come before it, in their order; an empty line only writes them."""
+        log = os.fsencode(tmp_path / "log")
+        for text in ("a\n", "b\n"):
+            line.append(log, text)
+        (tmp_path / "log").touch()
+        line.append(log, "")
+        line.append(log, "c\n")
+
+        assert (tmp_path / "log").read_text() == "a\nb\nc\n"
+
+    def test_too_many(self, tmp_path: pathlib.Path) -> None:
+        """Beyond 64 KiB, lines are dropped and counted; the number is written once."""
+        log = os.fsencode(tmp_path / "log")
+        for number in range(1000):
+            line.append(log, f"{number:0>99}\n")
+        (tmp_path / "log").touch()
+        line.append(log, "c\n")
+        line.append(log, "d\n")
+        note, *lines = (tmp_path / "log").read_text().splitlines()
+
+        assert json.loads(note) == {"lost": 345, "cut": 0, "pid": os.getpid(), "t_ns": json.loads(note)["t_ns"]}
+        assert [*map(int, lines[:-2])] == [*range(655)]
+        assert lines[-2:] == ["c", "d"]
+
+    @pytest.mark.process
+    def test_forked(self, tmp_path: pathlib.Path) -> None:
+        """A forked child does not write its parent's lines."""
+        log = os.fsencode(tmp_path / "log")
+        line.append(log, "parent\n")
+        (tmp_path / "log").touch()
+        if os.fork() == 0:
+            line.append(log, "child\n")
+            os._exit(0)
+        os.wait()
+        line.append(log, "end\n")
+
+        assert (tmp_path / "log").read_text() == "child\nparent\nend\n"
+
+    @pytest.mark.process
+    def test_full(self, tmp_path: pathlib.Path) -> None:
+        """A line that was written in part comes again, after a note; at its end, a program writes what waits."""
+        program = f"""
+import resource
+from nncftools.marks import line
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+log = {os.fsencode(tmp_path / "log")!r}
+open(log, "w").close()
+limit(14)
+for text in "abcde":
+    line.append(log, 9 * text + "\\n")
+limit(resource.RLIM_INFINITY)
+"""
+        subprocess.run([sys.executable, "-c", program], check=True)
+        first, cut, note, *others = (tmp_path / "log").read_text().splitlines()
+
+        assert (first, cut, others) == ("a" * 9, "b" * 4, ["b" * 9, "c" * 9, "d" * 9, "e" * 9])
+        assert (json.loads(note)["lost"], json.loads(note)["cut"]) == (0, 1)
+
+
+@pytest.mark.parametrize("trap", ["another user", "second name"])
+def test_foreign_files_are_not_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, trap: str) -> None:
+    """What another user put in place of the log gets nothing, and neither does a file with a second name."""
+    log = tmp_path / "log"
+    log.touch()
+    if trap == "another user":
+        monkeypatch.setattr(line, "_user", lambda: os.geteuid() + 1)
+    else:
+        (tmp_path / "other").hardlink_to(log)
+    line.append(os.fsencode(log), "mark\n")
+
+    assert log.read_bytes() == b""
+
+
 def test_append(tmp_path: pathlib.Path) -> None:
     """A line is appended to existing content."""
     log = tmp_path / "log"

@@ -9,6 +9,7 @@ import pytest
 
 from nncftools import intake
 from nncftools.intake import Limits
+from nncftools.marks import resolving
 from nncftools.marks.collecting import take_log
 from nncftools.marks.entries import Entry
 from nncftools.marks.resolving import resolve
@@ -50,6 +51,47 @@ def run(**fields: Any) -> Session:  # noqa: ANN401 — any field
 def spans(marks: list[Mark]) -> list[tuple[str, float, float | None, int]]:
     """Return name, start, end and depth of operations."""
     return [(mark.name, mark.start_s, mark.end_s, mark.depth) for mark in marks]
+
+
+def lost(start_s: float) -> Entry:
+    """Return the line that says that lines of the first process are missing since then."""
+    return Entry(event="lost", lost=3, pid=PID, start_s=start_s)
+
+
+def test_ends_that_may_be_missing() -> None:
+    """What is open when lines are lost ends at an unknown time, unless its end follows; nothing nests in it."""
+    entries = [begin("a", 1, 1), begin("b", 3, 2), begin("c", 5, 3), end(5, 4), moment("d", 4.5), lost(5)]
+    later = [*both("e", 7, 6, 7), *both("f", 9, 6, 7, pid=PID + 1, tid=PID + 1), end(1, 8)]
+    marks = resolve([*entries, *later], run())
+
+    assert spans(marks) == [
+        ("a", 1, 8, 0),
+        ("b", 2, 4.5, 1),
+        ("c", 3, 4, 2),
+        ("d", 4.5, 4.5, 2),
+        ("e", 6, 7, 0),
+        ("f", 6, 7, 0),
+    ]
+    assert [mark.error for mark in marks] == [None, "end unknown", None, "end unknown", None, None]
+
+
+def test_log_that_is_cut() -> None:
+    """Where the log broke off, what is open then ends at an unknown time: it is not called unfinished."""
+    marks = resolve([begin("a", 1, 1), begin("b", 3, 2), *both("c", 5, 3, 4)], run(), is_cut=True)
+
+    assert spans(marks) == [("a", 1, 4, 0), ("b", 2, 4, 1), ("c", 3, 4, 2)]
+    assert [mark.error for mark in marks] == ["end unknown", "end unknown", None]
+
+
+def test_limits_count_what_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations beyond the limits are counted once, also where ends may be missing before one comes."""
+    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=1))
+    together = resolving.LimitedMarks()
+    entries = [begin("a", 1, 1), end(1, 2), begin("b", 3, 3), lost(4), end(3, 5), *both("b", 5, 6, 7)]
+    listed = list(together.listed(entries))
+
+    assert together.counted == 2
+    assert [(entry.name, entry.count) for entry in listed if entry.event is None] == [("b", 2)]
 
 
 def test_moments_end_one_another() -> None:

@@ -344,7 +344,9 @@ def test_ended(proc: FakeProc) -> None:
     gone = tree.processes.pop()
 
     assert tree.write() == [[1, 0]]
-    assert gone not in tree.held._written
+
+    tree.processes.append(gone)
+    assert tree.mark() == [[1, 100]]
 
 
 def test_ended_between_marks(proc: FakeProc) -> None:
@@ -354,7 +356,9 @@ def test_ended_between_marks(proc: FakeProc) -> None:
     gone = tree.processes.pop()
 
     assert tree.mark() == []
-    assert gone not in tree.held._written
+
+    tree.processes.append(gone)
+    assert tree.mark() == [[2, 100]]
 
 
 def test_vforked(proc: FakeProc) -> None:

@@ -183,7 +183,7 @@ class TestEnds:
         proc.add(5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
         source, told = proc.source(*COLUMNS)
         before = source.sample(0.0)
-        vanish(source._tree.processes[1])
+        vanish(source.tree.processes[1])
         proc.set_children(1)
         after = source.sample(1.0)
 
@@ -199,7 +199,7 @@ class TestEnds:
         proc.add(5, ticks=(50, 0, 0, 0))
         source, _ = proc.source(*COLUMNS)
         before = source.sample(0.0)[1]
-        vanish(source._tree.processes[1])
+        vanish(source.tree.processes[1])
         between = source.sample(1.0)[1]
         proc.add(1, ticks=(10, 0, 55, 0))
         after = source.sample(2.0)[1]
@@ -226,7 +226,7 @@ class TestEnds:
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
         source.sample(0.0)
-        vanish(source._tree.processes[1])
+        vanish(source.tree.processes[1])
         exits.end([5])
         source.sample(1.0)
 
@@ -392,7 +392,7 @@ class TestClose:
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     """That processes are left out for the limit of open files is warned of once."""
     source, told = proc.source(*COLUMNS)
-    source._tree.allowance.ran_out = True
+    source.tree.allowance.ran_out = True
     for second in range(3):
         source.sample(second)
 
