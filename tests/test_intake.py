@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import pathlib
 import re
@@ -224,7 +223,7 @@ class TestFifo:
         writer.start()
         with intake.open_file(path) as file:
             threading.Timer(0.4, may_go_on.set).start()
-            found = intake.content(io.BufferedReader(file.raw), path)
+            found = intake.content(file, path)
         writer.join(HANGING_S)
 
         assert found == b"onetwo"

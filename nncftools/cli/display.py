@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _LONGEST_LINE = 1 << 16
+_KEYS_S = 0.2
 _LINE_END = re.compile(rb"[\r\n]")
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _STANDARD = (1, 2)
@@ -53,6 +54,10 @@ class Relay:
         """By outer end of a terminal: our descriptor."""
         self.ends: list[tuple[int, int]] = []
         """Pairs of the end where output arrives and our descriptor."""
+        self._names: dict[str, int] = {}
+        """By name of a terminal that the command got: its outer end."""
+        self._keys = threading.Thread(target=self._pass_keys, daemon=True)
+        self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
         """By our descriptor: the end that the command writes to."""
         self._threads: list[threading.Thread] = []
@@ -77,6 +82,7 @@ class Relay:
             outer, inner = map(above_standard, _terminal(descriptor) if is_terminal else os.pipe())
             if is_terminal:
                 self._terminals[outer] = descriptor
+                self._names[os.ttyname(inner)] = outer
             self._inner[descriptor] = inner
             self.ends.append((outer, descriptor))
             self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
@@ -100,6 +106,27 @@ class Relay:
         """
         self._released = released
         self._close_inner()
+        if self._names:
+            with held_back():
+                self._keys.start()
+
+    def _pass_keys(self) -> None:
+        """Pass keys on to processes that wait for them on a terminal of the relay: less opens that of its output."""
+        from nncftools.live.shared_terminal import descendants, file_read
+        from nncftools.live.viewer import Keyboard
+
+        while not self._has_ended.wait(_KEYS_S):
+            self.resize()
+            readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
+            pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
+            ours = self._terminals.get(outer or -1, -1)
+            with contextlib.suppress(OSError):
+                if outer is None or os.tcgetpgrp(ours) != os.getpgrp():  # in the background, the keys are another job's
+                    continue
+                with Keyboard(ours) as keyboard:
+                    while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
+                        keyboard.take_over()
+                        os.write(outer, keyboard.read(_KEYS_S))
 
     def _close_inner(self) -> None:
         for inner in set(self._inner.values()):
@@ -111,6 +138,9 @@ class Relay:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+        self._has_ended.set()
+        if self._keys.is_alive():
+            self._keys.join()
 
     def _pass_on(self, outer: int, descriptor: int) -> None:
         rest = b""

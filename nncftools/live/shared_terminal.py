@@ -228,15 +228,13 @@ class Terminal:
 class TerminalReaders:
     """Watches the modes of a terminal, and processes that wait in read(2) on it."""
 
-    def __init__(self, descriptor: int, proc: str = "/proc") -> None:
+    def __init__(self, descriptor: int) -> None:
         """Store the terminal's modes while no process reads from it."""
         self._terminal = descriptor
-        self._proc = proc
         self._modes = self._local_modes()
         self._names = {"/dev/tty"}
         with contextlib.suppress(OSError):
             self._names.add(os.ttyname(descriptor))
-        self._read = _READ.get(platform.machine())
 
     def _local_modes(self) -> int | None:
         """Return whether lines are edited and echoed: password prompts, editors and pagers change this."""
@@ -250,15 +248,25 @@ class TerminalReaders:
 
     def are_there(self, pids: Iterable[int]) -> bool:
         """Return whether the terminal's modes have changed, or one of the first 50 processes waits for its input."""
-        return self._local_modes() != self._modes or any(map(self._waits, islice(pids, _MOST)))
+        return self._local_modes() != self._modes or any(file_read(pid) in self._names for pid in islice(pids, _MOST))
 
-    def _waits(self, pid: int) -> bool:
-        """Return whether a process waits in read(2) on the terminal; see proc_pid_syscall(5) for the format."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            call, file, *_ = pathlib.Path(f"{self._proc}/{pid}/syscall").read_text(encoding="ascii").split()
-            opened = pathlib.Path(f"{self._proc}/{pid}/fd/{int(file, 16)}")
-            return call == self._read and str(opened.readlink()) in self._names
-        return False
+
+def file_read(pid: int, proc: str = "/proc") -> str:
+    """Return the file that a process waits for in read(2), or nothing; proc_pid_syscall(5) has the format."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        call, file, *_ = pathlib.Path(f"{proc}/{pid}/syscall").read_text(encoding="ascii").split()
+        if call == _READ.get(platform.machine()):
+            return str(pathlib.Path(f"{proc}/{pid}/fd/{int(file, 16)}").readlink())
+    return ""
+
+
+def descendants(pid: int | str = "self") -> Iterator[int]:
+    """Yield the processes that a process has started, and theirs."""
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text(encoding="ascii").split():
+                yield int(child)
+                yield from descendants(child)
 
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"

@@ -19,8 +19,8 @@ from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
 
 _STEP_S = 0.5
-_GONE = "\x04"
-_QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE)
+_GONE = b"\x04"
+_QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE.decode())
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
 import ast, os, signal, sys, termios
@@ -42,36 +42,82 @@ class Ended(BaseException):
         self.status = 128 + number
 
 
-class FullScreen(Terminal):
-    """The alternate screen without a cursor; keys arrive one by one.
+class Keyboard(Terminal):
+    """A terminal whose keys arrive one by one, without echo.
 
     A small watchdog process waits for the end of this one, and restores the terminal if this one was killed.
     """
 
-    def __init__(self, output: int) -> None:
-        """Draw on the terminal ``output``; keys come from /dev/tty, if it can be opened."""
+    def __init__(self, output: int, leave: str = "") -> None:
+        """Write to the terminal ``output``, at the end ``leave``; keys come from /dev/tty, if it can be opened."""
         super().__init__(output)
+        self._leave = leave
         self._keys = -1
         self._modes: list[Any] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
-        self._handlers: dict[int, Any] = {}
-        self._painted: list[str] = []
 
-    def __enter__(self) -> FullScreen:
+    def __enter__(self) -> Keyboard:
         import termios
 
         with contextlib.suppress(OSError, termios.error):
             self._keys = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
             self._modes = termios.tcgetattr(self._keys)
-        try:
-            words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
+        words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, self._leave, repr(self._modes)]
+        with contextlib.suppress(OSError):
+            self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
+        self.take_over()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        if self._watchdog is not None:
             with contextlib.suppress(OSError):
-                self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
+                self._watchdog.communicate(b"clean")
+        if self._keys >= 0:
+            os.close(self._keys)
+            self._keys = -1
+
+    def take_over(self) -> None:
+        """Have keys arrive one by one, also after a shell has set the terminal for itself."""
+        import termios
+        import tty
+
+        if self._modes is not None:
+            tty.setcbreak(self._keys, termios.TCSADRAIN)
+
+    def _restore(self) -> None:
+        import termios
+
+        self._write(self._leave)
+        if self._modes is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return what is typed within this time, as the terminal sends it; Ctrl-D when the keyboard is gone."""
+        if not select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)[0]:
+            return b""
+        with contextlib.suppress(OSError):
+            return os.read(self._keys, 64) or _GONE
+        return _GONE
+
+
+class FullScreen(Keyboard):
+    """The alternate screen without a cursor, and the keyboard."""
+
+    def __init__(self, output: int) -> None:
+        """Draw on the terminal ``output``."""
+        super().__init__(output, _LEAVE)
+        self._handlers: dict[int, Any] = {}
+        self._painted: list[str] = []
+
+    def __enter__(self) -> FullScreen:
+        try:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, _end)
             self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
-            self._take_over()
+            super().__enter__()
         except BaseException:
             self.__exit__()
             raise
@@ -80,36 +126,20 @@ class FullScreen(Terminal):
     def __exit__(self, *_: object) -> None:
         for number in self._handlers:  # no signal may keep the terminal from being restored now
             signal.signal(number, signal.SIG_IGN)
-        self._restore()
-        if self._watchdog is not None:
-            with contextlib.suppress(OSError):
-                self._watchdog.communicate(b"clean")
-        if self._keys >= 0:
-            os.close(self._keys)
-            self._keys = -1
+        super().__exit__()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
         self._restore()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._take_over()
+        self.take_over()
 
-    def _take_over(self) -> None:
-        import tty
-
-        if self._modes is not None:
-            tty.setcbreak(self._keys)
+    def take_over(self) -> None:
+        """Show the alternate screen, cleared, without a cursor."""
+        super().take_over()
         self.repaint()
-        self._write("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")  # the alternate screen, no cursor, cleared
-
-    def _restore(self) -> None:
-        import termios
-
-        self._write(_LEAVE)
-        if self._modes is not None:
-            with contextlib.suppress(OSError, termios.error):
-                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
+        self._write("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")
 
     def paint(self, lines: Sequence[str]) -> None:
         """Show lines from the top; unchanged lines are not written again."""
@@ -128,16 +158,9 @@ class FullScreen(Terminal):
 
     def keys(self, timeout_s: float) -> str:
         """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
-        ready, _, _ = select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)
-        if not ready:
-            return ""
-        try:
-            data = os.read(self._keys, 64)
-        except OSError:
-            return _GONE
-        if data.startswith(b"\x1b") and len(data) > 1:  # an arrow, or a function key
-            return ""
-        return data.decode(errors="ignore") if data else _GONE
+        data = self.read(timeout_s)
+        is_sequence = data.startswith(b"\x1b") and len(data) > 1  # an arrow, or a function key
+        return "" if is_sequence else data.decode(errors="ignore")
 
 
 def _end(number: int, _frame: object) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 
 import psutil
 import pytest
@@ -273,6 +274,44 @@ class TestAside:
         assert "┤" not in text
         assert not RECORDING.search(text)
         assert b"the command takes the screen: the live view steps aside" in terminal.written
+
+
+class TestKeys:
+    """Programs that read keys from the terminal of their output, which is the relay's."""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("monitor", "--live", "--", "less", "long.txt"),
+            ("monitor", "--live", "--", "sh", "-c", "cat long.txt | less -X"),
+            ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
+        ],
+        ids=["file", "pipe", "mark-on"],
+    )
+    def test_less(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """Each key reaches a pager at once and without echo; the terminal is restored after it."""
+        (tmp_path / "long.txt").write_text("".join(f"row {number} of 300\n" for number in range(300)))
+        command, *rest = words
+        terminal = PseudoTerminal(tmp_path, command, "-o", "run.json", *rest)
+        terminal.until(re.compile(r"^row 1\d of 300", re.MULTILINE), lambda text: not RECORDING.search(text))
+        terminal.send("G")
+        last = terminal.until("row 299 of 300")
+        terminal.send("q")
+        terminal.until_end()
+
+        assert "G" not in last.replace("--END", "")
+        assert terminal.is_restored()
+        assert terminal.status == 0
+
+    def test_kill(self, tmp_path: pathlib.Path) -> None:
+        """After SIGKILL the terminal edits and echoes lines as before, though a pager was reading keys."""
+        (tmp_path / "long.txt").write_text("row\n" * 300)
+        words = ("monitor", "--live", "-o", "run.json", "--", "less", "long.txt")
+        terminal = PseudoTerminal(tmp_path, *words, in_shell=True)
+        terminal.until("row", lambda _: termios.tcgetattr(terminal.process.child_fd) != terminal.modes)
+        psutil.Process(terminal.child).kill()
+        terminal.until(lambda _: termios.tcgetattr(terminal.process.child_fd) == terminal.modes)
+        terminal.process.close(force=True)
 
 
 class TestEndings:
