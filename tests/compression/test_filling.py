@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import pathlib
 
 import pytest
@@ -80,6 +81,15 @@ class TestLmEval:
         """A missing file is named."""
         with pytest.raises(NncfToolsError, match=r"none\.json: cannot be read: No such file"):
             from_lm_eval(tmp_path / "none.json", tasks_of(()))
+
+    def test_fifo(self, tmp_path: pathlib.Path) -> None:
+        """A FIFO that somebody holds open is not waited for, where nobody could end that."""
+        os.mkfifo(tmp_path / "results.json")
+        writer = os.open(tmp_path / "results.json", os.O_RDWR)
+
+        with pytest.raises(NncfToolsError, match="a file expected"):
+            from_lm_eval(tmp_path / "results.json", tasks_of(()), may_wait=False)
+        os.close(writer)
 
     @pytest.mark.parametrize("text", ["mmlu", ":acc", "mmlu:"])
     def test_bad_task(self, text: str) -> None:

@@ -125,6 +125,8 @@ def test_interrupts_once_what_may_be_interrupted() -> None:
             list(map(get, (signal.SIGUSR1, signal.SIGHUP)))
         get(signal.SIGINT)
 
+    assert starter.received == signal.SIGHUP  # no further command of a series is started
+
 
 def test_nothing_ends_it_afterwards() -> None:
     """Every signal that came after the end is ignored, so that the exit status stays the command's."""

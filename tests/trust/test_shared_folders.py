@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from nncftools.backports import running
-from tests.conftest import HANGING_S, Run
+from tests.conftest import BURNERS, HANGING_S, Run
 from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
@@ -193,6 +193,40 @@ class TestSweep:
         assert done.returncode == 1
         assert "the model could not be exported: export: exit status 1" in done.stderr
         assert "Traceback" not in done.stderr
+
+    @as_another
+    def test_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
+        (model / "model/openvino_model.xml").touch()
+        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
+        (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
+        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv results.sweep moved && mkdir -m 777 results.sweep"])
+        python = model / "python"
+        stand_in = f"exec {sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
+        python.write_text(f'#!/bin/sh\n[ "$1" = -c ] || (cd {shared}; {swaps})\n{stand_in} "$@"\n')
+        python.chmod(0o755)
+        texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
+        words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
+        done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+
+        assert done.returncode == 2, done.stderr
+        assert "results.sweep' belongs to another user (" in done.stderr
+        assert list((shared / "results.sweep").rglob("row.json")) == []
+
+    def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """A link in the place of the file that says that the model is exported makes no file elsewhere."""
+        (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
+        python, links = model / "python", f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
+        stand_in = f"{sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
+        python.write_text(f'#!/bin/sh\n{stand_in} "$@"\nstatus=$?\n[ "$1" = -c ] || {links}\nexit $status\n')
+        python.chmod(0o755)
+        texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
+        words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
+        done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+
+        assert done.returncode == 0, done.stderr
+        assert not (model / "victim").exists()
+        assert (shared / "results.sweep/model/.exported").is_file()
 
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""

@@ -26,7 +26,7 @@ from nncftools.backports import running
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.sampler.client import Interrupted, Starter
+from nncftools.sampler.client import Interrupted, Starter, held_back
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -115,7 +115,7 @@ if __name__ == "__main__":
 
 _CONNECTS_S = 20
 _LOOKS_S = 0.2
-_ANSWERS_S, _SENDS_S = 60, 3600
+_ANSWERS_S, _SENDS_S, _CANCELS_S = 60, 3600, 5
 _MOST_TRIES = 3
 _DIGEST = 16
 
@@ -147,7 +147,11 @@ class Cluster:
         with contextlib.suppress(Interrupted), self._starter.interruptible():  # Dask waits for up to an hour
             self._run(list(tasks), running, ended)
         if self._starter.received is not None:
-            self._client.cancel([future for _, future in running.values()], force=True)
+            futures = [future for _, future in running.values()]
+            cancels = threading.Thread(target=self._client.cancel, args=[futures], kwargs={"force": True}, daemon=True)
+            with held_back():
+                cancels.start()
+            cancels.join(_CANCELS_S)  # the scheduler may hang
         return self._starter.received is None
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:

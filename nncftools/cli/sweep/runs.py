@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import signal
@@ -21,7 +22,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
-from nncftools.sampler.client import Starter
+from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 
@@ -162,7 +163,10 @@ class _Runs:
         if self._options.scheduler is not None:
             from nncftools.cli.sweep.cluster import Cluster
 
-            cluster = Cluster(self._options.scheduler, self._folder, self._starter, self._say)
+            with contextlib.suppress(Interrupted), self._starter.interruptible():
+                cluster = Cluster(self._options.scheduler, self._folder, self._starter, self._say)
+            if self._is_interrupted():
+                return False
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
             tasks = [self._task(configuration, inputs) for configuration in missing]

@@ -481,6 +481,28 @@ class TestCluster:
         assert [row["failed"] for row in rows(inputs)].count("") == 3
         assert len(list(inputs.glob("results.sweep/*/evaluate.json"))) == 3
 
+    @pytest.mark.long
+    @pytest.mark.process
+    def test_scheduler_that_hangs(self, inputs: pathlib.Path) -> None:
+        """A signal ends a sweep that waits for a scheduler that no longer answers."""
+        pytest.importorskip("distributed")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", port]
+        nowhere: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": inputs}
+        with subprocess.Popen([*scheduler, "--no-dashboard"], **nowhere) as hangs:
+            command = words(inputs, "--scheduler", f"tcp://127.0.0.1:{port}")
+            with subprocess.Popen(command, env=environment(inputs), **nowhere) as sweep:
+                until(lambda: len(psutil.Process(hangs.pid).net_connections("tcp")) > 1 or sweep.poll() is not None)
+                hangs.send_signal(signal.SIGSTOP)
+                until(lambda: psutil.Process(hangs.pid).status() == psutil.STATUS_STOPPED)
+                sweep.terminate()
+                status = sweep.wait(HANGING_S)
+            hangs.kill()
+
+        assert status == 128 + signal.SIGTERM
+
     def test_inputs_are_sent_once(self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker that does not see the same files lacks them until they were sent."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(inputs / "cache"))
