@@ -247,7 +247,7 @@ def _of_operation(operation: Operation) -> Values:
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
-    return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
+    return {**peaks, **_known({DURATION: operation.known_duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.render.table import NOTE, finite, has_brackets
-from nncftools.session.model import UNFINISHED
+from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.operation import CPU, KINDS, Figures, LazyMapping, Operation, kind_of
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -101,6 +101,8 @@ _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
 """Shorter names stay whole; and where there are more long names, no reader could tell them apart."""
 _SMALL = 0.01
 PARALLEL = "parallel"
+_WITHOUT_END = (UNFINISHED, END_UNKNOWN)
+_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, and so the figures from start to end are unknown"
 _PARALLEL_NOTE = f"{PARALLEL}: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
 
 
@@ -138,7 +140,7 @@ class NumberedOperation:
     def _addition(self) -> str:
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
-        end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
+        end = "" if operation.error is None else " …" if operation.error in _WITHOUT_END else " ✕"
         return f"{times}{self.beside}{end}"
 
     @property
@@ -151,7 +153,7 @@ class NumberedOperation:
     def details(self) -> str:
         """How it ended, the function with its arguments, and the time in its calls."""
         operation = self.operation
-        error = operation.error if operation.error in {None, UNFINISHED} else f"✕ {operation.error}"
+        error = operation.error if operation.error in {None, *_WITHOUT_END} else f"✕ {operation.error}"
         calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
         parts = (error, operation.signature, calls)
         return shortened(printable(" · ".join(filter(None, parts))), _LONGEST_TEXT)
@@ -202,7 +204,8 @@ def numbered(operations: Sequence[Operation], session: Session) -> list[Numbered
 def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     """Return what explains the rows of operations."""
     parallel = [_PARALLEL_NOTE] if any(row.operation.is_parallel for row in shown) else []
-    return [*parallel, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
+    ends = [_END_NOTE] if any(row.operation.error == END_UNKNOWN for row in shown) else []
+    return [*parallel, *ends, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
@@ -334,7 +337,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     above = enclosing(shown)
 
     def function(operation: Operation) -> tuple[object, ...]:
-        return operation.source, operation.name, operation.call
+        return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     places: dict[int, tuple[int, ...]] = {}
     """By ``id()``: the numbers of the operations around it, and its own."""

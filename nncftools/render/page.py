@@ -284,7 +284,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
             ("lane", lane),
             ("place", index),
             ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
-            ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
+            ("hover", f"{title}: {seconds_text(operation.known_duration_s)}"),
         ):
             bar.setdefault(key, []).append(value)
     return list(bars.values())

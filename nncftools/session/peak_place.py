@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from nncftools.session.model import Mark, Peak, Process
+from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process
 from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import ProcessTable, drift, noise
 
@@ -112,10 +112,13 @@ def _inside(operations: Sequence[Operation], processes: Sequence[Process], above
     for operation in operations:
         if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
             continue
+        if operation.error == END_UNKNOWN:
+            continue
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
         around = islice(outwards_from(operation, above), 1, None)
-        outer = next((id(outer) for outer in around if outer.end_s >= moment.from_s), None)  # what it started went on
+        known = (outer for outer in around if outer.end_s >= moment.from_s and outer.error != END_UNKNOWN)
+        outer = next(map(id, known), None)  # what it started went on
         inside.setdefault(outer, []).append(operation)
     return inside
 

@@ -13,7 +13,18 @@ from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.table import NOTE
 from nncftools.render.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, OwnMemory, Process, Rise, SamplerFacts, SavedModel, Start
+from nncftools.session.model import (
+    END_UNKNOWN,
+    Exit,
+    Host,
+    Mark,
+    OwnMemory,
+    Process,
+    Rise,
+    SamplerFacts,
+    SavedModel,
+    Start,
+)
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -427,6 +438,17 @@ def test_call_error_and_number() -> None:
     words = " ".join(text_of(run_of(mark), width=140).split())
 
     assert "Compilation ×24 RuntimeError compile_model, 2.00 s in calls, the longest 0.500 s" in words
+
+
+def test_an_unknown_end() -> None:
+    """An operation whose end is unknown has no duration, growth and peak; a line says why."""
+    lost = Mark(name="Export", start_s=1.0, end_s=3.0, error=END_UNKNOWN)
+    text = text_of(run_of(Mark(name="Load", start_s=0, end_s=1), lost))
+
+    assert "Peak memory  RSS 400.0 MiB at 07:00:02 (2.00 s)\n" in text
+    assert "2.  1.00 s Export end unknown      (–)           [– MiB]\n" in text
+    assert " 2. 100–400       –     –       –    –       –       –     –       –\n" in text
+    assert "end unknown: the mark of the end was lost, and so the figures from start to end\nare unknown\n" in text
 
 
 def test_fits_a_terminal() -> None:
