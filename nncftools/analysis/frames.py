@@ -175,8 +175,7 @@ def held_by(root: Node, most: int) -> list[CodeShare]:
     unseen = [(path[-1].deeper, 0, path, _BELOW) for path in outside]
     largest = sorted([*known, *unseen], key=lambda holder: -holder[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
-    labels = place_labels(stacks)
-    both = zip(largest, labels, strict=True)
+    both = zip(largest, place_labels(stacks), strict=True)
     return [CodeShare(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
 
 
