@@ -387,7 +387,7 @@ def longest_in_all(
 ) -> list[tuple[str, list[Values]]]:
     """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
 
-    ``typical`` makes one duration of those of all runs.
+    ``typical`` reduces the durations in all runs to one.
     """
     functions = [dict(run.functions) for run in runs]
     everywhere = [names for names in matched(functions) if len(names) == len(runs)]

@@ -153,8 +153,8 @@ class CodeShare(NamedTuple):
 def stack_text(stack: Sequence[Frame]) -> str:
     """Return a stack by the frames that say most: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
 
-    These are the innermost frame of the program itself, the one that called the library in which it stands (or the
-    entry into that library), and the innermost one. It is empty for a stack without frames.
+    These are the innermost frame of the program itself, the call of the library that the innermost frame is in (or the
+    entry into that library), and the innermost frame. The text is empty for a stack without frames.
     """
     shown = _without_machinery(stack)
     return _joined(shown, _best_frames(shown))

@@ -81,8 +81,8 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
 def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
     """Return the fill of every package in a flame graph; empty stands for the program's own code.
 
-    Packages without a fill of their own have, in turn, the plain ones that the known ones in ``packages`` leave; those
-    that come later than these have one fill together.
+    Well-known packages have fills of their own. The others get, in turn, the plain fills that are left; when these are
+    used up, all further packages share one.
     """
     taken = {_OF_PACKAGES[package] for package in ("", *packages) if package in _OF_PACKAGES}
     free = (fill for fill in FILLS if fill not in taken and not fill.hatch)
@@ -239,7 +239,7 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
 def without_small(every: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
     """Return the operations without those that took less than 1 % of the time, and of the memory.
 
-    None is left out that holds the peak, or may hold it. All are returned if only one is small, or if the small ones
+    An operation that holds the peak, or may hold it, stays. All stay if only one is small, or if the small ones
     together took more time than the others.
     """
     peak = session.peaks.get("rss")
@@ -362,7 +362,7 @@ def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operat
 def _combined(group: Sequence[Operation]) -> Operation:
     """Return operations as one row: from the first start to the last end, with the sum of what they cost.
 
-    The sum is unknown where some ran beside each other: each has what all of them spent.
+    The sum is unknown if some ran at the same time: the figures of each are then those of all of them.
     """
     first, last = group[0], max(group, key=lambda operation: operation.end_s)
     latest_s = accumulate((operation.end_s for operation in group), max)

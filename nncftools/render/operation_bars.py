@@ -45,7 +45,7 @@ class Sheet:
         self._axes.text(x, y, text, **{**usual, **look})
 
     def bar(self, fill: Fill, at: tuple[float, float], lengths: tuple[float, float], most: float) -> None:
-        """Draw a bar; ``lengths`` are its length and that of its solid part, the rest is pale.
+        """Draw a bar with these lengths: of all of it, and of its solid part; the rest is pale.
 
         A bar longer than ``most`` is drawn broken.
         """

@@ -171,7 +171,7 @@ _NARROWEST = 0.0008
 
 
 def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> dict[str, Any]:
-    """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
+    """Return the lines of all panels, and the operations as bars; a bar has the index of its operation in ``every``."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
     speeds = _speeds(session)

@@ -162,7 +162,7 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
     is_parallel: bool = False
-    """Whether others of its process ran meanwhile, neither inside of it nor around it.
+    """Whether others of its process, neither inside of it nor around it, ran at the same time.
 
     Its figures are those of all of them together.
     """

@@ -211,7 +211,7 @@ def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
 
 
 def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak that is the memory of one process in which several operations ran then; else None.
+    """Return the place of a peak in whose process several operations ran at the same time; None if only one did.
 
     The innermost ones are named.
     """

@@ -123,7 +123,7 @@ class TestKinds:
         ids=["less memory", "much less memory"],
     )
     def test_of_another_moment(self, size: int, expected: str) -> None:
-        """If mappings were read when there was less memory, the moment is named; if much less, also the peak's kinds."""
+        """If mappings were read when there was less memory, the moment is named, and if much less, the peak."""
         assert self.made_of(group("anonymous", size), total=size) == expected
 
     def test_hostile_name(self) -> None:
