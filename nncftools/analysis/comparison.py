@@ -247,7 +247,7 @@ def _of_operation(operation: Operation) -> Values:
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
-    return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
+    return {**peaks, **_known({DURATION: operation.known_duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
@@ -387,7 +387,7 @@ def longest_in_all(
 ) -> list[tuple[str, list[Values]]]:
     """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
 
-    ``typical`` makes one duration of those of all runs.
+    ``typical`` reduces the durations in all runs to one.
     """
     functions = [dict(run.functions) for run in runs]
     everywhere = [names for names in matched(functions) if len(names) == len(runs)]

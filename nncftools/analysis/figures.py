@@ -143,8 +143,8 @@ class Difference:
     def stands_out(self) -> bool:
         """Whether the change is more than noise.
 
-        It is large enough to matter, and not explained by the brackets. Of groups it also exceeds the spread, or where
-        the groups are too small for that, no run of one side is among those of the other.
+        It is large enough to matter, and the brackets do not overlap. Between groups, it also exceeds the spread; where
+        the groups are too small to show that, no run of one side lies between those of the other.
         """
         share, least = _LEAST[self.figure.unit]
         if abs(self.change) < max(least, share * abs(self.base.median)) or self.is_within_brackets:

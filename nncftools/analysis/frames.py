@@ -153,8 +153,8 @@ class CodeShare(NamedTuple):
 def stack_text(stack: Sequence[Frame]) -> str:
     """Return a stack by the frames that say most: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
 
-    These are the innermost frame of the program itself, the one that called the library in which it stands (or the
-    entry into that library), and the innermost one. It is empty for a stack without frames.
+    These are the innermost frame of the program itself, the call of the library that the innermost frame is in (or the
+    entry into that library), and the innermost frame. The text is empty for a stack without frames.
     """
     shown = _without_machinery(stack)
     return _joined(shown, _best_frames(shown))
@@ -175,8 +175,7 @@ def held_by(root: Node, most: int) -> list[CodeShare]:
     unseen = [(path[-1].deeper, 0, path, _BELOW) for path in outside]
     largest = sorted([*known, *unseen], key=lambda holder: -holder[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
-    labels = place_labels(stacks)
-    both = zip(largest, labels, strict=True)
+    both = zip(largest, place_labels(stacks), strict=True)
     return [CodeShare(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
 
 

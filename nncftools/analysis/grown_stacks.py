@@ -128,9 +128,8 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
     whole = (sum(getattr(child, side).size for child in root.children.values()) for side in ("base", "new"))
     least = max(whole) * _LEAST_CHANGE
     changes = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
-    labels = _labels([path for path, _ in changes])
     stacks = []
-    for label, (path, node) in zip(labels, changes, strict=True):
+    for label, (path, node) in zip(_labels([path for path, _ in changes]), changes, strict=True):
         function, file = path[-1]
         names = label, function if file else label, short_file(file)
         stacks.append(GrownStack(*names, node.base.size, node.new.size, node.is_within_bounds))

@@ -74,8 +74,8 @@ _LEAST = 6
 def without_shared_start(names: Iterable[str]) -> dict[str, str]:
     """Return each name without the beginning that it shares with others: ``…layer_3.mlp``.
 
-    The longest beginning is left out with which every rest is still unlike the end of any other name. It ends between
-    two parts of a name (``.``, ``/``, ``:``), or between two words where names have no such parts in common.
+    The longest beginning is left out after which each rest still differs from the end of any other name. It ends
+    between two parts of a name (``.``, ``/``, ``:``), or between two words where names have no such parts in common.
     """
     every = list(dict.fromkeys(names))
     short: dict[str, str] = {}
@@ -160,7 +160,7 @@ def _where(peak: PeakPlace | None, session: Session) -> str:
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
-    """Return the operation in which RSS reached a level that the sample at ``at_s`` shows first, as ``where_text``."""
+    """Return where RSS reached a level, as ``where_text`` does; the sample at ``at_s`` is the first with this level."""
     times = session.samples.time_s
     before_s = times[max(0, bisect_left(times, at_s) - 1)] if len(times) else at_s
     reached = Peak(sampled=level, at_s=at_s, low=level, rose_from_s=min(before_s, at_s), rose_to_s=at_s)

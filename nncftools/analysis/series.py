@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
 
 SELDOM = 0.6
-"""A share of the samples: a figure that fewer of them hold has an interval of its own, as PSS has."""
+"""A share of the samples: a figure that is known in fewer of them has its own interval, as PSS has."""
 GAP = 2.5
 """In intervals: when two samples are further apart, what was between them is unknown."""
 _SHORTEST_S = 1e-3
@@ -85,7 +85,7 @@ def rates_of(session: Session, counters: Sequence[str], most: int) -> Points:
 def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     """Return the highest rate of some counters together over 0.2 s; None for unknown, and for a shorter run.
 
-    It is not below that of any operation, whose windows begin at other moments.
+    It is at least the highest rate of any operation: their windows begin at other moments.
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
     column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""

@@ -137,7 +137,7 @@ def end_of(run: RankRun) -> float:
 def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
     """Return the ranks of a job that failed, in the order of their ends; of equal ones, first those without a signal.
 
-    What failed after the first one, often by a signal of the launcher, is a consequence.
+    What failed later is a consequence: often the launcher ended it by a signal.
     """
     failed = [run for run in runs if run.exit is not None and (run.exit.code or run.exit.signal is not None)]
     return sorted(failed, key=lambda run: (end_of(run), run.exit is not None and run.exit.signal is not None))

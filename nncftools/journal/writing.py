@@ -76,7 +76,7 @@ class Plan:
         self.limit = limit
         """Compared with the column ``rss`` at each sample."""
         self.redact = None if redact is None else list(redact)
-        """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
+        """Regular expressions of text to hide, besides what looks like a secret; None hides nothing at all."""
         self.slow_share = slow_share
         """The share of the time that reading PSS and USS may take."""
         self.file_systems = [list(pair) for pair in file_systems]

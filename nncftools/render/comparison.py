@@ -157,7 +157,7 @@ def shown(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperati
     def largest_change(operation: ComparedOperation) -> tuple[float, float]:
         """Return the largest change of a peak in bytes, and the change of the duration in seconds."""
         peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
-        return max(peaks, default=0), abs(operation.differences[DURATION].change)
+        return max(peaks, default=0), abs(of.change) if (of := operation.differences.get(DURATION)) else 0.0
 
     largest = sorted(both, key=largest_change, reverse=True)[:_MOST_OPERATIONS]
     kept = {operation.name for operation in largest}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.render.table import NOTE, finite, has_brackets
-from nncftools.session.model import UNFINISHED
+from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.operation import CPU, KINDS, Figures, LazyMapping, Operation, kind_of
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -81,8 +81,8 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
 def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
     """Return the fill of every package in a flame graph; empty stands for the program's own code.
 
-    Packages without a fill of their own have, in turn, the plain ones that the known ones in ``packages`` leave; those
-    that come later than these have one fill together.
+    Well-known packages have fills of their own. The others get, in turn, the plain fills that are left; when these are
+    used up, all further packages share one.
     """
     taken = {_OF_PACKAGES[package] for package in ("", *packages) if package in _OF_PACKAGES}
     free = (fill for fill in FILLS if fill not in taken and not fill.hatch)
@@ -101,6 +101,8 @@ _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
 """Shorter names stay whole; and where there are more long names, no reader could tell them apart."""
 _SMALL = 0.01
 PARALLEL = "parallel"
+_WITHOUT_END = (UNFINISHED, END_UNKNOWN)
+_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, and so the figures from start to end are unknown"
 _PARALLEL_NOTE = f"{PARALLEL}: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
 
 
@@ -138,7 +140,7 @@ class NumberedOperation:
     def _addition(self) -> str:
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
-        end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
+        end = "" if operation.error is None else " …" if operation.error in _WITHOUT_END else " ✕"
         return f"{times}{self.beside}{end}"
 
     @property
@@ -151,7 +153,7 @@ class NumberedOperation:
     def details(self) -> str:
         """How it ended, the function with its arguments, and the time in its calls."""
         operation = self.operation
-        error = operation.error if operation.error in {None, UNFINISHED} else f"✕ {operation.error}"
+        error = operation.error if operation.error in {None, *_WITHOUT_END} else f"✕ {operation.error}"
         calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
         parts = (error, operation.signature, calls)
         return shortened(printable(" · ".join(filter(None, parts))), _LONGEST_TEXT)
@@ -202,7 +204,8 @@ def numbered(operations: Sequence[Operation], session: Session) -> list[Numbered
 def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     """Return what explains the rows of operations."""
     parallel = [_PARALLEL_NOTE] if any(row.operation.is_parallel for row in shown) else []
-    return [*parallel, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
+    ends = [_END_NOTE] if any(row.operation.error == END_UNKNOWN for row in shown) else []
+    return [*parallel, *ends, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
@@ -236,7 +239,7 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
 def without_small(every: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
     """Return the operations without those that took less than 1 % of the time, and of the memory.
 
-    None is left out that holds the peak, or may hold it. All are returned if only one is small, or if the small ones
+    An operation that holds the peak, or may hold it, stays. All stay if only one is small, or if the small ones
     together took more time than the others.
     """
     peak = session.peaks.get("rss")
@@ -334,7 +337,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     above = enclosing(shown)
 
     def function(operation: Operation) -> tuple[object, ...]:
-        return operation.source, operation.name, operation.call
+        return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     places: dict[int, tuple[int, ...]] = {}
     """By ``id()``: the numbers of the operations around it, and its own."""
@@ -359,7 +362,7 @@ def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operat
 def _combined(group: Sequence[Operation]) -> Operation:
     """Return operations as one row: from the first start to the last end, with the sum of what they cost.
 
-    The sum is unknown where some ran beside each other: each has what all of them spent.
+    The sum is unknown if some ran at the same time: the figures of each are then those of all of them.
     """
     first, last = group[0], max(group, key=lambda operation: operation.end_s)
     latest_s = accumulate((operation.end_s for operation in group), max)

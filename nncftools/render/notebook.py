@@ -90,7 +90,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], scale: _Scale) -
         operation = row.operation
         x, y = scale.x(operation.start_s), scale.top - _LANE * (lane + 1)
         wide = max(1.5, scale.x(operation.end_s) - x)
-        hover = escape(f"{row.number} {row.title}: {seconds_text(operation.duration_s)}")
+        hover = escape(f"{row.number} {row.title}: {seconds_text(operation.known_duration_s)}")
         box = f'x="{x:.1f}" width="{wide:.1f}" fill="{row.fill.colour}"'
         if lane == 0:
             yield f'<rect {box} y="{scale.top}" height="{_HIGH}" fill-opacity=".12"/>'

@@ -19,7 +19,7 @@ from nncftools.metrics import Metric, is_memory, memory_of
 from nncftools.render.listing import timeline
 from nncftools.render.table import finite
 from nncftools.render.view import View, command_text
-from nncftools.session.model import Peak
+from nncftools.session.model import END_UNKNOWN, Peak
 from nncftools.session.operation import RSS
 from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
@@ -196,9 +196,9 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     called = [({**own, **more}, 1) for (own, _), more in zip(calls, facts, strict=True)]
     yield _Family("operation_info", "What it called, and the file that it saved: 1, with both as labels.", called)
     yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
-    yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
+    yield family("duration_seconds", "How long it took.", [of.known_duration_s for of in operations])
     yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])
-    failed = [of.error is not None for of in operations]
+    failed = [None if of.error == END_UNKNOWN else of.error is not None for of in operations]
     yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
 
     def of_columns(columns: Mapping[str, Metric], figure: str) -> list[Sample]:

@@ -45,7 +45,7 @@ class Sheet:
         self._axes.text(x, y, text, **{**usual, **look})
 
     def bar(self, fill: Fill, at: tuple[float, float], lengths: tuple[float, float], most: float) -> None:
-        """Draw a bar; ``lengths`` are its length and that of its solid part, the rest is pale.
+        """Draw a bar with these lengths: of all of it, and of its solid part; the rest is pale.
 
         A bar longer than ``most`` is drawn broken.
         """
@@ -212,12 +212,12 @@ def _draw_duration(sheet: Sheet, row: NumberedOperation, middle: float, longest_
     """Draw a duration; the time between repeated calls is pale."""
     duration_s, total_s = row.operation.duration_s, row.operation.total_s
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
-    share = f" · {_percent(duration_s / run_s)}" if run_s else ""
+    share = f" · {_percent(duration_s / run_s)}" if run_s and row.operation.known_duration_s is not None else ""
     in_calls_s = duration_s if total_s is None else min(total_s, duration_s)
     sheet.bar(row.fill, (_DURATION, middle), (duration_s * scale, in_calls_s * scale), _DURATION_BAR)
     right = _DURATION + min(duration_s * scale, _DURATION_BAR) + _GAP
-    text = f"{seconds_text(duration_s)}{share}"
-    sheet.write(right, middle, text if len(text) <= _DURATION_TEXT else seconds_text(duration_s))
+    text = seconds_text(row.operation.known_duration_s)
+    sheet.write(right, middle, f"{text}{share}" if len(f"{text}{share}") <= _DURATION_TEXT else text)
 
 
 def _draw_counters(

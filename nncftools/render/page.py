@@ -171,7 +171,7 @@ _NARROWEST = 0.0008
 
 
 def charts(session: Session, view: View, every: Sequence[NumberedOperation]) -> dict[str, Any]:
-    """Return the lines of all panels, and the operations as bars; a bar has the place of its operation in ``every``."""
+    """Return the lines of all panels, and the operations as bars; a bar has the index of its operation in ``every``."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
     speeds = _speeds(session)
@@ -284,7 +284,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
             ("lane", lane),
             ("place", index),
             ("names", row.fitted(int(operation.duration_s / length_s * _CHARACTERS), _FEWEST_CHARACTERS)),
-            ("hover", f"{title}: {seconds_text(operation.duration_s)}"),
+            ("hover", f"{title}: {seconds_text(operation.known_duration_s)}"),
         ):
             bar.setdefault(key, []).append(value)
     return list(bars.values())

@@ -85,7 +85,7 @@ def _shade_operations(axes: Axes, session: Session) -> None:
 
 
 def _draw_metric(axes: Axes, session: Session, view: View, number: int, limit: DrawnLimit | None = None) -> bool:
-    """Draw the metric at ``place`` and its peak; return False when no sample contains it.
+    """Draw metric ``number`` of the view and its peak; return False when no sample contains it.
 
     The peak's text is beside the peak when the metric is the only one, and otherwise in the legend.
     """

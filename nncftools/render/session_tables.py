@@ -147,7 +147,7 @@ def _operation(  # noqa: PLR0913 — what it shows, and how
 ) -> Row:
     operation = row.operation
     cells = [Cell(row.label or f"{row.number}"), Cell(shortened(row.title, 60))]
-    cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
+    cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.known_duration_s))]
     for name, metric in gauges:
         of = operation.of(name)
         if metric.is_memory:

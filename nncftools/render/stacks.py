@@ -25,7 +25,7 @@ from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
 UNCERTAIN = "not certain"
-"""In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""
+"""The only frame, in brackets, of memory that belongs to one of two stacks, if these have no frame in common."""
 NEEDED = "stacks"
 """The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200

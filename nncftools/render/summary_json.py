@@ -146,7 +146,8 @@ def _holder(path: Sequence[Node]) -> dict[str, Any]:
 def _operation(operation: Operation) -> dict[str, Any]:
     bracket = operation.of("rss").peak
     bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
-    return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds_by_key(operation) | bounds
+    fields = _fields(operation, _OF_OPERATION) | {"duration_s": operation.known_duration_s}
+    return fields | by_key(operation) | bounds_by_key(operation) | bounds
 
 
 def _processes(session: Session) -> dict[str, Any]:

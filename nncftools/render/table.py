@@ -50,7 +50,7 @@ class Cell(NamedTuple):
     below: str = ""
     """An addition in small print."""
     size: float | None = None
-    """The bytes that ``text`` states in the unit that suits them, for tables whose sizes have one unit."""
+    """The bytes that ``text`` states in a unit that suits them; a table may write all sizes in one unit instead."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
         """Return the text; a size without a unit of its own is in ``unit``."""

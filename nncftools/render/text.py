@@ -142,7 +142,7 @@ def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit:
             f"{row.number}." if row.number else "",
             seconds_text(operation.start_s),
             _name(row),
-            f"({seconds_text(operation.duration_s)})",
+            f"({seconds_text(operation.known_duration_s)})",
             f"[{tables.change_text(operation.of('rss'), unit, unit.text)} {unit}]",
             Text(notes.get(id(operation), ""), style="bold"),
             style="" if row.number else "dim",

@@ -415,6 +415,8 @@ class Process(msgspec.Struct, kw_only=True):
 
 UNFINISHED = "unfinished"
 """The ``error`` of an operation whose process ended before it did."""
+END_UNKNOWN = "end unknown"
+"""The ``error`` of an operation whose end the marks log may have lost; it ran at least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
@@ -446,7 +448,7 @@ class Mark(msgspec.Struct, kw_only=True):
     saved_size: int | None = None
     """The bytes of that at the end of the run, with a model's weights beside it; null when unknown."""
     error: str | None = None
-    """The exception that ended it, or ``unfinished`` when its process ended before it did."""
+    """The exception that ended it; ``unfinished`` when its process ended before it did; or ``end unknown``."""
     count: int = 1
     """How many calls this stands for."""
     total_s: float | None = None

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from nncftools.session.model import LateReadings, Mark
+from nncftools.session.model import END_UNKNOWN, LateReadings, Mark
 from nncftools.session.peaks import first_at_least, noise
 
 KINDS = (
@@ -162,7 +162,7 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
     is_parallel: bool = False
-    """Whether others of its process ran meanwhile, neither inside of it nor around it.
+    """Whether others of its process, neither inside of it nor around it, ran at the same time.
 
     Its figures are those of all of them together.
     """
@@ -212,8 +212,13 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
 
     @property
     def duration_s(self) -> float:
-        """Seconds from start to end."""
+        """Seconds from start to end; if the end is unknown, it took at least this."""
         return self.end_s - self.start_s
+
+    @property
+    def known_duration_s(self) -> float | None:
+        """Seconds from start to end; None if the end is unknown."""
+        return None if self.error == END_UNKNOWN else self.duration_s
 
     @property
     def cpu_average(self) -> float | None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nncftools import metrics
 from nncftools.session import peaks
-from nncftools.session.model import Mark, OwnMemory, Process, SessionData
+from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
 from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
@@ -100,7 +100,7 @@ def operations(session: SessionData) -> list[Operation]:
     certain, above = set(map(id, place.path)), enclosing(found)
     possible = set[int]()
     for operation in (*place.either, *place.rivals):
-        possible.update(id(around) for around in outwards_from(operation, above))
+        possible.update(id(around) for around in outwards_from(operation, above) if around.error != END_UNKNOWN)
     return [
         _with_peak(operation, peak.low or 0)
         if id(operation) in certain
@@ -209,10 +209,14 @@ class _FiguresOf:
                 return self._with_marks(found, mark, end_s, process)
             return column.held(mark.start_s, end_s)
 
+        def figures_of_start(name: str) -> Figures:
+            start = figures(name)
+            return Figures(start.start, start_bounds=start.start_bounds)
+
         return Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
             process=None if process is None else process.id,
-            figures=LazyMapping(self._columns, figures),
+            figures=LazyMapping(self._columns, figures_of_start if mark.error == END_UNKNOWN else figures),
         )
 
     def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:

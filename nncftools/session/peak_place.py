@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from nncftools.session.model import Mark, OwnMemory, Peak, Process
+from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Peak, Process
 from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import ProcessTable, drift, noise
 
@@ -117,10 +117,13 @@ def _inside(operations: Sequence[Operation], processes: Sequence[Process], above
     for operation in operations:
         if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
             continue
+        if operation.error == END_UNKNOWN:
+            continue
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
         around = islice(outwards_from(operation, above), 1, None)
-        outer = next((id(outer) for outer in around if outer.end_s >= moment.from_s), None)  # what it started went on
+        known = (outer for outer in around if outer.end_s >= moment.from_s and outer.error != END_UNKNOWN)
+        outer = next(map(id, known), None)  # what it started went on
         inside.setdefault(outer, []).append(operation)
     return inside
 
@@ -220,7 +223,7 @@ def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
 
 
 def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak that is the memory of one process in which several operations ran then; else None.
+    """Return the place of a peak in whose process several operations ran at the same time; None if only one did.
 
     The innermost ones are named.
     """

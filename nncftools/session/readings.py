@@ -44,7 +44,7 @@ def rss_error(host: Host) -> int:
 
 _LINES = "held"
 _EARLY_S, _SURE_S = 0.01, 0.02
-"""A process begins at most this much before its start, which is rounded (ticks of 10 ms, proc(5)), or after it."""
+"""The start of a process is rounded to ticks of 10 ms (proc(5)): it began at most this much earlier or later."""
 _ROUNDED_S = 2e-6
 """Times are rounded."""
 _MOST = 64

@@ -297,37 +297,35 @@ def names(*runs: Calls) -> list[tuple[str | None, ...]]:
     return [tuple(one.get(place) for place in range(len(runs))) for one in matched(functions)]
 
 
-def test_arguments_decide() -> None:
-    """Calls of one function are matched by their arguments, in whatever order they come."""
-    assert names([("f", "a"), ("f", "b")], [("f", "b"), ("f", "a")]) == [("0:f(a)", "1:f(a)"), ("1:f(b)", "0:f(b)")]
+CALLS = [("f", "a"), ("f", "a"), ("g", "")]
 
 
-def test_one_that_is_missing_shifts_nothing() -> None:
-    """A call that only one run has leaves the others with their equals."""
-    assert names([("f", "a"), ("f", "b"), ("f", "c")], [("f", "b"), ("f", "c")]) == [
-        ("0:f(a)", None),
-        ("1:f(b)", "0:f(b)"),
-        ("2:f(c)", "1:f(c)"),
-    ]
-
-
-def test_what_is_left_is_matched_by_function() -> None:
-    """A call whose arguments no other has is compared with the next free one of its function."""
-    assert names([("f", "int8"), ("f", "x")], [("f", "int4"), ("f", "x")]) == [
-        ("0:f(int8)", "0:f(int4)"),
-        ("1:f(x)", "1:f(x)"),
-    ]
-
-
-def test_repeated_calls_keep_their_order() -> None:
-    """Of equal calls, the first is matched with the first, over any number of runs."""
-    run = [("f", "a"), ("f", "a"), ("g", "")]
-
-    assert names(run, run, run[:1]) == [
-        ("0:f(a)",) * 3,
-        ("1:f(a)", "1:f(a)", None),
-        ("2:g()", "2:g()", None),
-    ]
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (
+            [[("f", "a"), ("f", "b")], [("f", "b"), ("f", "a")]],
+            [("0:f(a)", "1:f(a)"), ("1:f(b)", "0:f(b)")],
+        ),
+        (
+            [[("f", "a"), ("f", "b"), ("f", "c")], [("f", "b"), ("f", "c")]],
+            [("0:f(a)", None), ("1:f(b)", "0:f(b)"), ("2:f(c)", "1:f(c)")],
+        ),
+        (
+            [[("f", "int8"), ("f", "x")], [("f", "int4"), ("f", "x")]],
+            [("0:f(int8)", "0:f(int4)"), ("1:f(x)", "1:f(x)")],
+        ),
+        (
+            [CALLS, CALLS, CALLS[:1]],
+            [("0:f(a)", "0:f(a)", "0:f(a)"), ("1:f(a)", "1:f(a)", None), ("2:g()", "2:g()", None)],
+        ),
+        ([[("f", "")], [("g", ""), ("f", "")]], [("0:f()", "1:f()"), (None, "0:g()")]),
+    ],
+    ids=["in another order", "one is missing", "other arguments", "equal calls", "another function"],
+)
+def test_calls_are_matched(runs: list[list[tuple[str, str]]], expected: list[tuple[str | None, ...]]) -> None:
+    """Calls are matched by function and arguments, then by function, in their order; others of later runs come last."""
+    assert names(*runs) == expected
 
 
 def test_name_is_enough() -> None:
@@ -335,8 +333,3 @@ def test_name_is_enough() -> None:
     one, other = ({"Export": Function("Export", call, "x")} for call in ("torch.onnx.export", "convert_model"))
 
     assert matched([one, other]) == [{0: "Export", 1: "Export"}]
-
-
-def test_other_names_are_others() -> None:
-    """What only later runs have comes last."""
-    assert names([("f", "")], [("g", ""), ("f", "")]) == [("0:f()", "1:f()"), (None, "0:g()")]

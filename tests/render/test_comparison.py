@@ -11,7 +11,7 @@ from rich.console import Console
 from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.render import comparison, comparison_outputs, summary_json
-from nncftools.session.model import Exit, Host, Look, Mark, ThreadLook
+from nncftools.session.model import END_UNKNOWN, Exit, Host, Look, Mark, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack
@@ -188,6 +188,15 @@ class TestBrief:
             ["Weight Compression", "compress_weights(INT8)", "compress_weights(INT4_SYM)"],
             ["tool version", "0.1.0", "9"],
         ]
+
+    def test_an_unknown_end(self) -> None:
+        """An operation whose end is unknown on one side is shown without duration and peak."""
+        marks = [Mark(name="Export", start_s=0.5, end_s=1.0, error=END_UNKNOWN)]
+        of = compared([run(1000)], [run(1100, marks=marks)])
+
+        assert not any("Export" in line for line in brief(of))
+        assert "Export" in text(of)
+        assert comparison_outputs.as_markdown(of, MemoryUnit.MiB).endswith("</details>\n")
 
     def test_width(self) -> None:
         """No line is wider than 80 columns, however large the figures and long the names."""

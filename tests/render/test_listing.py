@@ -191,6 +191,7 @@ def named(name: str = "step", start_s: float = 0, duration_s: float = 1, **field
         ({"count": 24}, "step ×24"),
         ({"error": "ValueError"}, "step ✕"),
         ({"error": "unfinished"}, "step …"),
+        ({"error": "end unknown"}, "step …"),
         ({"count": 2, "error": "KeyError"}, "step ×2 ✕"),
         ({"is_parallel": True, "error": "KeyError"}, "step (parallel) ✕"),
         ({"name": "a\tb\x1b[31m"}, "a\\tb\\x1b[31m"),
@@ -211,6 +212,7 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
         ({"name": "AWQ", "call": "nncf.AWQ.apply"}, ""),
         ({"error": "ValueError", "call": "f"}, "✕ ValueError · f"),
         ({"error": "unfinished"}, "unfinished"),
+        ({"error": "end unknown", "call": "f"}, "end unknown · f"),
         ({"count": 3, "total_s": 0.5}, "0.500 s in 3 calls"),
     ],
 )

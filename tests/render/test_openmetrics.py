@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from nncftools.render.openmetrics import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Start
+from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark, Rank, RankRun, SamplerFacts, Start
 from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
@@ -254,6 +254,13 @@ class TestOperations:
         ]
         assert [value for _, value in found["operation_failed"]] == [0, 1]
         assert [value for _, value in found["operation_peak_rss_bytes"]] == [300 * MIB, 300 * MIB]
+
+    def test_an_unknown_end(self) -> None:
+        """Of an operation whose end is unknown, nothing is said of its length and failure, and it has no peak."""
+        found = samples(session(marks=[Mark(name="a", start_s=0, end_s=0.5, error=END_UNKNOWN)]))
+        names = {name for name in found if name.startswith("operation_")}
+
+        assert names == {"operation_start_offset_seconds", "operation_calls"}
 
     def test_depth(self) -> None:
         """Inner operations come with the depth that is asked for."""

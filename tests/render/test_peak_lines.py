@@ -114,15 +114,17 @@ class TestKinds:
         assert self.made_of(group("anonymous", 488), *small) == "488 MiB anonymous, 12 other"
         assert self.made_of(group("anonymous", 400), total=500) == "400 MiB anonymous, 100 of other processes"
 
-    def test_of_another_moment(self) -> None:
-        """If mappings were read when there was less memory, the moment is named."""
-        assert self.made_of(group("anonymous", 450), total=450) == "450 MiB anonymous (at 0.480 s, with 450 MiB)"
-
-    def test_of_other_memory(self) -> None:
-        """Mappings that were read when there was much less memory are told apart from what was sampled at the peak."""
-        assert self.made_of(group("anonymous", 300), total=300) == (
-            "not known; at 0.480 s, with 300 MiB: 300 MiB anonymous"
-        )
+    @pytest.mark.parametrize(
+        ("size", "expected"),
+        [
+            (450, "450 MiB anonymous (at 0.480 s, with 450 MiB)"),
+            (300, "not known; at 0.480 s, with 300 MiB: 300 MiB anonymous"),
+        ],
+        ids=["less memory", "much less memory"],
+    )
+    def test_of_another_moment(self, size: int, expected: str) -> None:
+        """If mappings were read when there was less memory, the moment is named, and if much less, the peak."""
+        assert self.made_of(group("anonymous", size), total=size) == expected
 
     def test_hostile_name(self) -> None:
         """A name of a file is harmless and short."""
@@ -265,13 +267,10 @@ def limited(size_mib: float, kind: str = GROUP, **fields: Any) -> Session:  # no
 
 
 class TestText:
-    def test_group(self) -> None:
-        """A share of the limit is told with its kind and the file that sets it."""
-        assert limit_text(limited(400)) == f"75 % of 400 MiB (control group, set by {FILE})"
-
-    def test_far_from_a_group(self) -> None:
-        """The limit of a control group is told, however little of it was held."""
-        assert limit_text(limited(8192)) == f"4 % of 8 GiB (control group, set by {FILE})"
+    @pytest.mark.parametrize(("size_mib", "share"), [(400, "75 % of 400 MiB"), (8192, "4 % of 8 GiB")])
+    def test_group(self, size_mib: int, share: str) -> None:
+        """A share of a control group's limit is told with the file that sets it, however little of it was held."""
+        assert limit_text(limited(size_mib)) == f"{share} (control group, set by {FILE})"
 
     @pytest.mark.parametrize(("size_mib", "expected"), [(400, "75 % of 400 MiB (all of the machine)"), (600, None)])
     def test_machine(self, size_mib: int, expected: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nncftools.render.summary_json import report
 from nncftools.render.view import View
-from nncftools.session.model import Floor, Mark, OwnMemory
+from nncftools.session.model import END_UNKNOWN, Floor, Mark, OwnMemory
 from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session
@@ -46,6 +46,16 @@ def test_every_key_is_documented() -> None:
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_an_unknown_end() -> None:
+    """What is not known of an operation whose end is unknown is null."""
+    (phase,) = summary(marks=[Mark(name="a", start_s=0, end_s=0.5, error=END_UNKNOWN)])["phases"]
+
+    assert (phase["error"], phase["start_s"], phase["end_s"]) == ("end unknown", 0, 0.5)
+    assert phase["rss_start"] is not None
+    assert {phase[key] for key in ("duration_s", "rss_end", "rss_delta", "rss_peak", "cpu_s", "read_bytes")} == {None}
+    assert phase["has_peak"] is False
 
 
 def test_bounds_of_operations() -> None:

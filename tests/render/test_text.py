@@ -13,7 +13,18 @@ from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.table import NOTE
 from nncftools.render.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, OwnMemory, Process, Rise, SamplerFacts, SavedModel, Start
+from nncftools.session.model import (
+    END_UNKNOWN,
+    Exit,
+    Host,
+    Mark,
+    OwnMemory,
+    Process,
+    Rise,
+    SamplerFacts,
+    SavedModel,
+    Start,
+)
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -96,48 +107,18 @@ def test_unit(unit: str, peak: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "work --fast",
-        "2026-11-21 07:00:00 UTC on box, 1.00 s, exit status 0",
-        "0.750 s (user 0.500 s, system 0.250 s), 0.75 cores on average",
-        "4.0 KiB read, 0 B written",
-        "1, the largest: work, 300.0 MiB (kernel's high-water mark)",
-        "3 samples, interval 0.5 s (asked 0.5 s)",
-    ],
-)
-def test_facts(words: str) -> None:
-    """The report names command, time, machine, ending, CPU, I/O, the largest process and the sampler."""
-    text = " ".join(printed(run(processes=[process(high_water_mark=300 * MIB)])).split())
-
-    assert words in text
-
-
-@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"exit": Exit(code=3)}, "exit status 3"),
         ({"exit": Exit(signal=9)}, "killed by SIGKILL"),
+        ({"exit": Exit(signal=250)}, "killed by signal 250"),
         ({"exit": None}, "exit status unknown"),
         ({"exit": None, "attached_to": 77}, "attached to pid 77"),
     ],
 )
 def test_ending(changes: dict[str, Any], words: str) -> None:
-    """The report says how the run ended, as far as that is known."""
+    """The report says how the run ended, as far as that is known; a signal has its name, where it has one."""
     assert words in printed(run(**changes))
-
-
-@pytest.mark.parametrize(
-    ("ending", "text"),
-    [
-        (Exit(code=0), "exit status 0"),
-        (Exit(signal=15), "killed by SIGTERM"),
-        (Exit(signal=250), "killed by signal 250"),
-    ],
-)
-def test_exit_text(ending: Exit, text: str) -> None:
-    """A signal has its name, where it has one."""
-    assert ending.text == text
 
 
 def test_nothing_known() -> None:
@@ -248,47 +229,30 @@ def test_processes_of_unknown_size(processes: list[Process], told: str) -> None:
     assert f"Processes     {told}" in text.splitlines()
 
 
-def bracketed(together: int) -> str:
-    """Return the report of 300 MiB that were sampled and marks of 200 MiB and the rest to ``together``."""
-    first = process(0, high_water_mark=200 * MIB, peak_rss=200 * MIB, accounted=True, samples=3)
-    second = process(1, high_water_mark=(together - 200) * MIB, peak_rss=100 * MIB, accounted=True, samples=3)
-    return printed(run(processes=[first, second]))
+def marks_of(*sizes: int) -> list[Process]:
+    """Return processes with these high-water marks in MiB."""
+    return [process(place, high_water_mark=size * MIB, accounted=True) for place, size in enumerate(sizes)]
 
 
-@pytest.mark.parametrize("together", [300, 301, 306])
-def test_narrow_bracket(together: int) -> None:
-    """Up to 2 % above the lower bound, the upper one is not worth a line."""
-    assert "RSS peak" not in bracketed(together)
+@pytest.mark.parametrize(
+    ("processes", "unit", "bracket"),
+    [
+        (marks_of(200, 100), MemoryUnit.MiB, None),
+        (marks_of(200, 106), MemoryUnit.MiB, None),
+        (marks_of(200, 107), MemoryUnit.MiB, "300.0 MiB and 307.0 MiB"),
+        (marks_of(200, 190), MemoryUnit.MiB, "300.0 MiB and 390.0 MiB"),
+        (marks_of(400, 50), MemoryUnit.MiB, "400.0 MiB and 450.0 MiB"),
+        (marks_of(250, 250), MemoryUnit.KiB, "307,200 KiB and 512,000 KiB"),
+        ([process(high_water_mark=290 * MIB)], MemoryUnit.MiB, None),
+    ],
+    ids=["equal", "up to 2 %", "more than 2 %", "wide", "of a spike", "in another unit", "no upper bound"],
+)
+def test_bracket_of_the_peak(processes: list[Process], unit: MemoryUnit, bracket: str | None) -> None:
+    """The report gives the bracket of the real peak if its upper bound is known, and more than 2 % above the lower."""
+    lines = printed(run(processes=processes), unit=unit).splitlines()
+    expected = [] if bracket is None else [f"RSS peak      between {bracket} (high-water marks together)"]
 
-
-@pytest.mark.parametrize(("together", "shown"), [(307, "307.0"), (390, "390.0")])
-def test_wide_bracket(together: int, shown: str) -> None:
-    """If the upper bound is further above, the report gives the bracket of the real peak."""
-    words = f"RSS peak      between 300.0 MiB and {shown} MiB (high-water marks together)"
-
-    assert words in bracketed(together).splitlines()
-
-
-def test_bracket_without_upper_bound() -> None:
-    """If the upper bound is unknown, the report has no bracket."""
-    assert "RSS peak" not in printed(run(processes=[process(high_water_mark=290 * MIB)]))
-
-
-def test_bracket_of_a_spike() -> None:
-    """A peak that no sample saw is the lower bound, from which the bracket goes up."""
-    processes = [
-        process(0, high_water_mark=400 * MIB, accounted=True),
-        process(1, high_water_mark=50 * MIB, accounted=True),
-    ]
-
-    assert "between 400.0 MiB and 450.0 MiB" in printed(run(processes=processes))
-
-
-def test_bracket_in_another_unit() -> None:
-    """The bracket is in the unit that was asked for."""
-    processes = [process(number, high_water_mark=250 * MIB, accounted=True) for number in (0, 1)]
-
-    assert "between 307,200 KiB and 512,000 KiB" in printed(run(processes=processes), unit=MemoryUnit.KiB)
+    assert [line for line in lines if line.startswith("RSS peak")] == expected
 
 
 SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer than 2 samples: sums may miss them"
@@ -427,6 +391,17 @@ def test_call_error_and_number() -> None:
     words = " ".join(text_of(run_of(mark), width=140).split())
 
     assert "Compilation ×24 RuntimeError compile_model, 2.00 s in calls, the longest 0.500 s" in words
+
+
+def test_an_unknown_end() -> None:
+    """An operation whose end is unknown has no duration, growth and peak; a line says why."""
+    lost = Mark(name="Export", start_s=1.0, end_s=3.0, error=END_UNKNOWN)
+    text = text_of(run_of(Mark(name="Load", start_s=0, end_s=1), lost))
+
+    assert "Peak memory  RSS 400.0 MiB at 07:00:02 (2.00 s)\n" in text
+    assert "2.  1.00 s Export end unknown      (–)           [– MiB]\n" in text
+    assert " 2. 100–400       –     –       –    –       –       –     –       –\n" in text
+    assert "end unknown: the mark of the end was lost, and so the figures from start to end\nare unknown\n" in text
 
 
 def test_fits_a_terminal() -> None:

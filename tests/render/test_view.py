@@ -13,7 +13,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import panels, plot
 from nncftools.render import view as render_view
 from nncftools.render.view import View, command_text, label
-from nncftools.session.model import Mark
+from nncftools.session.model import END_UNKNOWN, Mark
 from nncftools.session.session import Session
 from tests.made_up import mib, session
 
@@ -23,9 +23,15 @@ SPARSE = {
     "one sample": session({"rss": mib(100)}),
     "nothing known": session({"rss": [None, None]}),
     "an operation without end": session(marks=[Mark(name="Export", start_s=0.2)]),
+    "operations whose end is unknown": session(
+        marks=[
+            Mark(name="Export", start_s=0, end_s=1, error=END_UNKNOWN),
+            Mark(name="Export", start_s=0.5, end_s=0.5, error=END_UNKNOWN),
+        ]
+    ),
     "an operation before the first sample": session({"rss": []}, marks=[Mark(name="Export", start_s=0)]),
     "very many operations": session(
-        marks=[Mark(name=f"{place % 50}", start_s=place / 2_000, end_s=(place + 1) / 2_000) for place in range(2_000)]
+        marks=[Mark(name=f"{place % 50}", start_s=place / 1_100, end_s=(place + 1) / 1_100) for place in range(1_100)]
     ),
 }
 OF_STACKS = ("collapsed", "speedscope")

@@ -11,9 +11,10 @@ import pytest
 from nncftools.analysis.peak_text import where_text
 from nncftools.marks.collecting import narrow, take_log
 from nncftools.redaction import Redaction
-from nncftools.session.model import LateReadings, Mark, OwnMemory
+from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
 from nncftools.session.operations import renumbered, unmarked, with_ends, with_parallel
 from nncftools.session.peak_place import enclosing
+from nncftools.session.peaks import peaks
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.made_up import MIB, mib, process, session
@@ -46,6 +47,32 @@ def mark(name: str, start_s: float, **fields: Any) -> Mark:  # noqa: ANN401 — 
 def test_ends(marks: list[Mark], ends: list[float]) -> None:
     """An operation ends by itself, at the next mark of its process on its level or above, or with the session."""
     assert [phase.end_s for phase in marked(*marks).operations] == ends
+
+
+def test_the_end_is_unknown() -> None:
+    """Without its end, only the start of an operation is known; what ran inside of it, or after it, has the peak."""
+    lost = mark("lost", 0.1, end_s=0.6, error=END_UNKNOWN)
+    columns = {"rss": mib(100, 300, 200), "cpu_user": [0, 1, 2], "cpu_system": [0, 0, 0]}
+    phase, inner, at_once = marked(
+        lost, mark("inner", 0.4, end_s=0.6, depth=1), mark("too", 0.5, end_s=0.5, error=END_UNKNOWN), **columns
+    ).operations
+    rss = phase.of("rss")
+
+    assert (phase.duration_s, phase.known_duration_s, inner.known_duration_s) == (0.5, None, pytest.approx(0.2))
+    assert (rss.start, rss.end, rss.delta, rss.peak, phase.cpu_s) == (100 * MIB, None, None, None, None)
+    assert (at_once.of("rss").start, at_once.of("rss").peak) == (300 * MIB, None)
+    assert [of.has_peak for of in (phase, inner, at_once)] == [False, True, False]
+    assert where_text(marked(lost, mark("inner", 0.4, end_s=0.6, depth=1))) == "during inner"
+
+
+def test_an_operation_without_end_may_not_hold_the_peak() -> None:
+    """Where the peak may belong to several operations, one whose end is unknown is none of them."""
+    rises = [Rise(from_s=0.1, to_s=0.9, high_water_mark=400 * MIB)]
+    of = marked(mark("lost", 0.2, end_s=0.8, error=END_UNKNOWN), mark("a", 0.3, end_s=0.5), mark("b", 0.6, end_s=0.7))
+    of.processes = [process(rises=rises, high_water_mark=400 * MIB)]
+    of.peaks = peaks(of.samples, of.processes)
+
+    assert [phase.has_peak for phase in of.operations] == [False, None, None]
 
 
 def test_in_time_order() -> None:

@@ -645,11 +645,19 @@ def test_secrets() -> None:
     assert "run" not in found.frames[0].file
 
 
-def test_problem() -> None:
+@pytest.mark.parametrize(
+    ("problem", "missing"),
+    [
+        ("refused", "the kernel does not allow reading the stacks of process 77"),
+        ("no_python", "no program whose memory grew runs Python: process 77, for instance"),
+        ("odd", "the stacks of process 77 could not be read: odd"),
+    ],
+)
+def test_problem(problem: str, missing: str) -> None:
     """The first problem says why stacks are missing."""
-    refused = {"problem": {"process": 0, "text": "refused"}}
+    line = {"problem": {"process": 0, "text": problem}}
 
-    assert from_log([*LINES[:2], refused]).missing == "the kernel does not allow reading the stacks of process 77"
+    assert from_log([*LINES[:2], line]).missing == missing
 
 
 def test_no_log() -> None:
@@ -661,13 +669,6 @@ def test_no_log() -> None:
 def test_helper_that_ended_early() -> None:
     """A log without its last line says when the helper ended."""
     assert from_log(LINES[:-1]).missing == "the helper process ended early, at 0.5 s"
-
-
-def test_no_python() -> None:
-    """If nothing that grew runs Python, that is the reason."""
-    other = {"problem": {"process": 0, "text": "no_python"}}
-
-    assert from_log([*LINES[:2], other]).missing == "no program whose memory grew runs Python: process 77, for instance"
 
 
 def test_before_the_start() -> None:
