@@ -26,7 +26,7 @@ PROMISES = {
 OUTPUT = b"".join(b"line %d\n" % number for number in range(1, STEPS + 1))
 _NOT_OURS = {b"", b"theirs", b"mine"}
 """What is in a file that the command has not written: nothing, or what a trap holds."""
-_SAYS = re.compile(r"^nncf-tools: |^Written to |, failed", re.MULTILINE)
+_SAYS = re.compile(r"nncf-tools: |^Written to |, failed", re.MULTILINE)
 """How a command of ours says why it did not succeed; a search that finds no limit is an answer, too."""
 _NAMED = re.compile(r"; it is (/\S+)")
 _OF_LOSS = re.compile(r"lost|missing|missed|could not|cannot|cut|unfinished|killed|not known|gone", re.IGNORECASE)
@@ -80,9 +80,9 @@ class Rule(NamedTuple):
 RULES = (
     Rule(
         "SIGKILL",
-        "a process that is killed runs no more code: its status is 137; its temporary files, and its control"
-        " groups stay",
-        "status 137|left behind",
+        "a process that is killed runs no more code: its status is 137, its temporary files and control groups stay,"
+        " and what it had read and not yet passed on is gone",
+        "status 137|left behind|its standard error",
         lambda outcome: outcome.fault.signal is signal.SIGKILL and outcome.fault.process == COMMAND_LINE,
     ),
     Rule(
