@@ -14,42 +14,24 @@ if TYPE_CHECKING:
 
 
 _STANDARD_ERROR = 2
-_DESCRIPTORS = "/proc/self/fd"
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a new, empty file next to ``path``; it replaces ``path`` at the end, or is removed on an error.
 
-    It keeps the file's name, from whose ending image writers derive the format. It is in a folder that only this user
-    may write to, and its path begins at a descriptor of that folder: who may write to the folder of ``path`` cannot
-    put a link in its place before a writer opens it. Raises OSError.
+    It keeps the file's ending, from which image writers derive the format. Raises OSError.
     """
-    folder = path.with_name(f".{os.urandom(4).hex()}.{path.name}")
-    folder.mkdir(0o700)
-    inside, descriptor = folder, -1
+    beside = path.with_name(f".{os.urandom(4).hex()}.{path.name}")
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
-        if os.path.isdir(_DESCRIPTORS):  # noqa: PTH112 — the sampler does without pathlib
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                raise OSError(errno.EPERM, "another user has put his folder in the place of ours")
-            inside = type(path)(_DESCRIPTORS, str(descriptor))
-        beside = inside / path.name
-        try:
-            os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-            yield beside
-            with beside.open("rb+") as written:
-                os.fsync(written.fileno())
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        yield beside
+        with beside.open("rb+") as written:
+            os.fsync(written.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager
