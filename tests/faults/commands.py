@@ -154,11 +154,11 @@ COMMANDS = {
             outputs=("out/results.csv", "out/results.md", "out/results.png", "out/results.sweep"),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
         ),
-        _reader("report", ("in/a.json", "--plot", "out/report.png"), ("in/a.json",), ("out/report.png",)),
+        _reader("report", ("in/measured.json", "--plot", "out/report.png"), ("in/measured.json",), ("out/report.png",)),
         _reader(
             "compare",
-            ("in/a.json", "in/b.json", "--plot", "out/both.png"),
-            ("in/a.json", "in/b.json"),
+            ("in/measured.json", "in/compared.json", "--plot", "out/both.png"),
+            ("in/measured.json", "in/compared.json"),
             ("out/both.png",),
         ),
         _reader(
