@@ -187,6 +187,10 @@ def remove(path: pathlib.Path, descriptor: int) -> None:
         path.unlink(missing_ok=True)
 
 
+class NotAFileError(OSError):
+    """A FIFO, device or folder is in the place of a file."""
+
+
 def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
     """Open a journal or a marks log for reading while it grows.
 
@@ -195,7 +199,7 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
     own = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _opened_again(path, descriptor)
     if not stat.S_ISREG(os.fstat(own).st_mode):
         os.close(own)
-        raise OSError(f"{path}: a file expected")
+        raise NotAFileError(f"{path}: a file expected")
     return os.fdopen(above_standard(own), "rb", buffering=0)
 
 
@@ -212,7 +216,7 @@ def _opened_again(path: pathlib.Path, descriptor: int) -> int:
 
 def is_recording(path: pathlib.Path) -> bool:
     """Return whether a recording holds the journal; False if it is not readable for us. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):
+    with contextlib.suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
                 return is_held(journal.fileno())

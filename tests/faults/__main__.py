@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _run(names: Sequence[str], seed: int, *, shows: bool) -> list[Result]:
-    """Run combinations and say how each went; Ctrl-C ends those that run, and the table is of those that ended."""
+    """Run combinations and say how each went; after Ctrl-C, of those that ended."""
     began, results = time.monotonic(), []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         futures = [pool.submit(result_of, name, seed) for name in names]
@@ -72,7 +72,8 @@ def _run(names: Sequence[str], seed: int, *, shows: bool) -> list[Result]:
                 if result.colour == RED:
                     print(_text(result), flush=True)
         except KeyboardInterrupt:
-            print("\nstopped", flush=True)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            print("\nstopped: those that run come to their end", flush=True)
             pool.shutdown(cancel_futures=True)
     return results
 

@@ -104,9 +104,9 @@ def _recording(folder: str) -> tuple[str, ...]:
 
 def _reader(name: str, words: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Command:
     gates = {
-        "start": Gate("open", f"/{pathlib.Path(inputs[0]).name}"),
+        "start": Gate("open", pathlib.Path(inputs[0]).name),
         "middle": Gate("open", ".data.md") if len(outputs) > 1 else Gate("import", "matplotlib"),
-        "saving": Gate("os.rename", f"/{pathlib.Path(outputs[0]).name}"),
+        "saving": Gate("os.rename", pathlib.Path(outputs[0]).name),
     }
     return Command(name, (name, *words), gates, inputs, outputs)
 
@@ -117,7 +117,7 @@ COMMANDS = {
         Command(
             "monitor",
             ("monitor", "-i", "0.05", "-o", "out/run.json", "--", *_BURNER, str(BURNER_STATUS)),
-            {"start": Gate("open", "/run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "/run.json")},
+            {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
             outputs=_recording("out"),
             processes=_RECORDERS,
             status=BURNER_STATUS,
@@ -128,7 +128,7 @@ COMMANDS = {
                 *("profile", "--live", "-i", "0.05", "--mark-call", "burner:step", "-o", "out/run.json", "--"),
                 *(*_BURNER, str(BURNER_STATUS)),
             ),
-            {"start": Gate("open", "/run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "/run.json")},
+            {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
             outputs=_recording("out"),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
             status=BURNER_STATUS,
@@ -137,7 +137,7 @@ COMMANDS = {
         Command(
             "fit",
             ("fit", "-i", "0.05", "--runs", "2", "-o", "out/fit", "--", *_BURNER, "0"),
-            {"start": Gate("open", "/run-1.log"), "end": _END, "saving": Gate("os.rename", "/fit.json")},
+            {"start": Gate("open", "run-1.log"), "end": _END, "saving": Gate("os.rename", "fit.json")},
             outputs=tuple(
                 f"out/fit/{name}" for name in ("fit.json", "fit.md", "run-1.log", "run-2.log", "run-1.journal.jsonl")
             ),
@@ -149,16 +149,16 @@ COMMANDS = {
                 *("sweep", "--model", "in/model", "--text", "in/text.txt", "--grid", "in/grid.toml"),
                 *("--output", "out/results.csv", "--python", "{folder}/python"),
             ),
-            {"start": Gate("open", "/evaluate.log"), "end": _END, "saving": Gate("os.rename", "/results.csv")},
+            {"start": Gate("open", "evaluate.log"), "end": _END, "saving": Gate("os.rename", "results.csv")},
             inputs=("in/text.txt", "in/grid.toml"),
             outputs=("out/results.csv", "out/results.md", "out/results.png", "out/results.sweep"),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
         ),
-        _reader("report", ("in/a.json", "--plot", "out/report.png"), ("in/a.json",), ("out/report.png",)),
+        _reader("report", ("in/measured.json", "--plot", "out/report.png"), ("in/measured.json",), ("out/report.png",)),
         _reader(
             "compare",
-            ("in/a.json", "in/b.json", "--plot", "out/both.png"),
-            ("in/a.json", "in/b.json"),
+            ("in/measured.json", "in/compared.json", "--plot", "out/both.png"),
+            ("in/measured.json", "in/compared.json"),
             ("out/both.png",),
         ),
         _reader(
@@ -170,7 +170,7 @@ COMMANDS = {
         Command(
             "watch",
             ("watch", "out/run.journal.jsonl"),
-            {"start": Gate("open", "/run.journal.jsonl"), "end": _END},
+            {"start": Gate("open", "run.journal.jsonl"), "end": _END},
             inputs=_recording("out")[1:],
             processes=_RECORDERS,
             moments=("before", "start", "middle", "end"),

@@ -17,7 +17,7 @@ from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, 
 from tests.faults.run import Run, own_group, state_of
 from tests.memory_group import IS_POSSIBLE
 
-_OTHER = 65534
+OTHER = 65534
 """A user with ordinary permissions."""
 MEMORY = 64 << 20
 _DESCRIPTORS = 32
@@ -114,7 +114,7 @@ def _swap(run: Run) -> None:
 
 
 def _give(folder: pathlib.Path) -> None:
-    os.chown(folder, _OTHER, _OTHER)
+    os.chown(folder, OTHER, OTHER)
     folder.chmod(0o777)
 
 
@@ -133,7 +133,7 @@ def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink()
-    with contextlib.suppress(FileExistsError):
+    with contextlib.suppress(FileExistsError, IsADirectoryError):
         if kind == "file":
             path.write_text("theirs")
         elif kind == "hard link" and path.suffix:
@@ -141,7 +141,7 @@ def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
         else:
             path.symlink_to(run.work / ("victim" if path.suffix != ".sweep" else "precious"))
         if kind != "hard link":
-            os.chown(path, _OTHER, _OTHER, follow_symlinks=False)
+            os.chown(path, OTHER, OTHER, follow_symlinks=False)
 
 
 def _special(kind: int) -> Callable[[Run], None]:
@@ -165,7 +165,8 @@ def _places(run: Run, *, may_be_input: bool = False) -> list[pathlib.Path]:
     if run.moment in {"before", "start"}:
         inputs = [run.work / name for name in command.inputs]
         return [run.random.choice(inputs if may_be_input and inputs else outputs)]
-    there = [path for path in (run.work / "out").rglob("[!.]*") if path.is_file()]  # names of hidden ones are by chance
+    out = run.work / "out"
+    there = [path for path in out.rglob("[!.]*") if path.is_file() and "/." not in str(path)]  # what is hidden is ours
     return [*dict.fromkeys([*outputs, *there])]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.burner import STEPS
 from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, SAMPLER
-from tests.faults.faults import Fault, expected
+from tests.faults.faults import OTHER, Fault, expected
 from tests.faults.run import Run
 
 PROMISES = {
@@ -26,7 +26,7 @@ PROMISES = {
 OUTPUT = b"".join(b"line %d\n" % number for number in range(1, STEPS + 1))
 _NOT_OURS = {b"", b"theirs", b"mine"}
 """What is in a file that the command has not written: nothing, or what a trap holds."""
-_SAYS = re.compile(r"^nncf-tools: |^Written to |, failed", re.MULTILINE)
+_SAYS = re.compile(r"nncf-tools: |^Written to |, failed", re.MULTILINE)
 """How a command of ours says why it did not succeed; a search that finds no limit is an answer, too."""
 _NAMED = re.compile(r"; it is (/\S+)")
 _OF_LOSS = re.compile(r"lost|missing|missed|could not|cannot|cut|unfinished|killed|not known|gone", re.IGNORECASE)
@@ -80,9 +80,9 @@ class Rule(NamedTuple):
 RULES = (
     Rule(
         "SIGKILL",
-        "a process that is killed runs no more code: its status is 137; its temporary files, and its control"
-        " groups stay",
-        "status 137|left behind",
+        "a process that is killed runs no more code: its status is 137, its temporary files and control groups stay,"
+        " and what it had read and not yet passed on is gone",
+        "status 137|left behind|its standard error",
         lambda outcome: outcome.fault.signal is signal.SIGKILL and outcome.fault.process == COMMAND_LINE,
     ),
     Rule(
@@ -178,6 +178,9 @@ def _nothing_foreign(outcome: Outcome) -> str:
         return f"another file was written: {content[:100]!r}"
     if made := list((work / "precious").iterdir()):
         return f"another folder was written to: {made[0].name}"
+    for path in _files(outcome.run, "*"):
+        if path.stat().st_uid == OTHER and path.read_bytes() != b"theirs":
+            return f"another user's file was written: {path.relative_to(work)}"
     if outcome.fault.name == "folder swapped":
         written = [path for path in (work / "out").rglob("*") if path.is_file() and not path.is_symlink()]
         if written:
@@ -256,7 +259,7 @@ def _whole_outputs(outcome: Outcome) -> str:
         content = path.read_bytes() if _is_file(path) else b""
         if path.suffix == ".png" and content not in _NOT_OURS and not content.endswith(b"IEND\xaeB`\x82"):
             return f"{name} is not whole: {len(content)} bytes"
-    left = [path.name for path in _files(run, ".*") if re.fullmatch(r"\.[0-9a-f]{8}\..*", path.name)]
+    left = [path.name for path in run.work.rglob(".*") if re.fullmatch(r"\.[0-9a-f]{8}\..*", path.name)]
     return f"left behind: {left[0]}" if left else ""
 
 

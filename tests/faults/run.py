@@ -32,7 +32,11 @@ _SEQUENCE = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>78]|\r
 _VIEW = b"\x1b[?1049h"
 """Switches to the other screen."""
 _DATA = ROOT / "tests" / "data"
-_INPUTS = {"a.json": "runs/base-1.json", "b.json": "runs/new-1.json", "data.csv": "made_up_compression.csv"}
+_INPUTS = {
+    "measured.json": "runs/base-1.json",
+    "compared.json": "runs/new-1.json",
+    "data.csv": "made_up_compression.csv",
+}
 _PYTHON = """#!/bin/sh
 if [ "$1" != -c ]; then
     [ -e {folder}/begun ] || {{ echo $$ > {folder}/.begun; mv {folder}/.begun {folder}/begun; }}
