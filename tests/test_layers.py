@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "marks": {"session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
     "snapshots": {"journal", "sampler.tree"},
-    "compression": {"session", "drawing"},
+    "compression": {"drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
     "testing": {"api", "journal", "session", "marks"},

@@ -69,7 +69,7 @@ BARE = {
     "it is a file of the kernel, a device, or of the package": {
         "cli.recording os.open",
         "cli.screen pathlib.Path(os.devnull).open",
-        "limits.aftermath os.open",
+        "limits.verdict os.open",
         "live.figures os.open",
         "live.shared_terminal os.open",
         "live.viewer os.open",
