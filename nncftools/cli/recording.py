@@ -20,7 +20,7 @@ from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.lines import Header
 from nncftools.journal.writing import Plan
-from nncftools.marks.line import OUTPUT, VARIABLE
+from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import View, label
@@ -137,7 +137,7 @@ def _record_command(run: Run, header: Header, claim: RecordingFiles, view: View,
             run.plan,
             [*run.entry, *run.argv],
             marks=run.place.marks,
-            environment=_environment(run, helper),
+            environment={**_environment(run, helper), OWNER: str(os.fstat(claim.marks).st_uid)},
             outputs=shown.outputs,
             relays=shown.relays,
         )
