@@ -134,6 +134,7 @@ def append(path: bytes, text: str) -> None:
         other = _unwritten.get(path)  # of another thread, meanwhile
         if other is not None:
             other.lines, other.lost, other.cut = other.lines + kept.lines, other.lost + kept.lost, other.cut + kept.cut
+            other.lost_ns = other.lost_ns or kept.lost_ns
         _unwritten[path] = other or kept
         if path not in _flushed:
             import atexit
