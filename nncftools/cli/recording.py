@@ -19,7 +19,7 @@ from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_w
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
-from nncftools.marks.line import OUTPUT, VARIABLE
+from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import View, log_stem
@@ -145,7 +145,7 @@ def _record_command(run: Run, header: Header, files: RecordingFiles, view: View)
             run.plan,
             [*run.entry, *run.argv],
             marks=run.target.marks,
-            environment=_environment(run, helper),
+            environment={**_environment(run, helper), OWNER: str(os.fstat(files.marks).st_uid)},
             outputs=(None, None) if display is None else display.outputs,
             relays=() if display is None else display.relays,
         )

@@ -20,6 +20,8 @@ except ImportError:  # not on Windows, where there is no /proc either
 
 VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable that names the log."""
+OWNER = "NNCF_TOOLS_MARKS_OWNER"
+"""The number of the user to whom it belonged when it was made."""
 OUTPUT = "output"
 """The source of marks made from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -48,14 +50,16 @@ operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 def opened(path: bytes) -> int:
     """Open a log for appending. Another user may have put a link, FIFO or file there: do not follow, do not block.
 
-    Raises OSError for all but a regular file of this user with one name, or in memory, without a name.
+    Raises OSError for all but a regular file with one name, or in memory, without a name, of this user or of the owner
+    that the file had at first: that may be another one on a file system of a network.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
     facts = os.fstat(descriptor)
-    if S_ISREG(facts.st_mode) and facts.st_nlink <= 1 and facts.st_uid == _user():
+    is_ours = facts.st_uid == _user() or str(facts.st_uid) == os.environ.get(OWNER)
+    if S_ISREG(facts.st_mode) and facts.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)
-    raise PermissionError(1, "a file of this user with one name expected")  # EPERM
+    raise PermissionError(1, "a file of this user, with one name, expected")  # EPERM
 
 
 class Unwritten:
@@ -132,6 +136,7 @@ def append(path: bytes, text: str) -> None:
         other = _unwritten.get(path)  # of another thread, meanwhile
         if other is not None:
             other.lines, other.lost, other.cut = other.lines + kept.lines, other.lost + kept.lost, other.cut + kept.cut
+            other.lost_ns = other.lost_ns or kept.lost_ns
         _unwritten[path] = other or kept
         if path not in _flushed:
             import atexit

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, LOST, Entry
 from nncftools.marks.nesting import Nesting, Open, complete
-from nncftools.session.model import UNFINISHED, Mark
+from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
 from nncftools.session.peaks import ProcessTable
@@ -55,10 +55,6 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
         "own_start": entry.own_start or entry.own,
     }
     return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
-
-
-END_UNKNOWN = "end unknown"
-"""The error of an operation whose end may be missing in the log; until its ``end_s``, it is known to run."""
 
 
 def resolve(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:

@@ -186,7 +186,7 @@ _OF_FILES = 3
 def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
     barriers = {
-        USER: _user(process) not in {None, os.geteuid()},
+        USER: _user(process) not in {None, 0, os.geteuid()},
         ROOT: _differs(process, "root", "/"),
         CLOCK: _differs(process, "ns/time", "/proc/self/ns/time"),
     }

@@ -497,11 +497,12 @@ def test_log_that_comes_back(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     (tmp_path / "work.py").write_text(WORK)
     program = (
         "import os, work; log = os.environ['NNCF_TOOLS_MARKS']; os.rename(log, 'away'); "
+        "assert os.environ['NNCF_TOOLS_MARKS_OWNER'] == str(os.geteuid()); "
         "[work.work() for _ in range(5)]; os.rename('away', log); work.work()"
     )
     words = ("-q", "--no-plot", "--mark-call", "work:work", sys.executable, "-c", program)
-    nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
     of = Session.load(tmp_path / "run.json")
 
-    assert [mark.error for mark in of.marks] == [None] * 6
+    assert (done.returncode, [mark.error for mark in of.marks]) == (0, [None] * 6)
     assert of.warnings == []

@@ -161,6 +161,17 @@ def test_foreign_files_are_not_written(tmp_path: pathlib.Path, monkeypatch: pyte
     assert log.read_bytes() == b""
 
 
+def test_owner_at_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that was another user's from its beginning is written: file systems of networks change owners."""
+    log = tmp_path / "log"
+    log.touch()
+    monkeypatch.setattr(line, "_user", lambda: os.geteuid() + 1)
+    monkeypatch.setenv(line.OWNER, str(os.geteuid()))
+    line.append(os.fsencode(log), "mark\n")
+
+    assert log.read_bytes() == b"mark\n"
+
+
 def test_append(tmp_path: pathlib.Path) -> None:
     """A line is appended to existing content."""
     log = tmp_path / "log"
