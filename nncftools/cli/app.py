@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import signal
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -124,4 +125,6 @@ def run() -> int:
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
+    if status == 128 + signal.SIGINT:
+        screen.drop_unread()
     return status if isinstance(status, int) else 0
