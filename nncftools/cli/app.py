@@ -152,4 +152,6 @@ def run() -> int:
             raise
         screen.error("too many open files; allow more (ulimit -n)")
         return NncfToolsError.exit_code
+    if status == 128 + signal.SIGINT:
+        screen.drop_unread()
     return status if isinstance(status, int) else 0

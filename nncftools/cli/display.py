@@ -94,7 +94,7 @@ class Relay:
             raise NncfToolsError(f"the command's output cannot be passed on: {error}") from error
         return self
 
-    def resize(self) -> None:
+    def _resize(self) -> None:
         """Set the command's terminals to the current size of ours."""
         for outer, descriptor in list(self._terminals.items()):
             _fit(outer, descriptor)
@@ -116,7 +116,7 @@ class Relay:
         from nncftools.live.viewer import Keyboard
 
         while not self._has_ended.wait(_KEYS_S):
-            self.resize()
+            self._resize()
             readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
             pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
             ours = self._terminals.get(outer or -1, -1)
@@ -125,6 +125,7 @@ class Relay:
                     continue
                 with Keyboard(ours) as keyboard:
                     while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
+                        self._resize()
                         keyboard.take_over()
                         os.write(outer, keyboard.read(_KEYS_S))
 
@@ -247,7 +248,6 @@ class OutputDisplay:
                     _STANDARD_ERROR,
                     view_settings(self.view, sys.stderr.encoding),
                     alone=self._captured >= 0,
-                    resized=self._resize,
                 )
                 self._live_view = self._stack.enter_context(live_view)
             draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
@@ -297,10 +297,6 @@ class OutputDisplay:
                 return
         to = descriptor if self._captured < 0 else self._captured
         write_all(to, data)
-
-    def _resize(self) -> None:
-        if self._relay is not None:
-            self._relay.resize()
 
 
 def view_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:

@@ -101,6 +101,7 @@ def record(run: Run, view: View, *, quiet: bool) -> Recorded:
             with run.starter.interruptible():
                 _show(session, run, files if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
+            screen.drop_unread()
             where = f" to {run.target.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)

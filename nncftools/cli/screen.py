@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import io
 import os
 import pathlib
+import select
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -133,6 +135,14 @@ def _rendered(content: RenderableType, stream: TextIO) -> str:
 def _closed() -> TextIO:
     """Return a stream that cannot be written, and keeps the place of a closed one: no file may take its number."""
     return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+
+
+def drop_unread() -> None:
+    """Give up a standard stream that has no room: its reader reads no more, and Python would wait for it at exit."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if not select.select([], [descriptor], [], 0)[1]:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _nowhere() -> TextIO:

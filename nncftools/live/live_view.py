@@ -9,7 +9,6 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +35,6 @@ class LiveView:
     settings: ViewSettings
     alone: bool
     """Whether the command writes elsewhere, and the view has the whole screen."""
-    resized: Callable[[], None] = lambda: None
-    """Called when the size of the terminal has changed."""
 
     def __post_init__(self) -> None:
         """Begin without a thread."""
@@ -113,7 +110,6 @@ class LiveView:
                 terminal.step_aside("the command reads the terminal")
                 break
             if size != (size := terminal.size()):
-                self.resized()
                 next_s = 0.0
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + FRAME_S

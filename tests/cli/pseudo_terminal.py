@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import signal
 import termios
 import time
 from collections.abc import Callable, Mapping
@@ -126,6 +127,12 @@ class PseudoTerminal:
         """The exit status, 128 + N when signal N ended it."""
         self.process.close()
         return int(self.process.exitstatus if self.process.signalstatus is None else 128 + self.process.signalstatus)
+
+    def kill(self) -> None:
+        """Kill the program and wait for its end, however long that takes: pexpect gives it 0.1 s, and fails."""
+        self.process.kill(signal.SIGKILL)
+        self.process.wait()
+        self.process.close()
 
     def send(self, keys: str) -> None:
         """Press keys."""

@@ -311,7 +311,7 @@ class TestKeys:
         terminal.until("row", lambda _: termios.tcgetattr(terminal.process.child_fd) != terminal.modes)
         psutil.Process(terminal.child).kill()
         terminal.until(lambda _: termios.tcgetattr(terminal.process.child_fd) == terminal.modes)
-        terminal.process.close(force=True)
+        terminal.kill()
 
 
 class TestEndings:
@@ -365,7 +365,7 @@ class TestEndings:
         waiting.until(lambda: b'"end":' in journal.read_bytes(), "the end of the recording")
         terminal.read()
         restored = terminal.is_restored()
-        terminal.process.close(force=True)
+        terminal.kill()
 
         assert restored
         assert Session.load(journal).finished

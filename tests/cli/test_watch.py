@@ -261,7 +261,7 @@ class TestRunning:
         terminal.until(CHART)
         os.kill(terminal.child, signal.SIGKILL)
         terminal.until(lambda _: terminal.is_restored())
-        terminal.process.close(force=True)
+        terminal.kill()
 
     @pytest.mark.usefixtures("recording")
     def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:

@@ -114,7 +114,7 @@ class TestKilledCommandLine:
         (tmp_path / GO).touch()
         terminal.until(lambda text: text.count("after") == 2)
         until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
-        terminal.process.close(force=True)
+        terminal.kill()
         session = Session.load(tmp_path / JOURNAL)
 
         assert (tmp_path / "wrote").exists()
@@ -134,7 +134,7 @@ class TestKilledCommandLine:
         (tmp_path / GO).touch()
         until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
         until(lambda: (tmp_path / "out").read_text().count("\n") == 3, "the last line")
-        terminal.process.close(force=True)
+        terminal.kill()
 
         assert (tmp_path / "out").read_text() == "before\nafter\nafter\n"
         assert (tmp_path / "wrote").exists()
