@@ -67,8 +67,10 @@ class Recorder:
         self._pid = 0
         self._sampler: DetachedSampler | None = None
         self._memory = -1
-        self._journal = pathlib.Path()
-        self._marks: pathlib.Path | None = None
+        self.journal = pathlib.Path()
+        """Where samples are appended while it runs."""
+        self.marks_log: pathlib.Path | None = None
+        """Where marks are appended while it runs."""
         self._session: Session | None = None
 
     @property
@@ -88,8 +90,8 @@ class Recorder:
         try:
             journal = self._create_journal()
             try:
-                self._marks = acquire_log()
-                self._sampler = client.DetachedSampler(header, self._plan, journal, self._marks)
+                self.marks_log = acquire_log()
+                self._sampler = client.DetachedSampler(header, self._plan, journal, self.marks_log)
             finally:
                 if journal != self._memory:
                     os.close(journal)
@@ -131,10 +133,10 @@ class Recorder:
         from nncftools.api.session import Session
         from nncftools.marks.collecting import take_own
 
-        session = Session.load(self._journal)
+        session = Session.load(self.journal)
         with (
             contextlib.suppress(OSError),  # the temporary folder may have been cleaned
-            io.BytesIO() if self._marks is None else self._marks.open("rb") as log,
+            io.BytesIO() if self.marks_log is None else self.marks_log.open("rb") as log,
         ):
             take_own(session, log, "marks", self._pid, self._profiler)
         return session
@@ -143,10 +145,10 @@ class Recorder:
         """Create the journal in a temporary folder, or in memory if that fails; return its descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
-            self._journal = self._folder / f"recording{reading.ENDING}"
-            return reading.create(self._journal, replace=False)
+            self.journal = self._folder / f"recording{reading.ENDING}"
+            return reading.create(self.journal, replace=False)
         self._memory = os.memfd_create("nncf-tools")
-        self._journal = pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
+        self.journal = pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
         return self._memory
 
     def _clear(self) -> None:
@@ -156,9 +158,9 @@ class Recorder:
         if self._memory >= 0:
             os.close(self._memory)
             self._memory = -1
-        if self._marks is not None:
+        if self.marks_log is not None:
             release_log()
-            self._marks = None
+            self.marks_log = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

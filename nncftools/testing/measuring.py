@@ -78,7 +78,7 @@ class Measuring:
     def __init__(self, config: pytest.Config, meter: Meter, output: pathlib.Path | None) -> None:
         """Measure with ``meter``, and write its recording to ``output``."""
         self._config = config
-        self._meter = meter
+        self.meter = meter
         self._output = output
         self._runs = False
         self._is_lost = False
@@ -99,14 +99,14 @@ class Measuring:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Start to measure a test."""
-        if self._meter.is_own_process:
-            if not self._meter.is_started:
+        if self.meter.is_own_process:
+            if not self.meter.is_started:
                 try:
-                    self._meter.start()
+                    self.meter.start()
                 except NncfToolsError as error:
                     self._report_loss(str(error), item.nodeid)
             self._runs, self._error, self._has_reported = True, None, False
-            self._meter.begin(item.nodeid)
+            self.meter.begin(item.nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(
@@ -117,7 +117,7 @@ class Measuring:
         The failure is set before the report is made, so that xfail and other hooks see it.
         """
         line = failure = None
-        if self._runs and self._meter.is_own_process:
+        if self._runs and self.meter.is_own_process:
             line = self._line(item, call)
             if line is not None and call.excinfo is None:
                 failed = pytest.CallInfo.from_call(functools.partial(pytest.fail, line, pytrace=False), when="call")
@@ -139,9 +139,9 @@ class Measuring:
             limit = limit_of(item)
         except ValueError as error:  # a marker was added after collection
             line = str(error)
-        peak = self._end(item) if call.when == "teardown" else None if limit is None else self._meter.peak()
+        peak = self._end(item) if call.when == "teardown" else None if limit is None else self.meter.peak()
         if limit is not None and peak is not None:
-            line = excess(limit, peak, self._meter.largest_process())
+            line = excess(limit, peak, self.meter.largest_process())
         if line is None or self._has_reported:
             return None
         self._has_reported = True
@@ -149,7 +149,7 @@ class Measuring:
 
     def _end(self, item: pytest.Item) -> Peak:
         self._runs = False
-        peak = self._meter.end(self._error)
+        peak = self.meter.end(self._error)
         put(peak, item.user_properties)
         if peak.known == UNSAMPLED:
             self._report_loss("the sampler has ended", item.nodeid)
@@ -158,13 +158,13 @@ class Measuring:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """End the recording and write it."""
-        if not (self._meter.is_own_process and self._meter.is_started):
+        if not (self.meter.is_own_process and self.meter.is_started):
             return
         if self._output is None:
-            self._meter.drop()
+            self.meter.drop()
             return
         try:
-            for text in self._meter.save(self._output):
+            for text in self.meter.save(self._output):
                 self._report_loss(text)
         except OSError as error:
             self._warn(f"{self._output}: the recording cannot be written: {error.strerror or error}")

@@ -58,8 +58,8 @@ class LiveReader(Recorder):
     def start(self) -> None:
         """Start, and return after the first sample. Raises NncfToolsError."""
         super().start()
-        self._file = reading.reader(self._journal)
-        self._recording = Recording(self._file, str(self._journal))
+        self._file = reading.reader(self.journal)
+        self._recording = Recording(self._file, str(self.journal))
         for _ in self.rows():  # reads the start line: the sampler's PID and the start time
             pass
 
@@ -96,8 +96,8 @@ class LiveReader(Recorder):
         self._mark(line.end(number, time.monotonic_ns(), error))
 
     def _mark(self, text: str) -> None:
-        if self._marks is not None:
-            line.append(os.fsencode(self._marks), text)
+        if self.marks_log is not None:
+            line.append(os.fsencode(self.marks_log), text)
 
     def rows_to_now(self, within_s: float) -> Iterator[Row]:
         """Yield the samples since the last call, then request a current one and wait up to ``within_s`` for it."""
@@ -289,7 +289,7 @@ class Meter:
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
         self._names_tests = is_kept or VARIABLE in os.environ
-        self._reader = LiveReader(interval_s)
+        self.reader = LiveReader(interval_s)
         self._pid = os.getpid()
         self.is_started = False
         self._resets = False
@@ -306,30 +306,30 @@ class Meter:
         self.is_started = True
         self._resets = VARIABLE not in os.environ and reset_mark()  # an outer recorder reads the mark, too
         try:
-            self._reader.start()
+            self.reader.start()
         except OSError as error:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
 
     def begin(self, name: str) -> None:
         """Start a test."""
-        for _ in self._reader.rows():  # before the mark is reset, because reading takes memory
+        for _ in self.reader.rows():  # before the mark is reset, because reading takes memory
             pass
         self._note_mark(self._memory())
         was_reset = self._resets and reset_mark()
-        operation = self._reader.begin(name) if self._names_tests else None
+        operation = self.reader.begin(name) if self._names_tests else None
         before = self._memory()
         begun = Measurement(before=before, was_reset=was_reset, at_ns=time.monotonic_ns(), operation=operation)
         self._begun = begun
         if before.has_children:  # only a sample shows what is held at the start
-            self._take(begun, self._reader.rows_to_now(_ANSWER_WITHIN_S))
-        begun.sample_before = self._reader.latest if self._reader.is_alive else None
+            self._take(begun, self.reader.rows_to_now(_ANSWER_WITHIN_S))
+        begun.sample_before = self.reader.latest if self.reader.is_alive else None
 
     def end(self, error: str | None) -> Peak:
         """End the test and return its peak; ``error`` names the exception that failed it."""
         assert self._begun is not None
         after = self._memory()
         if self._begun.operation is not None:
-            self._reader.end(self._begun.operation, error)
+            self.reader.end(self._begun.operation, error)
         return self.peak(after)
 
     def peak(self, after: Memory | None = None) -> Peak:
@@ -338,8 +338,8 @@ class Meter:
         assert begun is not None
         self._note_mark(after)
         asks = after.has_children or not begun.was_reset
-        self._take(begun, self._reader.rows_to_now(_ANSWER_WITHIN_S) if asks else self._reader.rows())
-        return peak_of(begun, after, is_sampled=self._reader.is_alive)
+        self._take(begun, self.reader.rows_to_now(_ANSWER_WITHIN_S) if asks else self.reader.rows())
+        return peak_of(begun, after, is_sampled=self.reader.is_alive)
 
     @staticmethod
     def _take(begun: Measurement, rows: Iterable[Row]) -> None:
@@ -350,19 +350,19 @@ class Meter:
     def largest_process(self) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in the test's largest sample."""
         largest = None if self._begun is None else self._begun.largest
-        return None if largest is None else self._reader.largest_process(largest)
+        return None if largest is None else self.reader.largest_process(largest)
 
     def drop(self) -> None:
         """End the recording."""
-        self._reader.drop()
+        self.reader.drop()
 
     def save(self, path: pathlib.Path) -> list[str]:
         """End the recording and write it; return its warnings. Raises OSError."""
         self._note_mark(self._memory())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self._reader.stop()
-        session = self._reader.session
+            self.reader.stop()
+        session = self.reader.session
         if session is not None:
             from nncftools.session.peaks import peaks
 
@@ -374,7 +374,7 @@ class Meter:
         return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
-        return memory(excluded_child=self._reader.sampler_pid)
+        return memory(excluded_child=self.reader.sampler_pid)
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)

@@ -20,15 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--memory`` and its related options."""
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
     group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
-    group.addoption(
-        "--memory-top", type=int, default=10, metavar="N", help="number of tests to show (default: 10, 0: all)"
-    )
-    group.addoption(
-        "--memory-interval", type=float, default=0.01, metavar="S", help="seconds between samples (default: 0.01)"
-    )
-    group.addoption(
-        "--memory-output", metavar="FILE.json", help="write a recording of each process, with an operation per test"
-    )
+    group.addoption("--memory-top", type=int, default=10, metavar="N", help="tests to show (default: 10, 0: all)")
+    group.addoption("--memory-interval", type=float, default=0.01, metavar="S", help="seconds per sample (0.01)")
+    group.addoption("--memory-output", metavar="FILE.json", help="write a recording with an operation per test")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -58,17 +58,18 @@ def until(look):
 
 @pytest.fixture
 def tap(request):
-    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._reader
+    return request.config.pluginmanager.get_plugin("nncf-tools-measuring").meter.reader
 
 @pytest.fixture
 def sampled(tap):
     from nncftools.journal import reading
     from nncftools.session.recording import Recording
     def wait():
-        now_ns, reader = time.monotonic_ns(), copy.copy(tap)
-        reader._file = reading.reader(tap._journal)
-        reader._recording = Recording(reader._file, "its own")
-        until(lambda: any(row.at_ns > now_ns for row in reader.rows()))
+        now_ns, recording = time.monotonic_ns(), Recording(reading.reader(tap.journal), "its own")
+        def is_newer():
+            samples = [sample for chunk in recording.read() for sample in chunk.samples]
+            return any(recording.start["monotonic_ns"] + sample[0] * 1e9 > now_ns for sample in samples)
+        until(is_newer)
     return wait
 """
 NEVER = "--memory-interval=1000"
@@ -210,9 +211,9 @@ def server():
     yield
     end(held)
 def test_server(server, tap):
-    before = tap._marks.stat().st_size
+    before = tap.marks_log.stat().st_size
     def go_on():
-        until(lambda: tap._marks.stat().st_size > before + 100)  # it was requested repeatedly
+        until(lambda: tap.marks_log.stat().st_size > before + 100)  # it was requested repeatedly
         os.kill(tap.sampler_pid, signal.SIGCONT)
     os.kill(tap.sampler_pid, signal.SIGSTOP)
     threading.Thread(target=go_on).start()
