@@ -289,7 +289,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     rss = session.peaks.get("rss")
     if rss is not None and rss.low and rss.high and rss.high > rss.low * _WIDE:
         between = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
-        yield "RSS peak", f"{between} (high-water marks together)"
+        yield "RSS peak", f"{between} (the sum of high-water marks)"
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)

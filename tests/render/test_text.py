@@ -250,7 +250,7 @@ def marks_of(*sizes: int) -> list[Process]:
 def test_bracket_of_the_peak(processes: list[Process], unit: MemoryUnit, bracket: str | None) -> None:
     """The report gives the bracket of the real peak if its upper bound is known, and more than 2 % above the lower."""
     lines = printed(run(processes=processes), unit=unit).splitlines()
-    expected = [] if bracket is None else [f"RSS peak      between {bracket} (high-water marks together)"]
+    expected = [] if bracket is None else [f"RSS peak      between {bracket} (the sum of high-water marks)"]
 
     assert [line for line in lines if line.startswith("RSS peak")] == expected
 
