@@ -10,7 +10,7 @@ import threading
 import time
 
 STEPS = 4
-MOST_S = 120
+MOST_S = 400
 _WAIT_S = 0.005
 _SAMPLES_S = 0.15
 """Three intervals of a recording: so long it goes on after the fault."""

@@ -28,7 +28,7 @@ from tests.memory_group import IS_POSSIBLE, V1
 GREEN, RED = "green", "red"
 PATIENCE_S, REQUEST_S = 60.0, 20.0
 """How long a command may take to end by itself, and after a request: seconds, on a machine that is busy."""
-_HANGING_S = 400.0
+_HANGING_S = 900.0
 ALONE = "alone"
 """The file with the output of the command without a fault."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, HELPER, SAMPLER, Command
-from tests.faults.run import Run, own_group, state_of
+from tests.faults.run import LONGEST_S, Run, own_group, state_of
 from tests.memory_group import IS_POSSIBLE
 
 OTHER = 65534
@@ -201,7 +201,7 @@ def _crowd(kind: str) -> Callable[[Run], None]:
     def act(run: Run) -> None:
         (run.folder / ".crowd").write_text(f"{kind} {_CROWDS[kind]}")
         (run.folder / ".crowd").rename(run.folder / "crowd")
-        run.until(lambda: run.has("crowded"), "the crowd")
+        run.until(lambda: run.has("crowded"), "the crowd", 3 * LONGEST_S)
         known = run.samples()
         run.until(lambda: run.samples() > known, "a sample of the crowd")
 
