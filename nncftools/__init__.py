@@ -3,7 +3,7 @@
 Public names are resolved on first use (PEP 562), so that importing the package costs nothing.
 """
 
-from nncftools.version import __version__ as __version__
+__version__ = "0.1.0"
 
 _NAMES_OF = {
     "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),

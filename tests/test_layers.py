@@ -15,7 +15,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "errors", "files", "intake", "metrics", "redaction", "units", "version"}
+EVERYBODY = {"backports", "errors", "files", "intake", "metrics", "redaction", "units"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},
@@ -47,8 +47,12 @@ MAY_IMPORT = {
         "session",
     },
 }
-TYPES_OF_EACH_OTHER = [("cli.closing", "cli.recording"), ("snapshots.looks", "snapshots.tree_watch")]
-SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
+TYPES_OF_EACH_OTHER = [
+    ("__init__", "api.qeff"),
+    ("cli.closing", "cli.recording"),
+    ("snapshots.looks", "snapshots.tree_watch"),
+]
+SAMPLER_MAY_NAME = {"errors", "files", "metrics"}
 SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py"}
 

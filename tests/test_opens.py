@@ -68,6 +68,7 @@ BARE = {
     "it only drops pages: O_NONBLOCK": {"cli.fit.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.recording os.open",
+        "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",
         "limits.verdict os.open",
         "live.figures os.open",
@@ -89,7 +90,7 @@ BARE = {
         "sampler.tree os.open",
         "sampler.tree self.open",
         "snapshots.helper open",
-        "snapshots.tree_watch os.open",
+        "snapshots.tree_watch open",
         "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
     },
     "it opens no file": {

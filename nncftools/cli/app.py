@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, Group
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.version import __version__
 
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -131,6 +131,7 @@ def _ended_by_exceptions() -> Iterator[None]:
 
 
 def _end(number: int, _frame: object) -> None:
+    screen.drop_unread()
     raise SystemExit(128 + number)
 
 

@@ -25,7 +25,6 @@ from nncftools.units import not_one_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-    from typing_extensions import Self
 
 
 Progress = Callable[[int, int | None], None]
@@ -135,7 +134,7 @@ class Source:
         """What PowerShell's ``>`` writes."""
         self.head = Head(name, begin.removeprefix(intake.UTF_8_MARK).replace(b"\r\n", b"\n"))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *_: object) -> None:

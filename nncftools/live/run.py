@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools.limits.needs import MACHINE, Effective, smallest
-from nncftools.marks.entries import AUTO, END, Entry
-from nncftools.marks.nesting import Nesting, Open
+from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise

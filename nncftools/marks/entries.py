@@ -1,19 +1,35 @@
-"""The rows of a marks log or sidecar, read from JSON, JSON Lines or CSV."""
+"""The rows of a marks log or sidecar, from JSON, JSON Lines or CSV, and which operation each belongs to.
+
+``Nesting`` finds the open operation around a new one, and what it ends: one rule for sessions, limits and live view.
+
+- A line that names the operation around it in its context (``in``) is inside of that one; any other line is inside of
+  what is open on its thread. A call that the hook marked is around all that its thread begins meanwhile.
+- A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
+  of it are calls that the hook marks, and what profilers mark that marked nothing before.
+
+``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
-from nncftools.session.model import OwnMemory, Start
+from nncftools.session.model import Mark, OwnMemory, Start
+from nncftools.session.operations import with_ends
+from nncftools.session.peak_place import enclosing
 from nncftools.session.readings import Reading
+from nncftools.session.session import Session
 
 AUTO = "auto"
 """The source of a call that the hook marked."""
@@ -191,3 +207,232 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
             yield f"line {number}", lambda row: msgspec.convert(row, Entry, strict=False), named
     except csv.Error as error:
         raise NncfToolsError(f"{name}: not CSV: {error}") from error
+
+
+Number = int | None
+_What = TypeVar("_What")
+
+
+@dataclass(eq=False, slots=True)
+class Level(Generic[_What]):
+    """What ends the moments that are directly inside of it: a process, or an operation."""
+
+    moments: dict[Number, dict[Number, Open[_What]]] = field(default_factory=dict, init=False)
+    """By thread and profiler."""
+
+
+@dataclass(eq=False, slots=True)
+class Open(Level[_What]):
+    """An operation, or moment, that may go on."""
+
+    entry: Entry
+    outer: Open[_What] | None
+    """What it is inside of, in its process."""
+    level: Level[_What]
+    """An operation of its own profiler, or of any if it has none; a call that the hook marked; or the process."""
+    what: _What = field(init=False)
+    """What the user of ``Nesting`` keeps of it."""
+    number: int = field(default=0, init=False)
+    """How many were opened before it."""
+    bound: Open[_What] | None = field(default=None, init=False)
+    """The operation that ends it, if it is an open moment."""
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it is one that the next line ends."""
+        return self.entry.event is None
+
+    @property
+    def outwards(self) -> Iterator[Open[_What]]:
+        """It and all that are around it."""
+        operation: Open[_What] | None = self
+        while operation is not None:
+            yield operation
+            operation = operation.outer
+
+
+@dataclass(eq=False, slots=True)
+class _Thread(Generic[_What]):
+    """What was begun on one thread and is open, in order, by its number."""
+
+    stacked: dict[int, Open[_What]] = field(default_factory=dict)
+    """Operations around all that the thread begins meanwhile."""
+    others: dict[int, Open[_What]] = field(default_factory=dict)
+    """Operations that belong to a context."""
+    moments: dict[int, Open[_What]] = field(default_factory=dict)
+
+    def kind(self, of: Open[_What]) -> dict[int, Open[_What]]:
+        if of.is_moment:
+            return self.moments
+        return self.stacked if of.entry.is_of_thread else self.others
+
+    def every(self) -> Iterator[Open[_What]]:
+        return chain(self.stacked.values(), self.others.values(), self.moments.values())
+
+    def innermost(self) -> Open[_What] | None:
+        return _latest(*map(_last, (self.stacked, self.others, self.moments)))
+
+
+class Nesting(Generic[_What]):
+    """The open operations of a run; takes its lines one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with nothing open."""
+        self._numbered: dict[tuple[Number, Number], Open[_What]] = {}
+        """Operations by process and ``op``."""
+        self._processes: dict[Number, Level[_What]] = {}
+        self._threads: dict[Number, dict[Number, _Thread[_What]]] = {}
+        self._profilers: dict[tuple[Number, Number], int] = {}
+        """By process and profiler: how many others of any process marked something before."""
+        self._count = count()
+
+    def begin(self, entry: Entry) -> tuple[Open[_What], Open[_What] | None]:
+        """Return an operation that begins, and the moment that it ends, which is open no longer."""
+        operation = self._operation_around(entry)
+        level = self._level(operation, entry)
+        ended = None
+        if entry.source != AUTO:
+            self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
+            ended = level.moments.get(entry.tid, {}).get(entry.profiler)
+            if ended is not None:
+                self._close(ended)
+        return Open(entry, self._moment_in(operation, entry) or operation, level), ended
+
+    def open(self, opened: Open[_What], what: _What) -> None:
+        """Add an operation or moment that goes on."""
+        entry, level = opened.entry, opened.level
+        opened.what, opened.number = what, next(self._count)
+        opened.bound = level if isinstance(level, Open) else None
+        if opened.is_moment:
+            before = level.moments.get(entry.tid, {}).get(entry.profiler)
+        else:
+            before = self._numbered.get((entry.pid, entry.op))
+        if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
+            self._close(before)
+        if opened.is_moment:
+            level.moments.setdefault(entry.tid, {})[entry.profiler] = opened
+        else:
+            self._numbered[entry.pid, entry.op] = opened
+        thread = self._threads.setdefault(entry.pid, {}).setdefault(entry.tid, _Thread())
+        thread.kind(opened)[opened.number] = opened
+
+    def end(self, entry: Entry) -> list[Open[_What]]:
+        """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""
+        if not entry.op and entry.profiler is not None:
+            of_process = self._of_process(entry.pid)
+            ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
+        else:
+            operation = self._numbered.get((entry.pid, entry.op))
+            moments = {} if operation is None else operation.moments
+            ended = [*chain.from_iterable(map(dict.values, moments.values())), *filter(None, [operation])]
+        for operation in ended:
+            self._close(operation)
+        return ended
+
+    def end_process(self, pid: int) -> list[Open[_What]]:
+        """Return what ends with a process."""
+        ended = list(self._of_process(pid))
+        for operation in ended:
+            self._close(operation)
+        self._processes.pop(pid, None)
+        return ended
+
+    def lose(self, pid: Number) -> list[Open[_What]]:
+        """Return what is open in a process some of whose ends may be lost: nothing that begins is inside of it."""
+        may_have_ended = list(self._of_process(pid))
+        self._processes.pop(pid, None)
+        self._threads.pop(pid, None)
+        return may_have_ended
+
+    def innermost(self, pid: Number, tid: Number = None) -> Open[_What] | None:
+        """Return what began last of all that is open, in a process or on one of its threads."""
+        threads = self._threads.get(pid, {})
+        if tid is not None:
+            return threads[tid].innermost() if tid in threads else None
+        return _latest(*(thread.innermost() for thread in threads.values()))
+
+    def every(self) -> Iterator[Open[_What]]:
+        """Yield all open operations and moments."""
+        for pid in self._threads:
+            yield from self._of_process(pid)
+
+    def _of_process(self, pid: Number) -> Iterator[Open[_What]]:
+        for thread in self._threads.get(pid, {}).values():
+            yield from thread.every()
+
+    def _operation_around(self, entry: Entry) -> Open[_What] | None:
+        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        stacked, other = (None, None) if thread is None else (_last(thread.stacked), _last(thread.others))
+        if entry.within is not None:
+            other = self._numbered.get((entry.pid, entry.within)) if entry.within else None
+        return _latest(stacked, other)
+
+    def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
+        for outer in operation.outwards if operation is not None else ():
+            is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
+            if is_own and not outer.is_moment:
+                return outer
+        return self._processes.setdefault(entry.pid, Level())
+
+    def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
+        """Return the open moment that is directly inside of an operation, and around a new line."""
+        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        if thread is None or not thread.moments:
+            return None
+        process = self._processes.get(entry.pid)
+        levels = chain(operation.outwards if operation is not None else (), () if process is None else (process,))
+        moments = [moment for level in levels for moment in level.moments.get(entry.tid, {}).values()]
+        if entry.source != AUTO:  # profilers that began to mark later are inside of others
+            order = self._profilers.get((entry.pid, entry.profiler), 0)
+            before = ((moment, (moment.entry.pid, moment.entry.profiler)) for moment in moments)
+            moments = [moment for moment, profiler in before if self._profilers.get(profiler, 0) < order]
+        return _latest(*(moment for moment in moments if _latest(moment, operation) is moment))
+
+    def _close(self, operation: Open[_What]) -> None:
+        entry = operation.entry
+        if operation.is_moment:
+            of_thread = operation.level.moments[entry.tid]
+            del of_thread[entry.profiler]
+            if not of_thread:
+                del operation.level.moments[entry.tid]
+        else:
+            self._numbered.pop((entry.pid, entry.op), None)
+        threads = self._threads.get(entry.pid, {})
+        thread = threads.get(entry.tid, _Thread())
+        thread.kind(operation).pop(operation.number, None)
+        if thread.innermost() is None:
+            threads.pop(entry.tid, None)
+
+
+def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
+    return next(reversed(of.values()), None)
+
+
+def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
+    return max(filter(None, operations), key=lambda operation: operation.number, default=None)
+
+
+def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:
+    """Set the end of each mark, and what it is inside of, where a reader of the marks could not tell by their depth.
+
+    The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
+    long one without an end goes on at most.
+    """
+    process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
+    for mark, end_s in with_ends(marks, session):
+        most_s = until_s.get(id(mark), end_s)
+        last_s = min(most_s, session.duration_s, process_ends.get(mark.pid, session.duration_s))
+        if mark.end_s is None and end_s < last_s:
+            mark.end_s = last_s
+    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
+    mark_of = {id(copy): mark for mark, copy in zip(marks, ended, strict=True)}
+    outer_by_time = enclosing(ended)
+    numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
+    for mark, copy in zip(marks, ended, strict=True):
+        outer = around.get(id(mark))
+        if outer is None:
+            continue
+        by_time = outer_by_time.get(id(copy))
+        if by_time is None or mark_of[id(by_time)] is not outer:
+            outer.op = outer.op or next(numbers)
+            mark.inside = outer.op

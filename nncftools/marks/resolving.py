@@ -14,8 +14,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nncftools.intake import limits
-from nncftools.marks.entries import AUTO, BEGIN, END, LOST, Entry
-from nncftools.marks.nesting import Nesting, Open, complete
+from nncftools.marks.entries import AUTO, BEGIN, END, LOST, Entry, Nesting, Open, complete
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order

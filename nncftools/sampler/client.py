@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from nncftools import __version__
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
@@ -23,12 +24,8 @@ from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import references, resolved, why_unavailable
-from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
+from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
-from nncftools.version import __version__
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
@@ -179,7 +176,7 @@ class Starter:
         """A command's soft limit of open files; None when it is the same as this process's."""
         self._raises = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Starter:
         """Catch signals; an ignored signal (nohup) stays ignored."""
         self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
@@ -312,7 +309,7 @@ class Sampler:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, False)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:

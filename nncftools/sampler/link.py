@@ -18,7 +18,7 @@ import os
 import select
 
 from nncftools.files import above_standard, write_all
-from nncftools.sampler.signals import readable
+from nncftools.sampler.target import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
-from nncftools.sampler.signals import ENDING, SignalForwarder, Signals
+from nncftools.sampler.target import ENDING, SignalForwarder, Signals
 from nncftools.sampler.tree import DETACHED_NAME, exit_watch
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Starter, held_back
-from nncftools.sampler.signals import CAUGHT, OF_FAULTS
+from nncftools.sampler.target import CAUGHT, OF_FAULTS
 
 OWN = {*sys.stdlib_module_names, "__main__", "nncftools"}
 

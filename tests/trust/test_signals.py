@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler.signals import CAUGHT
+from nncftools.sampler.target import CAUGHT
 from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
 from tests.waiting import until

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nncftools.sampler.signals import SAME_WITHIN_S, SignalForwarder
+from nncftools.sampler.target import SAME_WITHIN_S, SignalForwarder
 
 TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
 LATER_S = 2 * SAME_WITHIN_S
