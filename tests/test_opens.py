@@ -26,7 +26,6 @@ BARE = {
         "cli.destination os.open",
     },
     "it appends to the log of the recording that the program was started in, by the log's own rules": {
-        "cli.mark os.open",
         "marks.line os.open",
     },
     "it is a file in memory or without a name, or in a new folder with a random name that is ours alone": {
@@ -71,8 +70,6 @@ BARE = {
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",
         "limits.verdict os.open",
-        "live.figures os.open",
-        "live.shared_terminal os.open",
         "live.viewer os.open",
         "marks.autoload open",
         "sampler.client open",

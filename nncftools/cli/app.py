@@ -142,17 +142,14 @@ def run() -> int:
         try:
             with _ended_by_exceptions():
                 status = app(prog_name=PROGRAM, standalone_mode=False)
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                raise NncfToolsError("too many open files; allow more (ulimit -n)") from error
             screen.to_stdout("")  # raises our error if it is that of help, which Click prints
             raise
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        screen.error("too many open files; allow more (ulimit -n)")
-        return NncfToolsError.exit_code
     if status == 128 + signal.SIGINT:
         screen.drop_unread()
     return status if isinstance(status, int) else 0

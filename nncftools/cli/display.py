@@ -117,10 +117,10 @@ class Relay:
 
         while not self._has_ended.wait(_KEYS_S):
             self._resize()
-            readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
-            pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
-            ours = self._terminals.get(outer or -1, -1)
             with contextlib.suppress(OSError):
+                readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
+                pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
+                ours = self._terminals.get(outer or -1, -1)
                 if outer is None or os.tcgetpgrp(ours) != os.getpgrp():  # in the background, the keys are another job's
                     continue
                 with Keyboard(ours) as keyboard:

@@ -33,7 +33,8 @@ _BOLD, _RED, _CYAN = "1", "1;31", "36"
 def prepare() -> None:
     """Make standard output and error accept any character, even if they are closed or ASCII only."""
     codecs.register_error(_ALIKE, _alike)
-    sys.stdout = sys.stdout or _closed()
+    # A stream that cannot be written keeps the place of a closed one: no file may take its number.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -130,11 +131,6 @@ def _rendered(content: RenderableType, stream: TextIO) -> str:
     if terminal:
         return captured.get()
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
-
-
-def _closed() -> TextIO:
-    """Return a stream that cannot be written, and keeps the place of a closed one: no file may take its number."""
-    return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def drop_unread() -> None:

@@ -93,7 +93,8 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     """
     notes = LogNotes(session.start)
     notes.is_gone = path is not None and _is_gone(log, path)
-    is_full = path is not None and _is_full(os.fstatvfs(log.fileno()))
+    # Some file systems do not know their size.
+    is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
     entries = _held(notes.operations(rows(log, name, session.start), redaction), session)
     marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
@@ -124,10 +125,6 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
         return not os.path.samestat(os.fstat(log.fileno()), path.lstat())
     except OSError:
         return True
-
-
-def _is_full(facts: os.statvfs_result) -> bool:
-    return facts.f_bavail == 0 < facts.f_blocks  # some file systems do not know their size
 
 
 class LogNotes:

@@ -65,8 +65,6 @@ def opened(path: bytes) -> int:
 class Unwritten:
     """What this process could not write to a log."""
 
-    __slots__ = ("cut", "lines", "lost", "lost_ns", "pid")
-
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.lines = b""
