@@ -291,7 +291,7 @@ class TestEnds:
         proc.set_children(1, 5)
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
-        vanish(source._tree.processes[1])
+        vanish(source.tree.processes[1])
         clock = iter([50.0, *[50.0 + took_s] * 20])
         monkeypatch.setattr(time, "monotonic", clock.__next__)
         source.sample(1.0)

@@ -59,11 +59,11 @@ WAITS = {
     "fit, before": Wait([*FREE, "--before", HERE, "--", "true"], exists("here")),
     "fit, run": Wait([*FREE, "--", "sh", "-c", "touch here; exec sleep 1000"], exists("here")),
     "fit, success": Wait([*FREE, "--success", HERE, "--", "sleep", "0.3"], exists("here")),
-    "fit, messages": Wait([*FREE, "--", "sleep", "0.3"], catches, "stderr"),
+    "fit, messages": Wait([*FREE, "--", "sleep", "0.3"], catches, "stderr", is_killed=True),
     "fit, result": Wait([*FREE, "--", "sleep", "0.3"], exists("out/fit.md"), "stdout", is_killed=True),
     "sweep, grid": Wait([*SWEEP, "--grid", "fifo"], reads_fifo, is_killed=True),
     "sweep, step": Wait([*SWEEP, "--grid", "grid.toml"], exists("waited")),
-    "sweep, messages": Wait([*SWEEP, "--grid", "grid.toml", "--only", "fp32"], catches, "stderr"),
+    "sweep, messages": Wait([*SWEEP, "--grid", "grid.toml", "--only", "fp32"], catches, "stderr", is_killed=True),
     "sweep, result": Wait(
         [*SWEEP, "--grid", "grid.toml", "--only", "fp32"], exists("results.png"), "stdout", is_killed=True
     ),
