@@ -26,7 +26,6 @@ OUTPUT = "output"
 """The source of marks made from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
-_user = getattr(os, "geteuid", lambda: 0)
 _MOST_KEPT = 1 << 16
 """Bytes of lines that wait until the log can be written again."""
 _IN_MEMORY = b"/proc/"
@@ -55,7 +54,7 @@ def opened(path: bytes) -> int:
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
     facts = os.fstat(descriptor)
-    is_ours = facts.st_uid == _user() or str(facts.st_uid) == os.environ.get(OWNER)
+    is_ours = facts.st_uid == getattr(os, "geteuid", int)() or str(facts.st_uid) == os.environ.get(OWNER)
     if S_ISREG(facts.st_mode) and facts.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)

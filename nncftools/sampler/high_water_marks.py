@@ -71,12 +71,13 @@ class HighWaterMarks:
         sample before. The sample began at ``now_s``, and at ``begun_s`` of ``time.monotonic()``.
         """
         due = self._due(restless, whole=whole)
-        risen = [process for process in due if _read(process)]
+        was_read = list(filter(_read, due))  # the mark of a process that is ending cannot be read: it stays unread
+        risen = list(filter(_has_risen, was_read))
         if risen:
             read_s = now_s + time.monotonic() - begun_s
             for process in risen:
                 self._rose(process, process.high_water_mark or 0, read_s)
-        for process in due:
+        for process in was_read:
             del self.unread[process]
             process.mark.sampled_s = now_s
         if self._waiting:
@@ -160,17 +161,20 @@ class HighWaterMarks:
 
 
 def _read(process: Process) -> bool:
-    """Read the mark of a process; return whether it rose."""
+    """Read the mark of a process; return whether it could be read."""
     try:
         mark = value_of(process.read_memory(), b"\nVmHWM:")
     except OSError:
         return False
-    if mark is None:  # a zombie has none
+    process.mark.size = process.mark.size if mark is None else mark
+    return mark is not None  # a zombie has none
+
+
+def _has_risen(process: Process) -> bool:
+    """Keep the mark of a process if it rose; return whether it did."""
+    if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark) or not process.introduced:
         return False
-    process.mark.size = mark
-    if mark <= max(process.high_water_mark or 0, process.earlier_mark) or not process.introduced:
-        return False
-    process.high_water_mark = mark
+    process.high_water_mark = process.mark.size
     return True
 
 

@@ -319,6 +319,23 @@ class TestEnds:
 
         assert [line["rss"] for key, line in told if key == "unseen"] == ([] if most is None else [most * PAGE])
 
+    def test_memory_of_a_process_that_ends_while_it_is_read(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When its high-water mark cannot be read any more, its page faults say what it can have held."""
+        monkeypatch.setattr(machine, "SETTINGS", str(proc.root / "none"))
+        (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
+        proc.add(1, pages=1_000)
+        source, told = proc.source("rss", "huge_pages", exits=FakeExits())
+        for number in range(4):
+            source.sample(number / 10)
+        proc.add(1, pages=1_000, faults=(9_001, 0, 3, 0))
+        status = proc.root / "1/status"
+        status.write_text(status.read_text().replace("VmHWM", "Gone"))
+        source.sample(0.4)
+
+        assert [line["rss"] for key, line in told if key == "unseen"] == [10_000 * PAGE]
+
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""
         exits = FakeExits()
