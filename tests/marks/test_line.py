@@ -153,7 +153,8 @@ def test_foreign_files_are_not_written(tmp_path: pathlib.Path, monkeypatch: pyte
     log = tmp_path / "log"
     log.touch()
     if trap == "another user":
-        monkeypatch.setattr(line, "_user", lambda: os.geteuid() + 1)
+        user = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     else:
         (tmp_path / "other").hardlink_to(log)
     line.append(os.fsencode(log), "mark\n")
@@ -165,8 +166,9 @@ def test_owner_at_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
     """A log that was another user's from its beginning is written: file systems of networks change owners."""
     log = tmp_path / "log"
     log.touch()
-    monkeypatch.setattr(line, "_user", lambda: os.geteuid() + 1)
-    monkeypatch.setenv(line.OWNER, str(os.geteuid()))
+    user = os.geteuid()
+    monkeypatch.setenv(line.OWNER, str(user))
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     line.append(os.fsencode(log), "mark\n")
 
     assert log.read_bytes() == b"mark\n"
