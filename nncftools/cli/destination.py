@@ -51,7 +51,7 @@ class Destination:
     journal: pathlib.Path
     logs: Sequence[Log]
     folder: pathlib.Path | None
-    """The folder made for this run alone; None if there is none."""
+    """The folder made for this run alone; None if the user named a file."""
     shown: str
     """The session or its folder, as the user would type it."""
     sidecar: pathlib.Path | None = None
@@ -310,7 +310,7 @@ def opened(option: str, path: pathlib.Path) -> Iterator[int]:
 
 
 def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
-    """Return the first path that leads to the same file as an earlier one; None if there is none."""
+    """Return the first path that leads to the same file as an earlier one; None if no path does."""
     seen: set[pathlib.Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -328,7 +328,7 @@ def recording(path: pathlib.Path, log_dir: pathlib.Path) -> pathlib.Path:
     """Return the session or journal that a path means.
 
     A folder stands for its newest recording, ``latest`` or ``last`` for the newest in ``log_dir``, ``latest~1`` for the
-    one before it; a file or folder of such a name comes first. Raises NncfToolsError if there is none.
+    one before it; a file or folder of such a name comes first. Raises NncfToolsError if there are fewer recordings.
     """
     if path.is_dir():
         return newest(path)
@@ -341,7 +341,7 @@ def recording(path: pathlib.Path, log_dir: pathlib.Path) -> pathlib.Path:
 def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
     """Return the newest session or journal in a folder, or the one so many before it.
 
-    Raises NncfToolsError if there is none.
+    Raises NncfToolsError if there are fewer recordings.
     """
     recordings = in_order(log_dir)
     if not recordings:

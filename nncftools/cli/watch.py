@@ -100,7 +100,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
-    """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
+    """Return the journal of ``path``, or the newest running one of a folder; None if no recording runs there."""
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path

@@ -58,7 +58,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        """The short name, or the mode if there is none."""
+        """The short name, else the mode."""
         return self.row.plot_name or self.row.mode
 
 

@@ -102,7 +102,7 @@ def _info(text: bytes, path: pathlib.Path) -> _Info:
 
 
 def _adjacent_info(source: Source) -> _Info | None:
-    """Return the info file next to a usage file; warn and return None when there is none."""
+    """Return the info file next to a usage file; warn and return None when no file is there."""
     name = source.head.name
     stem = next((name.removesuffix(ending) for ending in _USAGE if name.endswith(ending)), None)
     path = source.path.with_name(f"{stem}{_INFO}")

@@ -46,7 +46,7 @@ class Head(NamedTuple):
     """At most 64 KiB, decompressed, with Unix line ends; cut off anywhere."""
 
     def line(self, number: int) -> bytes:
-        """Return a line by number, from 0; empty when there is none."""
+        """Return a line by number, from 0; empty after the last one."""
         return next(iter(self.text.split(b"\n", number + 1)[number : number + 1]), b"")
 
 
@@ -222,7 +222,7 @@ class Importer(Protocol):
         """Return whether a file with this head is such a log."""
 
     def read(self, source: Source) -> Session:
-        """Return the session of the log. Raises SessionFileError when there is none."""
+        """Return the session of the log. Raises SessionFileError when it holds none."""
 
 
 def read_session(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:

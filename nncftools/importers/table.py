@@ -106,7 +106,7 @@ class Table(Merged):
 
     @property
     def last_s(self) -> float:
-        """The time of the last row; 0 when there is none."""
+        """The time of the last row; 0 without rows."""
         return self._last[0] if self._last else 0.0
 
     def extend(self, columns: Mapping[str, list[float]]) -> None:

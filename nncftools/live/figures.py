@@ -294,7 +294,7 @@ def memory(run: Run, settings: ViewSettings) -> str:
 
 
 def during(run: Run, peak: SampledPeak) -> str:
-    """Return the operation of a peak; empty when there is none."""
+    """Return the operation of a peak; empty when no operation holds it."""
     if peak.operation is not None:
         return shortened(printable(peak.operation), _NAME)
     for span in run.operations.outermost(run.latest_s):

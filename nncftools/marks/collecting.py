@@ -401,7 +401,7 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
 
 
 def _isolating(command: Sequence[str]) -> str:
-    """Return the option that keeps the Python of a command from loading the hook; empty if there is none."""
+    """Return the option that keeps the Python of a command from loading the hook; empty if no option does."""
     if not command or _PYTHON.fullmatch(command[0].rpartition("/")[2]) is None:
         return ""
     words = iter(command[1:])

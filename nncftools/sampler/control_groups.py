@@ -145,7 +145,7 @@ class Hierarchies:
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
-        """Return the group that accounts the memory of a process; None when there is none that we may read."""
+        """Return the group that accounts the memory of a process; None when we may read no such group."""
         return self.group_named(_content(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:

@@ -72,7 +72,7 @@ def result_sentence(fit: Fit, unit: MemoryUnit) -> str:
     free = f"without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
     if not fit.trials:
         floor, comfortable = _size(fit.free.floor, unit), _size(fit.free.comfortable, unit)
-        return f"needs at least {floor}, and {comfortable} to keep its files in memory; {free} (no limit was tried)"
+        return f"needs at least {floor}; with {comfortable} no file is read twice; {free} (no limit was tried)"
     return "; ".join([*_limits(fit, unit), free])
 
 

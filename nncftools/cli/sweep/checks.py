@@ -32,7 +32,7 @@ RUN = 12
 
 
 def shared(text: str, other: str) -> str:
-    """Return the first run of 12 words that is in both texts; empty if there is none."""
+    """Return the first run of 12 words that is in both texts; empty if they share none."""
     known = set(_runs(other))
     return next((" ".join(run) for run in _runs(text) if run in known), "")
 

@@ -89,7 +89,7 @@ def test_files(tmp_path: pathlib.Path) -> None:
         ),
         (
             search(works=None, fast=None),
-            f"needs at least 5.20 GiB, and 7.00 GiB to keep its files in memory; {PEAK} (no limit was tried)",
+            f"needs at least 5.20 GiB; with 7.00 GiB no file is read twice; {PEAK} (no limit was tried)",
         ),
     ],
     ids=["one limit", "never worked", "never fast", "only free"],
