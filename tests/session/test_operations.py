@@ -252,6 +252,15 @@ class TestReadings:
             assert peak is not None
             assert (peak.low, peak.likely) == (own.tree_low or own.tree, own.tree)
 
+    def test_rises_in_any_order(self) -> None:
+        """What the high-water marks of several processes prove belongs to the operation in which each of them rose."""
+        of = marked(mark("a", 0.1, end_s=0.4), mark("b", 0.5, end_s=0.95))
+        times = ((0.6, 0.9, 500), (0.2, 0.3, 700))
+        rises = [Rise(from_s=begin, to_s=end, high_water_mark=size * MIB) for begin, end, size in times]
+        of.processes = [process(number, rises=[rise]) for number, rise in enumerate(rises)]
+
+        assert [operation.rss_peak for operation in of.operations] == mib(700, 500)
+
     def test_mark_inside(self) -> None:
         """What was read at the marks of inner operations was held in the outer one, too."""
         inner = mark("in", 0.2, end_s=0.3, depth=1, own_end=OwnMemory(tree=400 * MIB))
