@@ -183,6 +183,15 @@ def test_process_that_the_helper_missed(made: Made) -> None:
     assert by_kind(made.build_up(0.2, 590)) == {CERTAIN: 300, INHERITED: 290}
 
 
+def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
+    """A forked copy that the helper missed shares at most what its parent held from the fork until it was counted."""
+    made.process([(0, 0), (0.1, 100), (0.2, 200), (0.3, 200)], (0.0, "main"), (0.3, "main"))
+    copy = Process(id=7, parent=0, start_s=0.1, counted_s=0.25, end_s=0.35, first_rss=290, forked_copy=True)
+    made.processes.append(copy)
+
+    assert by_process(made.build_up(0.25, 490))[7] == {INHERITED: 200, NOT_SEEN: 90}
+
+
 def test_parts_sum_to_a_higher_peak(made: Made) -> None:
     """What the sampler saw above the helper's readings belongs to the process that rose last."""
     made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
