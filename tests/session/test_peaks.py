@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.session.model import Peak, Process, Unseen
-from nncftools.session.peaks import Envelope, peaks
+from nncftools.session.peaks import Envelope, first_at_least, peaks
 from tests.made_up import MIB, mib, process, samples, session
 
 PAGE, HUGE = 4096, 2 * MIB
@@ -198,3 +198,9 @@ def test_moment_of_pss() -> None:
     peak = peaks(of, [])["pss"]
 
     assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (0.625, 0.625, 0.625)
+
+
+@pytest.mark.parametrize(("level", "expected"), [(2.0, 1), (1.5, 1), (3.0, 2)])
+def test_first_at_least(level: float, expected: int) -> None:
+    """A value that is equal to the level is enough."""
+    assert first_at_least([1.0, 2.0, 3.0], level) == expected
