@@ -172,6 +172,20 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
     return ours
 
 
+STAND_IN = f"{sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
+
+
+def swept(nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Sweep one configuration in the shared folder with a Python that is this shell script."""
+    (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
+    python = model / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
+    words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
+    return nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+
+
 class TestSweep:
     @as_another
     def test_job_is_changed(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
@@ -199,15 +213,8 @@ class TestSweep:
         """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
         (model / "model/openvino_model.xml").touch()
         (model / "model/openvino_model.bin").write_bytes(bytes(1000))
-        (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
         swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv results.sweep moved && mkdir -m 777 results.sweep"])
-        python = model / "python"
-        stand_in = f"exec {sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
-        python.write_text(f'#!/bin/sh\n[ "$1" = -c ] || (cd {shared}; {swaps})\n{stand_in} "$@"\n')
-        python.chmod(0o755)
-        texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
-        words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
-        done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+        done = swept(nncf_tools, model, shared, f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"')
 
         assert done.returncode == 2, done.stderr
         assert "results.sweep' belongs to another user (" in done.stderr
@@ -215,14 +222,9 @@ class TestSweep:
 
     def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A link in the place of the file that says that the model is exported makes no file elsewhere."""
-        (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
-        python, links = model / "python", f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
-        stand_in = f"{sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
-        python.write_text(f'#!/bin/sh\n{stand_in} "$@"\nstatus=$?\n[ "$1" = -c ] || {links}\nexit $status\n')
-        python.chmod(0o755)
-        texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
-        words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
-        done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+        links = f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
+        script = f'{STAND_IN} "$@"\nstatus=$?\n[ "$1" = -c ] || {links}\nexit $status'
+        done = swept(nncf_tools, model, shared, script)
 
         assert done.returncode == 0, done.stderr
         assert not (model / "victim").exists()
