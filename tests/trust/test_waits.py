@@ -64,9 +64,7 @@ WAITS = {
     "sweep, grid": Wait([*SWEEP, "--grid", "fifo"], reads_fifo, is_killed=True),
     "sweep, step": Wait([*SWEEP, "--grid", "grid.toml"], exists("waited")),
     "sweep, messages": Wait([*SWEEP, "--grid", "grid.toml", "--only", "fp32"], catches, "stderr", is_killed=True),
-    "sweep, result": Wait(
-        [*SWEEP, "--grid", "grid.toml", "--only", "fp32"], exists("results.png"), "stdout", is_killed=True
-    ),
+    "sweep, plan": Wait([*SWEEP, "--grid", "grid.toml", "--dry-run"], catches, "stdout", is_killed=True),
 }
 
 
