@@ -30,7 +30,7 @@ from nncftools.redaction import Redaction
 from nncftools.session.model import Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peaks import drift, read_at_marks, rss_peak
+from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
 from nncftools.session.readings import Holdings
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
@@ -54,8 +54,8 @@ def narrow(session: Session) -> None:
         own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    at_marks = read_at_marks(session.marks)
-    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=at_marks)
+    peak = sampled_peak(RSS, session.samples, session.late)
+    session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, held=read_at_marks(session.marks))
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:

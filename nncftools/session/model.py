@@ -197,7 +197,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     low_from: str | None = None
     """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: float | None = None
-    """Between this moment and ``rose_to_s``, memory rose to the peak; they are equal when a sample shows that."""
+    """Between this moment and ``rose_to_s``, memory rose to the peak; a sample that shows it makes them equal."""
     rose_to_s: float | None = None
     process: int | None = None
     """The ``id`` of the process whose high-water mark proves this moment; null when a sample does."""

@@ -14,12 +14,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
+from nncftools.session.model import LateReadings, Mark, Peak, Process, Rise, SessionData
 from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 _CHUNK = 4096
+_IN_TIME = LateReadings()
 
 
 def drift(size: float) -> float:
@@ -50,17 +51,17 @@ class PeakCandidate(NamedTuple):
     """The process whose mark proves it; None for a sample of the whole tree."""
 
 
-def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> dict[str, Peak]:
+def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, late: LateReadings) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
     The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
     samples. It was at most the sum of the marks of processes that lived at the same time, and so were PSS and USS.
     ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
-    (getrusage(2)).
+    (getrusage(2)). A sample that was read ``late`` shows what rose until then.
     """
-    found = {name: sampled_peak(name, samples) for name in samples.metrics if is_memory(name)}
+    found = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
-        found["rss"] = rss_peak(samples, processes, floor)
+        found["rss"] = rss_peak(found["rss"], processes, floor)
         for name in ("pss", "uss"):  # never above RSS
             if name in found and found[name].low is not None:  # counted in some samples only
                 found[name] = replace(_when_counted(found[name], samples), high=found["rss"].high)
@@ -68,15 +69,14 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
 
 
 def rss_peak(
-    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[PeakCandidate] = ()
+    sampled: Peak, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[PeakCandidate] = ()
 ) -> Peak:
     """Return the peak of RSS; the parameters are those of ``peaks``, ``held`` is what was read when marks were made."""
     high = MostHeld(held_at_most(processes)).most()
-    reached = [*reached_by_marks(processes, floor or 0), *held]
-    return bracketed(sampled_peak("rss", samples), reached, high or None)
+    return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *held], high or None)
 
 
-def sampled_peak(name: str, samples: Samples) -> Peak:
+def sampled_peak(name: str, samples: Samples, late: LateReadings = _IN_TIME) -> Peak:
     """Return the peak of a metric as far as samples show it."""
     figures = samples.figures(name)
     if not figures.known:
@@ -89,17 +89,16 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
         low=int(highest),
         low_from=SAMPLED,
         rose_from_s=reached_s,
-        rose_to_s=reached_s,
+        rose_to_s=late.by_time().get(reached_s, reached_s),
     )
 
 
 def _when_counted(peak: Peak, samples: Samples) -> Peak:
     """Return a peak with the moment at which it was counted: a sample may show that later."""
-    if "pss_age" not in samples or peak.rose_to_s is None:
+    if "pss_age" not in samples or peak.at_s is None:
         return peak
-    age_s = samples["pss_age"][bisect_left(samples.time_s, peak.rose_to_s)]
-    counted_s = peak.rose_to_s - (0.0 if isnan(age_s) else age_s)
-    return replace(peak, at_s=counted_s, rose_from_s=counted_s, rose_to_s=counted_s)
+    age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
+    return peak if isnan(age_s) else moved(peak, -age_s)
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:

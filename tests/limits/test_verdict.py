@@ -31,6 +31,13 @@ def test_sample_before() -> None:
     assert (state.at_s, state.rss) == (0.5, 200 * MIB)
 
 
+def test_first_sample() -> None:
+    """The first sample is one, too."""
+    state = last_state(run(), 0.25)
+
+    assert (state.at_s, state.rss) == (0.0, 100 * MIB)
+
+
 def test_growth() -> None:
     """The growth is that of the last half second, and of at least three samples."""
     assert last_state(run(), 2.0).growth_per_s == 200 * MIB

@@ -70,7 +70,7 @@ def test_an_operation_without_end_may_not_hold_the_peak() -> None:
     rises = [Rise(from_s=0.1, to_s=0.9, high_water_mark=400 * MIB)]
     of = marked(mark("lost", 0.2, end_s=0.8, error=END_UNKNOWN), mark("a", 0.3, end_s=0.5), mark("b", 0.6, end_s=0.7))
     of.processes = [process(rises=rises, high_water_mark=400 * MIB)]
-    of.peaks = peaks(of.samples, of.processes)
+    of.peaks = peaks(of.samples, of.processes, None, of.late)
 
     assert [phase.has_peak for phase in of.operations] == [False, None, None]
 
@@ -293,6 +293,16 @@ class TestUpperBound:
 
         assert bracket is not None
         assert (bracket.low, bracket.high) == tuple(mib(100, 120))
+
+    def test_one_sample_inside(self) -> None:
+        """What a mark read of the others bounds them up to the sample beside it, not as far as the other mark."""
+        start, end = OwnMemory(others_after=200 * MIB), OwnMemory(others_before=0, high_water_mark=100 * MIB)
+        of = marked(mark("a", 0.25, end_s=0.75, pid=100, own_start=start, own_end=end), rss=mib(100, 150, 100))
+        of.processes = [process(number, high_water_mark=mib(400)[0], accounted=True) for number in range(2)]
+        bracket = of.operations[0].of("rss").peak
+
+        assert bracket is not None
+        assert (bracket.low, bracket.high) == tuple(mib(150, 300))
 
 
 @pytest.mark.parametrize(("total_s", "expected"), [(None, 2.0), (0.95, 2.0), (0.5, None)])

@@ -5,9 +5,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.session.model import Peak, Process, Unseen
-from nncftools.session.peaks import Envelope, first_at_least, peaks
+from nncftools.session import peaks as of_session
+from nncftools.session.model import LateReadings, Peak, Process, Unseen
+from nncftools.session.peaks import Envelope, ProcessTable, first_at_least
+from nncftools.session.samples import Samples
 from tests.made_up import MIB, mib, process, samples, session
+
+
+IN_TIME = LateReadings()
+
+
+def peaks(
+    taken: Samples, processes: list[Process], floor: int | None = None, late: LateReadings = IN_TIME
+) -> dict[str, Peak]:
+    """Return the peaks, by default of samples that were read in time."""
+    return of_session.peaks(taken, processes, floor, late)
+
 
 PAGE, HUGE = 4096, 2 * MIB
 
@@ -204,3 +217,20 @@ def test_moment_of_pss() -> None:
 def test_first_at_least(level: float, expected: int) -> None:
     """A value that is equal to the level is enough."""
     assert first_at_least([1.0, 2.0, 3.0], level) == expected
+
+
+def test_moment_of_a_sample_that_was_read_late() -> None:
+    """Processes of a sample that is read late are read after its time: so may memory have risen."""
+    late = LateReadings(from_s=[0.5], to_s=[0.75])
+    peak = peaks(samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB]), [], late=late)["rss"]
+
+    assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (0.5, 0.5, 0.75)
+
+
+@pytest.mark.parametrize(("at_s", "expected"), [(0.5, None), (1.0, 0), (2.0, 1)])
+def test_process_with_a_pid_at_a_moment(at_s: float, expected: int | None) -> None:
+    """A PID that was reused belongs to the process that began last, at this moment or before."""
+    table = ProcessTable([process(0, pid=7, start_s=1.0), process(1, pid=7, start_s=2.0)])
+    of_pid = table.at(7, at_s)
+
+    assert (None if of_pid is None else of_pid.id) == expected
