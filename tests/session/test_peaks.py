@@ -11,7 +11,6 @@ from nncftools.session.peaks import Envelope, ProcessTable, first_at_least
 from nncftools.session.samples import Samples
 from tests.made_up import MIB, mib, process, samples, session
 
-
 IN_TIME = LateReadings()
 
 
