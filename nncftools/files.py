@@ -134,9 +134,9 @@ def open_to_all(status: os.stat_result) -> str:
     return "may be changed by every user" if status.st_mode & stat.S_IWOTH and not is_sticky else ""
 
 
-def open_to_group(found: os.stat_result) -> bool:
+def open_to_group(status: os.stat_result) -> bool:
     """Return whether the users of a group, but not all users, may write to a file or folder."""
-    return bool(found.st_mode & stat.S_IWGRP) and not open_to_all(found)
+    return bool(status.st_mode & stat.S_IWGRP) and not open_to_all(status)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -263,6 +263,6 @@ def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
     These are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
     """
     always = (name for name, metric in METRICS.items() if metric.family in {STORAGE, SYSTEM_CALLS} or name == "rss")
-    found = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
-    known = {column: metric for column, metric in found if metric is not None and metric.per_operation}
+    listed = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
+    known = {column: metric for column, metric in listed if metric is not None and metric.per_operation}
     return {column: metric for column, metric in known.items() if metric.family != CPU_TIME}

@@ -278,13 +278,13 @@ class Lines:
         self.file = file
         self._offset = 0
 
-    def next(self, *, one: bool = False) -> bytes:
-        """Return the next lines, or the next ``one``; empty when there are none. Raises OSError."""
+    def next(self, *, single: bool = False) -> bytes:
+        """Return the next lines, or a ``single`` one; empty when there are none. Raises OSError."""
         size = _CHUNK
         while True:
             self.file.seek(self._offset)
             data = self.file.read(size)
-            end = (data.find(b"\n") if one else data.rfind(b"\n")) + 1
+            end = (data.find(b"\n") if single else data.rfind(b"\n")) + 1
             if end:
                 self._offset += end
                 return data[:end]

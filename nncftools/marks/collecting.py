@@ -55,7 +55,7 @@ def narrow(session: Session) -> None:
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
     peak = sampled_peak(RSS, session.samples, session.late)
-    session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, held=read_at_marks(session.marks))
+    session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, read_at_marks(session.marks))
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:

@@ -124,17 +124,17 @@ class Snapshots(msgspec.Struct, kw_only=True):
 def check_snapshots(snapshots: Snapshots) -> None:
     """Raise WrongValueError for the first stack or frame that is not there, and for looks out of order."""
     for number, stack in enumerate(snapshots.stacks):
-        place = f"$.snapshots.stacks[{number}]"
+        key = f"$.snapshots.stacks[{number}]"
         if len(stack) > MOST_FRAMES:
-            raise intake.error_at(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
+            raise intake.error_at(key, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
-            raise intake.error_at(place, "a frame that is not in `frames`")
+            raise intake.error_at(key, "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
-        place = f"$.snapshots.processes[{number}].looks"
-        intake.check_rising([look.time_s for look in watched.looks], place)
+        key = f"$.snapshots.processes[{number}].looks"
+        intake.check_rising([look.time_s for look in watched.looks], key)
         stacks = {thread.stack for look in watched.looks for thread in look.threads if thread.stack is not None}
         if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
-            raise intake.error_at(place, "a stack that is not in `stacks`")
+            raise intake.error_at(key, "a stack that is not in `stacks`")
 
 
 FORMAT = "nncf-tools-session"

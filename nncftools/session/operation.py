@@ -241,10 +241,10 @@ class LazyMapping(Mapping[str, _Value]):
         self._compute = compute
 
     def __getitem__(self, name: str) -> _Value:
-        found = self._known[name]
-        if found is None:
-            found = self._known[name] = self._compute(name)
-        return found
+        value = self._known[name]
+        if value is None:
+            value = self._known[name] = self._compute(name)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)
@@ -343,10 +343,10 @@ class Column:
 
 def spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
     """Yield the places of samples between two moments, each at least ``distance_s`` after the one before."""
-    place, stop = bisect_left(times, start_s), bisect_right(times, end_s)
-    while place < stop:
-        yield place
-        next_s = max(times[place] + distance_s, nextafter(times[place], inf))
-        place += 1
-        if place < stop and times[place] < next_s:  # most samples are further apart: no search for the next one
-            place = bisect_left(times, next_s, place)
+    row, stop = bisect_left(times, start_s), bisect_right(times, end_s)
+    while row < stop:
+        yield row
+        next_s = max(times[row] + distance_s, nextafter(times[row], inf))
+        row += 1
+        if row < stop and times[row] < next_s:  # most samples are further apart: no search for the next one
+            row = bisect_left(times, next_s, row)

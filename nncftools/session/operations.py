@@ -31,8 +31,8 @@ def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
     for operation in operations:
         if operation.pid is not None and operation.count == 1 and operation.end_s > operation.start_s:
             processes.setdefault(operation.pid, _Running(above)).begin(operation)
-    found = set[int]().union(*(running.parallel for running in processes.values()))
-    return [replace(operation, is_parallel=True) if id(operation) in found else operation for operation in operations]
+    ids = set[int]().union(*(running.parallel for running in processes.values()))
+    return [replace(operation, is_parallel=True) if id(operation) in ids else operation for operation in operations]
 
 
 class _Running:
@@ -92,14 +92,14 @@ def operations(session: SessionData) -> list[Operation]:
     if not session.marks:  # no column has to be parsed
         return []
     figures = _FiguresOf(session)
-    found = with_parallel([figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)])
+    listed = with_parallel([figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)])
     peak = session.peaks.get(RSS)
-    place = peak_place(session, found)
-    if place is None or peak is None:
-        return found
-    certain, above = set(map(id, place.path)), enclosing(found)
+    at_peak = peak_place(session, listed)
+    if at_peak is None or peak is None:
+        return listed
+    certain, above = set(map(id, at_peak.path)), enclosing(listed)
     possible = set[int]()
-    for operation in (*place.either, *place.rivals):
+    for operation in (*at_peak.either, *at_peak.rivals):
         possible.update(id(around) for around in outwards_from(operation, above) if around.error != END_UNKNOWN)
     return [
         _with_peak(operation, peak.low or 0)
@@ -107,7 +107,7 @@ def operations(session: SessionData) -> list[Operation]:
         else replace(operation, has_peak=None)
         if id(operation) in possible
         else operation
-        for operation in found
+        for operation in listed
     ]
 
 
@@ -121,11 +121,11 @@ def _with_peak(operation: Operation, low: int) -> Operation:
     """Return the operation that holds the peak of the run: its own peak is the same, without the drift between them."""
 
     def figures(name: str) -> Figures:
-        found = operation.of(name)
-        if name != RSS or found.peak is None or found.peak.low < low - noise(low):
-            return found  # only an estimate says that the peak was there
-        most, high = max(low, found.peak.low), found.peak.high
-        return found._replace(peak=found.peak._replace(low=most, high=None if high is None else max(high, most)))
+        known = operation.of(name)
+        if name != RSS or known.peak is None or known.peak.low < low - noise(low):
+            return known  # only an estimate says that the peak was there
+        most, high = max(low, known.peak.low), known.peak.high
+        return known._replace(peak=known.peak._replace(low=most, high=None if high is None else max(high, most)))
 
     return replace(operation, has_peak=True, figures=LazyMapping(operation.figures, figures))
 
@@ -164,18 +164,18 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
     following: dict[int | None, list[Mark]] = {}
     """By process: the next mark of each level, the outermost first; each begins before those of the levels above it."""
-    found = []
+    ends = []
     for mark in reversed(in_order(marks)):
         after = following.setdefault(mark.pid, [])
         last_s = min(session.duration_s, process_ends.get(mark.pid, session.duration_s))
         while after and after[-1].depth > mark.depth:
             after.pop()
         next_s = min(after[-1].start_s, last_s) if after else last_s
-        found.append((mark, max(mark.start_s, next_s) if mark.end_s is None else mark.end_s))
+        ends.append((mark, max(mark.start_s, next_s) if mark.end_s is None else mark.end_s))
         if after and after[-1].depth == mark.depth:
             after.pop()
         after.append(mark)
-    return found[::-1]
+    return ends[::-1]
 
 
 class _FiguresOf:
@@ -205,8 +205,8 @@ class _FiguresOf:
                 return column.counted(mark.start_s, end_s)
             if name == RSS:
                 was_read = mark.own_end is not None and mark.own_end.tree is not None
-                found = column.held(mark.start_s, end_s, until_triggered=not was_read)
-                return self._with_marks(found, mark, end_s, process)
+                sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
+                return self._with_marks(sampled, mark, end_s, process)
             return column.held(mark.start_s, end_s)
 
         def figures_of_start(name: str) -> Figures:
@@ -219,7 +219,7 @@ class _FiguresOf:
             figures=LazyMapping(self._columns, figures_of_start if mark.error == END_UNKNOWN else figures),
         )
 
-    def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
+    def _with_marks(self, sampled: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
         """Replace the samples at both ends by what was read there; add to the peak what marks prove."""
         start, start_bounds = self._level(mark.own_start, mark.start_s)
         end, end_bounds = self._level(mark.own_end, end_s)
@@ -230,15 +230,15 @@ class _FiguresOf:
         for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
             if level is not None:
                 reached.append(PeakCandidate(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
-        if found.peak is not None:
-            sampled = int(found.peak.low)
-            reached.append(PeakCandidate(sampled, sampled, found.peak.from_s, found.peak.to_s))
-        found = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
+        if sampled.peak is not None:
+            low = int(sampled.peak.low)
+            reached.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
+        figures = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
         if not reached:
-            return found
+            return figures
         low, likely = max(reading.level for reading in reached), max(reading.likely for reading in reached)
         rise = peaks.earliest(reached, likely)
-        return found._replace(
+        return figures._replace(
             peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)
         )
 

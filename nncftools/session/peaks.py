@@ -59,21 +59,21 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, lat
     ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
     (getrusage(2)). A sample that was read ``late`` shows what rose until then.
     """
-    found = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
-    if "rss" in found:
-        found["rss"] = rss_peak(found["rss"], processes, floor)
+    by_name = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
+    if "rss" in by_name:
+        by_name["rss"] = rss_peak(by_name["rss"], processes, floor)
         for name in ("pss", "uss"):  # never above RSS
-            if name in found and found[name].low is not None:  # counted in some samples only
-                found[name] = replace(_when_counted(found[name], samples), high=found["rss"].high)
-    return found
+            if name in by_name and by_name[name].low is not None:  # counted in some samples only
+                by_name[name] = replace(_when_counted(by_name[name], samples), high=by_name["rss"].high)
+    return by_name
 
 
 def rss_peak(
-    sampled: Peak, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[PeakCandidate] = ()
+    sampled: Peak, processes: Sequence[Process], floor: int | None = None, at_marks: Iterable[PeakCandidate] = ()
 ) -> Peak:
-    """Return the peak of RSS; the parameters are those of ``peaks``, ``held`` is what was read when marks were made."""
+    """Return the peak of RSS; the parameters are those of ``peaks``, ``at_marks`` is what was read at marks."""
     high = MostHeld(held_at_most(processes)).most()
-    return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *held], high or None)
+    return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
 
 
 def sampled_peak(name: str, samples: Samples, late: LateReadings = _IN_TIME) -> Peak:
@@ -224,10 +224,10 @@ class MostHeld:
     begin or a size is.
     """
 
-    def __init__(self, held: Iterable[tuple[float | None, float | None, int | None]]) -> None:
+    def __init__(self, sizes: Iterable[tuple[float | None, float | None, int | None]]) -> None:
         changes: list[tuple[float, int]] = []
         self._is_known = True
-        for begin, end, size in held:
+        for begin, end, size in sizes:
             if begin is None or size is None:
                 self._is_known = False
                 return

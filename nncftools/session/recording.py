@@ -120,7 +120,7 @@ class Tail:
         self._lines = Lines(file)
         self._number = 1
         self._sample_before = b""
-        first = self._lines.next(one=True)
+        first = self._lines.next(single=True)
         self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
 
     def read(self) -> Iterator[Chunk]:
@@ -455,8 +455,8 @@ class WholeRecording(Recording):
         for series in self._series.values():
             places = rising(series.time_s)
             if len(places) < len(series.time_s):
-                series.time_s = [series.time_s[place] for place in places]
-                series.rss = [series.rss[place] for place in places]
+                series.time_s = [series.time_s[row] for row in places]
+                series.rss = [series.rss[row] for row in places]
         return left_out
 
     def _keep(self, rows: Sequence[int]) -> None:

@@ -279,7 +279,7 @@ class TestLongLines:
         path.write_bytes(b"a\nb\nc\nd")
         with path.open("rb", buffering=0) as file:
             lines = Lines(file)
-            assert [lines.next(one=True), lines.next(), lines.next()] == [b"a\n", b"b\nc\n", b""]
+            assert [lines.next(single=True), lines.next(), lines.next()] == [b"a\n", b"b\nc\n", b""]
 
 
 class TestBadLines:
