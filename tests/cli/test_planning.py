@@ -369,7 +369,7 @@ def test_starts(nncf_tools: Run) -> None:
 @pytest.mark.parametrize("in_group", [True, False] if IS_POSSIBLE else [False])
 def test_real_group(tmp_path: pathlib.Path, *, in_group: bool) -> None:
     """In a real control group, its limit is what counts, though the machine has more."""
-    words = command_line("monitor", "-q", "--require", "300MiB", "true")
+    words = command_line("monitor", "-q", "--no-plot", "--require", "300MiB", "true")
     with MemoryGroup("require", 200 * MIB) if in_group else contextlib.nullcontext() as group:
         enter = [] if group is None else ["sh", "-c", f'{group.enter} && exec "$@"', "sh"]
         result = subprocess.run([*enter, *words], check=False, cwd=tmp_path, capture_output=True, text=True)

@@ -43,7 +43,7 @@ def operations(run: Run, folder: pathlib.Path, program: str, *options: object) -
     """Record a program every 50 ms and return its operations by name."""
     script = folder / "work.py"
     script.write_text(_PROGRAM + program)
-    words = ("profile", "--interval", "0.05", "-o", "out.json.gz", *options, "--", sys.executable, script)
+    words = ("profile", "-q", "--no-plot", "--interval", "0.05", "-o", "out.json.gz", *options, sys.executable, script)
     done = run(*words)
     assert done.returncode == 0, done.stderr
     return {one.name: one for one in session(folder).operations}
