@@ -178,6 +178,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert [process.pid for process in of.processes] == [os.getpid()]
         assert set(of.samples["processes"]) == {1}
 
+    @pytest.mark.long
     def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
         """A recording of a program that records itself includes the program only."""
         text = """
@@ -353,6 +354,7 @@ atexit.register(tell, "last")
 """
         assert program(text, tmp_path).stdout == "last\nb True True\na True True\nfirst True True\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_at_exit_after_a_stop(self, tmp_path: pathlib.Path) -> None:
         """A stopped monitor calls nothing at exit; after a new start without a function, neither."""
@@ -366,6 +368,7 @@ monitor.start()
 
         assert (result.stdout, result.stderr) == ("", "")
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_started_again_in_a_fork(self, tmp_path: pathlib.Path) -> None:
         """A forked child that starts the monitor has its own function called, once."""
@@ -382,6 +385,7 @@ sys.exit()
 """
         assert program(text, tmp_path).stdout == "child\nparent\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_function_that_fails_at_exit(self, tmp_path: pathlib.Path) -> None:
         """If one function fails, the others are called, and the error is shown."""
@@ -448,6 +452,7 @@ input()
 
         assert len(monitor.get_data()[0]) > before
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
         """A forked child calls nothing at its exit; only the process that started the monitor does."""
@@ -463,7 +468,9 @@ sys.exit()
         assert program(text, tmp_path).stdout == "at exit\n"
 
     @pytest.mark.process
-    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    @pytest.mark.parametrize(
+        "method", ["spawn", *(pytest.param(of, marks=pytest.mark.long) for of in ("fork", "forkserver"))]
+    )
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
         """Workers of every start method count, and can record themselves."""
         (tmp_path / "work.py").write_text("""

@@ -192,6 +192,7 @@ def test_kill_what_ignores_that(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     until_ended(tmp_path / "child")
 
 
+@pytest.mark.long
 def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """An attached process is ended, too."""
     with subprocess.Popen(burner("touch", 100, 2 * HANGING_S)) as process:
@@ -206,6 +207,7 @@ def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> N
     assert ENDED in Session.load(tmp_path / "run.json").warnings[0]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:

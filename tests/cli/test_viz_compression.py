@@ -120,6 +120,7 @@ class TestOutput:
         )
         assert none.stdout == "Made-up-7b: no row with peak < 1 GiB; 1 row left out, peak unknown\n"
 
+    @pytest.mark.long
     def test_also(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """--also adds panels to the picture; each figure has one, however often it is asked for."""
         with_figures(tmp_path / "a.csv")

@@ -191,6 +191,7 @@ class TestMake:
         assert make(Request([path])).notes == ["Made-up-7b: no row with int4, gptq; the others are compared"]
         assert make(Request([path], lenient=True)).notes == []
 
+    @pytest.mark.long
     def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
         """Further baselines are a note, also when lenient; they are in the table, and not in the picture."""
         path = written(tmp_path / "a.csv", [*four(), row("fp32", **{"lambada-openai, acc": 0.4})])

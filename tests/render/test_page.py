@@ -420,6 +420,7 @@ class TestPage:
         assert "\x1b" not in text
         assert "\x00" not in text
 
+    @pytest.mark.long
     def test_many_samples_keep_their_peak(self) -> None:
         """200,000 samples of ten metrics are a page of less than 2.5 MB that still has the peak of a single sample."""
         text = page(long_run(200_000))

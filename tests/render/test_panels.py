@@ -150,9 +150,7 @@ CASES = {
 TELLING = (
     "no operation",
     "near its limit",
-    "24 operations",
     "25 operations",
-    "60 uneven",
     "workflow",
     "gap",
     "long names",

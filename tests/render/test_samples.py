@@ -203,6 +203,7 @@ def test_facts() -> None:
     assert "samples" not in facts
 
 
+@pytest.mark.long
 def test_many_samples() -> None:
     """Every sample of a long recording is there."""
     values = array("d", range(200_000))
@@ -245,6 +246,7 @@ def test_session_json_comes_back(tmp_path: pathlib.Path) -> None:
     assert session_report(Session.load(path), VIEW) == path.read_bytes()
 
 
+@pytest.mark.long
 def test_of_a_journal(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """On the command line a journal becomes a session, also through a pipe."""
     (tmp_path / "run.journal.jsonl").write_bytes(journal({"s": [0.5, 100]}, END))

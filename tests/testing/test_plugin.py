@@ -169,6 +169,7 @@ def test_beside(): pass
     assert {figures.known for figures in table.values()} == {"kernel"}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_children(suite: Suite) -> None:
     """A fixture's child counts in each test; a child too short for a sample counts by the kernel's mark."""

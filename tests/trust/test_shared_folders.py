@@ -72,6 +72,7 @@ class TestLogOfARun:
         assert log.read_text() in {"mine", "theirs"}
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     @as_another
     @pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
     def test_planted_while_a_run_runs(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
@@ -111,6 +112,7 @@ class TestLogOfARun:
         assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a device or pipe\n")
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A log of ours from an earlier run is begun anew."""
         (tmp_path / "out").mkdir()
@@ -208,6 +210,7 @@ class TestSweep:
         assert "the model could not be exported: export: exit status 1" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.long
     @as_another
     def test_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
@@ -220,6 +223,7 @@ class TestSweep:
         assert "results.sweep' belongs to another user (" in done.stderr
         assert list((shared / "results.sweep").rglob("row.json")) == []
 
+    @pytest.mark.long
     def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A link in the place of the file that says that the model is exported makes no file elsewhere."""
         links = f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
@@ -230,6 +234,7 @@ class TestSweep:
         assert not (model / "victim").exists()
         assert (shared / "results.sweep/model/.exported").is_file()
 
+    @pytest.mark.long
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
         (shared / "wikitext").mkdir()
