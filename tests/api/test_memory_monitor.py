@@ -91,6 +91,7 @@ print(max(monitor.get_data(memory_from_zero=True)[1]))
 """
         assert float(program(text, tmp_path).stdout) == pytest.approx(100, rel=0.01)
 
+    @pytest.mark.long
     def test_no_gap_while_the_interpreter_is_held(self, tmp_path: pathlib.Path) -> None:
         """A native call that holds the GIL delays no sample: gaps are at most 2 intervals and missed samples."""
         text = """
@@ -165,6 +166,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert max(family.get_data(memory_from_zero=True)[1]) > held_mib - 1
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
+    @pytest.mark.long
     def test_monitors_do_not_see_each_other(self) -> None:
         """Several monitors run at once, and no figure includes their samplers."""
         with MemoryMonitor(interval=0.01) as first:
@@ -623,6 +625,7 @@ class TestLogs:
         assert (tmp_path / "rss_memory_usage.txt").read_text().startswith("No measurements recorded.\n")
         assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
 
+    @pytest.mark.long
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
         """A saved log can be drawn again as the same picture; another file is refused by its first line."""
         monitor = MemoryMonitor()

@@ -184,7 +184,7 @@ def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["profile", "profile.v0.2"])
+@pytest.mark.parametrize("name", [pytest.param("profile", marks=pytest.mark.long), "profile.v0.2"])
 def test_picture_without_an_ending(profiler: QEffMemoryProfiler, tmp_path: pathlib.Path, name: str) -> None:
     """A picture whose name does not end in a format is a PNG of exactly this name."""
     QEffMemoryVisualizer(profiler).generate_professional_graph(str(tmp_path / name))

@@ -67,6 +67,7 @@ def test_processes_seen(tmp_path: pathlib.Path) -> None:
     assert pathlib.Path(f"/proc/{os.getpid()}").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_isolated")
 def test_cpu_is_the_commands(tmp_path: pathlib.Path) -> None:
     """CPU time is that of the command and its children; what it is attached to, and what runs beside, costs nothing."""

@@ -147,22 +147,21 @@ PRINT = [
     ("viz-compression", "--input-file", "models.csv", "--json"),
 ]
 """What prints to standard output."""
-LONG = {("viz-compression", "--json"), ("report", "parquet"), ("report", "csv"), ("report", "--help"), ("help", "help")}
-"""Of what only another function prints, or prints as another one does: the first word and the last."""
+QUICK = [("--help",), ("--version",), ("report", "run.json"), ("metrics",), ("schema",)]
+"""Of these, the fast suite tries both; of others a full one, unless it loads Pandas."""
 MODELS = pathlib.Path(__file__).parents[1] / "data" / "made_up_compression.csv"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("redirection", "why"),
-    [(">&-", "is closed"), (">/dev/full", "cannot be written: No space left on device")],
-    ids=["closed", "full"],
-)
-@pytest.mark.parametrize(
-    "words",
+    ("words", "redirection", "why"),
     [
-        pytest.param(words, id=" ".join(words), marks=pytest.mark.long if (words[0], words[-1]) in LONG else [])
+        pytest.param(words, sign, why, id=f"{' '.join(words)}-{name}", marks=pytest.mark.long if is_long else [])
         for words in PRINT
+        for name, sign, why, is_long in (
+            ("closed", ">&-", "is closed", words not in QUICK),
+            ("full", ">/dev/full", "cannot be written: No space left on device", words[-1] in {"parquet", "--json"}),
+        )
     ],
 )
 def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: tuple[str, ...], redirection: str, why: str) -> None:

@@ -60,6 +60,7 @@ class TestView:
         assert " available of " in text
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_gives_way_to_the_summary(self, tmp_path: pathlib.Path) -> None:
         """When the command has ended, the view is gone and the summary follows the command's output."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), size=(100, 50))
@@ -81,6 +82,7 @@ class TestView:
 
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_resizing(self, tmp_path: pathlib.Path) -> None:
         """After a change of the screen size the view is drawn again, once."""
         terminal = live(tmp_path, *burner("prints", 3, "go"))
@@ -210,6 +212,7 @@ class TestOutput:
         assert "100%|####################| 20/20" in after
         assert after.index("before the bar") < after.index("100%|") < after.index("after the bar")
 
+    @pytest.mark.long
     def test_captured_output(self, tmp_path: pathlib.Path) -> None:
         """With --capture the output goes to the file, and the view has the whole screen."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), options=("--capture", "out.txt"))
@@ -291,7 +294,10 @@ class TestKeys:
         [
             ("monitor", "--live", "--", "less", "long.txt"),
             pytest.param(("monitor", "--live", "--", "sh", "-c", "cat long.txt | less -X"), marks=pytest.mark.long),
-            ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
+            pytest.param(
+                ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
+                marks=pytest.mark.long,
+            ),
         ],
         ids=["file", "pipe", "mark-on"],
     )
@@ -380,6 +386,7 @@ class TestEndings:
         assert restored
         assert Session.load(journal).finished
 
+    @pytest.mark.long
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A failing view is dropped; the recording is unaffected."""
         broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"

@@ -123,6 +123,7 @@ def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
     assert planning.plan(columns, Request(max_memory=1)).columns == expected
 
 
+@pytest.mark.long
 def test_below(nncf_tools: Run) -> None:
     """A command below its limit ends normally, and nothing is printed."""
     result = nncf_tools("monitor", "-q", "-o", "run.json", *KILL, *burner("touch", 1, 0.1, 3))
@@ -164,7 +165,7 @@ def test_operation_at_the_limit(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     assert "--max-memory was exceeded during Export › Saving, at" in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("source", ["proc", "psutil"])
+@pytest.mark.parametrize("source", ["proc", pytest.param("psutil", marks=pytest.mark.long)])
 def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
     """The command and all descendants are ended, the status is that of SIGTERM, and the session says why."""
     if source == "proc" and sys.platform != "linux":

@@ -132,6 +132,7 @@ def test_failing_rank(nncf_tools: Run) -> None:
     assert "exit status 7: run-rank1.json" in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None:
     """A rank fails, then its launcher ends the other: the first heads every report, and the other is no cause."""

@@ -141,6 +141,7 @@ class TestFigures:
         assert session.totals["read_chars"] == pytest.approx(read, rel=0.001)
         assert list(column) == sorted(column)
 
+    @pytest.mark.long
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
@@ -163,6 +164,7 @@ class TestFigures:
         assert "still running" not in result.stderr
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
+    @pytest.mark.long
     def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
         """Forked copies make the sum several times too large; the report says so next to the sum."""
         result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
@@ -187,6 +189,7 @@ class TestFigures:
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert "to size a machine, take PSS" in " ".join(result.stderr.split())
 
+    @pytest.mark.long
     def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """RSS is the sum of anonymous, file-backed and shared memory, and touched memory is anonymous."""
         session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
@@ -798,6 +801,7 @@ class TestMarks:
             "run.png",
         ]
 
+    @pytest.mark.long
     def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A session of monitor has the marks of the program; no other files are left."""
         script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
@@ -913,6 +917,7 @@ class TestProfileBadInput:
         assert "run.marks.csv" in refused.stderr
         assert not (tmp_path / "run.marks.csv").exists()
 
+    @pytest.mark.long
     def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
         """An invalid line in the marks log is counted in a warning, and the run is unaffected."""
         result = nncf_tools(

@@ -67,6 +67,7 @@ class TestFiles:
         assert result.returncode == 0
         assert {path.name for path in (tmp_path / "in").iterdir()} == {"data.csv", "data.md", "data.png"}
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("data")
     def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Every requested format is written, and no other; a second run replaces the files."""
@@ -131,6 +132,7 @@ class TestOutput:
         assert result.returncode == 0
         assert drawn.count('id="panel-') == 3 * len(FIGURES)
 
+    @pytest.mark.long
     def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Missing modes are a note on standard error; --lenient omits it."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])

@@ -50,6 +50,7 @@ def test_told_again_to_its_end(run: pathlib.Path) -> None:
     assert terminal.status == 0
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_pause(tmp_path: pathlib.Path) -> None:
     """While it is paused, no time passes."""

@@ -256,7 +256,10 @@ class TestPicture:
 
         assert left < -0.05 < 0 < right
 
-    @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+    @pytest.mark.parametrize(
+        ("kind", "magic"),
+        [("png", b"\x89PNG"), ("svg", b"<?xml"), pytest.param("pdf", b"%PDF", marks=pytest.mark.long)],
+    )
     def test_formats(self, kind: str, magic: bytes) -> None:
         """Every format is written, and the same picture gives the same bytes."""
         first, again = (rendered(draw(compared(MADE_UP)), kind) for _ in range(2))

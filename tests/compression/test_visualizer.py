@@ -73,6 +73,7 @@ def test_errors_and_rates(request: pytest.FixtureRequest, published: bool) -> No
     assert [f"{rate:.1f}x" for rate in found[COMPRESSION_RATE]] == list(expected[COMPRESSION_RATE])
 
 
+@pytest.mark.long
 def test_same_files_as_visualize(tmp_path: pathlib.Path) -> None:
     """The functions one after the other write what ``visualize`` writes, and leave the table as it is."""
     visualize(MADE_UP, tmp_path / "whole")

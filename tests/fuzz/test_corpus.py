@@ -51,7 +51,7 @@ def test_damage_is_the_same_each_time() -> None:
 
         @hypothesis.seed(seed)
         @hypothesis.settings(
-            max_examples=20,
+            max_examples=8,
             database=None,
             deadline=None,
             suppress_health_check=list(hypothesis.HealthCheck),

@@ -953,7 +953,7 @@ def deepest(program: Program, function: str, *, hook: bool) -> int:
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "missing"),
-    [("made.deep.dive", 0), pytest.param("made.deep.climb", 0, marks=pytest.mark.long), ("plain", 1)],
+    [*(pytest.param(f"made.deep.{name}", 0, marks=pytest.mark.long) for name in ("dive", "climb")), ("plain", 1)],
 )
 def test_marking_takes_no_depth(program: Program, function: str, missing: int) -> None:
     """A marked function calls itself as deep as an unmarked one, and so do two that call each other.

@@ -181,6 +181,7 @@ assert abs(free.delta + (200 << 20)) <= {2 * _TOLERANCE}, free.of("rss")
     subprocess.run([sys.executable, script], check=True, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_headline(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The peak belongs to the operation in which memory came near it first, not to the end of the interpreter."""
     text = 'mark_operation("Load"); held = touch(200)\ntime.sleep(0.1)\nmark_operation("Save"); more = touch(1)\n'

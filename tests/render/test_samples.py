@@ -220,6 +220,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
         parquet_report(session(), VIEW)
 
 
+@pytest.mark.long
 def test_on_the_command_line(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A real recording becomes a file that pandas reads."""
     words = burner("copies", "figures", 1, 1, "rss")  # lives until it was sampled

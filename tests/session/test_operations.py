@@ -312,7 +312,8 @@ def test_own_reading_that_does_not_count(pid: int, end_s: float) -> None:
     assert of.operations[0].rss_peak == mib(300)[0]
 
 
-@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("ends", [True, False])
 def test_very_many_levels(*, ends: bool) -> None:
     """Time grows with the number of operations, not with its square: 20,000 levels took 18 s, and take 1 s."""
     number = 20_000

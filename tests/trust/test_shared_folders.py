@@ -55,8 +55,8 @@ class TestLogOfARun:
         ("trap", "why"),
         [
             ("link", "it is a symbolic link"),
-            ("hard link", "it has a second name (a hard link)"),
-            ("file", "it belongs to another user"),
+            pytest.param("hard link", "it has a second name (a hard link)", marks=pytest.mark.long),
+            pytest.param("file", "it belongs to another user", marks=pytest.mark.long),
         ],
     )
     def test_trap(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, trap: str, why: str) -> None:
@@ -87,6 +87,7 @@ class TestLogOfARun:
         assert (shared / "run-1.log").read_text() == "oh\n"
         assert (shared / "fit.json").exists()
 
+    @pytest.mark.long
     def test_replaced_while_it_runs(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """All output of a run goes to the file that was opened for it, whatever has its name by then."""
         (tmp_path / "victim").write_text("mine")
@@ -97,7 +98,7 @@ class TestLogOfARun:
         assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
         assert (tmp_path / "victim").read_text() == "mine"
 
-    @pytest.mark.parametrize("is_read", [True, False])
+    @pytest.mark.parametrize("is_read", [pytest.param(True, marks=pytest.mark.long), False])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
         (tmp_path / "out").mkdir()
@@ -124,7 +125,13 @@ class TestLogOfARun:
 
 @as_another
 class TestFolderOfAnotherUser:
-    @pytest.mark.parametrize("makes", ["mkdir theirs", "ln -s ../ours theirs"], ids=["folder", "link"])
+    @pytest.mark.parametrize(
+        "makes",
+        [
+            pytest.param("mkdir theirs", id="folder"),
+            pytest.param("ln -s ../ours theirs", id="link", marks=pytest.mark.long),
+        ],
+    )
     def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, makes: str) -> None:
         """A folder or a link of another user is refused as in the default folder, before anything runs."""
         (tmp_path / "ours").mkdir()
@@ -148,7 +155,7 @@ class TestFolderOfAnotherUser:
 
 
 class TestStateOfASearch:
-    @pytest.mark.parametrize("is_held", [True, False])
+    @pytest.mark.parametrize("is_held", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
         (tmp_path / "out").mkdir()

@@ -101,7 +101,7 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-LONG = {"fit, before", "fit, success", "fit, result", "sweep, step"}
+LONG = {"fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
 
 
 @pytest.mark.parametrize(

@@ -398,6 +398,7 @@ class TestRuns:
         assert "wait: int4 symmetric: " in dry.stdout
         assert "(estimated)" in dry.stdout
 
+    @pytest.mark.long
     def test_chosen_configurations_are_added(self, inputs: pathlib.Path, run: Run) -> None:
         """A second sweep of other configurations keeps those of the first; --only runs a failed one again."""
         (inputs / "waited").touch()
@@ -410,6 +411,7 @@ class TestRuns:
         assert "Running fail" in again.stderr
         assert "Running fail" not in run("--resume").stderr
 
+    @pytest.mark.long
     def test_fifo_is_no_row(self, inputs: pathlib.Path, run: Run) -> None:
         """A FIFO in the place of a file that the sweep reads is refused at once, though somebody has it open."""
         run("--only", "int8")

@@ -71,7 +71,10 @@ class Recorded(NamedTuple):
     outputs: dict[str, str]
 
 
-@pytest.fixture(scope="module", params=RECORDINGS)
+@pytest.fixture(
+    scope="module",
+    params=["profile", "monitor", pytest.param("Profiler", marks=pytest.mark.long)],
+)
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record a program, and make every output."""
     folder = tmp_path_factory.mktemp("recorded")
