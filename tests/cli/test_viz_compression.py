@@ -108,6 +108,7 @@ class TestOutput:
             "error 5.0%, 1.25 Gb, 6.4x smaller\n"
         )
 
+    @pytest.mark.long
     def test_several_bounds(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The recommendation has the bounded figures, and the number of rows left out for want of one."""
         with_figures(tmp_path / "a.csv")

@@ -315,6 +315,7 @@ class TestEnded:
         assert result.returncode == 1
         assert "no recording runs under 'memory_logs'" in result.stderr
 
+    @pytest.mark.long
     def test_killed_recorder(self, tmp_path: pathlib.Path) -> None:
         """If the recorder is killed, the view ends with the figures up to that time."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))

@@ -258,7 +258,11 @@ class TestPicture:
 
     @pytest.mark.parametrize(
         ("kind", "magic"),
-        [("png", b"\x89PNG"), ("svg", b"<?xml"), pytest.param("pdf", b"%PDF", marks=pytest.mark.long)],
+        [
+            pytest.param("png", b"\x89PNG", marks=pytest.mark.long),
+            ("svg", b"<?xml"),
+            pytest.param("pdf", b"%PDF", marks=pytest.mark.long),
+        ],
     )
     def test_formats(self, kind: str, magic: bytes) -> None:
         """Every format is written, and the same picture gives the same bytes."""

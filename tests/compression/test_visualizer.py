@@ -106,7 +106,9 @@ def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "begin"), [("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a", b"\x89PNG")])
+@pytest.mark.parametrize(
+    ("name", "begin"), [("a.svg", b"<?xml"), pytest.param("a.pdf", b"%PDF", marks=pytest.mark.long), ("a", b"\x89PNG")]
+)
 def test_pictures(tmp_path: pathlib.Path, name: str, begin: bytes) -> None:
     """The ending decides the kind of the picture; without one that is known it is a PNG."""
     to_plot(add_relative_metrics(table()), tmp_path / name)

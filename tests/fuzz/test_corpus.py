@@ -10,6 +10,8 @@ from tests.fuzz import corpus, damage, outputs
 from tests.fuzz.corpus import Sample
 
 SAMPLES = {sample.name: sample for sample in corpus.samples()}
+DRAWN = {"measured.csv"}
+"""Its picture is golden, too, and takes 1 s."""
 REFUSED = {"prmon.json"}
 """BuildUpReport files that say why they are not read."""
 
@@ -21,7 +23,9 @@ def write(sample: Sample, folder: pathlib.Path) -> pathlib.Path:
     return folder / (sample.opened or sample.name)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in DRAWN else []) for name in SAMPLES]
+)
 def test_whole_files_are_read(tmp_path: pathlib.Path, name: str) -> None:
     """Undamaged, each file of the corpus is read: damage reaches what comes after the first check."""
     sample = SAMPLES[name]

@@ -154,7 +154,12 @@ def test_freed_just_after_a_mark(nncf_tools: Run, tmp_path: pathlib.Path) -> Non
     ("begin", "mark", "end"),
     [
         ("of = Profiler(0.05); of.start()", "of.mark", "of.stop()"),
-        ("of = QEffMemoryProfiler(); of.start_monitoring()", "of.mark_operation", "of.stop_monitoring()"),
+        pytest.param(
+            "of = QEffMemoryProfiler(); of.start_monitoring()",
+            "of.mark_operation",
+            "of.stop_monitoring()",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["Profiler", "QEffMemoryProfiler"],
 )

@@ -382,6 +382,7 @@ class TestPage:
         assert f"default-src 'none'; script-src {sha256(plotly_of(text))} {sha256(own)};" in policy
         assert "connect-src" not in policy
 
+    @pytest.mark.long
     def test_small(self) -> None:
         """A page without many samples is smaller than 2.1 MB, and always the same."""
         assert len(page(run())) < 2_100_000

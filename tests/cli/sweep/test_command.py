@@ -346,6 +346,7 @@ class TestRuns:
         assert rows(inputs)[:3] == before
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
 
+    @pytest.mark.long
     def test_interrupted_sweep_ends_its_step(self, inputs: pathlib.Path) -> None:
         """A signal to the sweep alone ends the step that runs, too, and says how to go on."""
         first = subprocess.Popen(words(inputs), env=environment(inputs), cwd=inputs, text=True, stderr=subprocess.PIPE)

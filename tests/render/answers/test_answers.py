@@ -73,7 +73,7 @@ class Recorded(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=["profile", "monitor", pytest.param("Profiler", marks=pytest.mark.long)],
+    params=["profile", *(pytest.param(name, marks=pytest.mark.long) for name in ("monitor", "Profiler"))],
 )
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record a program, and make every output."""
