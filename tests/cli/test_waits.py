@@ -42,6 +42,9 @@ WAITS = {
     "monitor into a full pipe": ("monitor", "-o", "o.json", "true"),
 }
 
+QUICK = {"report of a FIFO", "watch of a recording", "monitor into a full pipe"}
+"""One for each kind of wait: for input, for an end, and for a reader."""
+
 
 @contextlib.contextmanager
 def full_pipe() -> Iterator[int]:
@@ -81,7 +84,9 @@ def waits(process: subprocess.Popen[bytes], name: str) -> bool:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in WAITS]
+)
 def test_signal_ends_it(tmp_path: pathlib.Path, name: str, number: int) -> None:
     """A command that waits for input, a reader or an end is ended by SIGTERM, SIGINT and SIGHUP."""
     session().save(tmp_path / "run.json")

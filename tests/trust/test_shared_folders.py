@@ -55,8 +55,8 @@ class TestLogOfARun:
         ("trap", "why"),
         [
             ("link", "it is a symbolic link"),
-            ("hard link", "it has a second name (a hard link)"),
-            ("file", "it belongs to another user"),
+            pytest.param("hard link", "it has a second name (a hard link)", marks=pytest.mark.long),
+            pytest.param("file", "it belongs to another user", marks=pytest.mark.long),
         ],
     )
     def test_trap(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, trap: str, why: str) -> None:
@@ -72,6 +72,7 @@ class TestLogOfARun:
         assert log.read_text() in {"mine", "theirs"}
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     @as_another
     @pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
     def test_planted_while_a_run_runs(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
@@ -86,6 +87,7 @@ class TestLogOfARun:
         assert (shared / "run-1.log").read_text() == "oh\n"
         assert (shared / "fit.json").exists()
 
+    @pytest.mark.long
     def test_replaced_while_it_runs(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """All output of a run goes to the file that was opened for it, whatever has its name by then."""
         (tmp_path / "victim").write_text("mine")
@@ -96,7 +98,7 @@ class TestLogOfARun:
         assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
         assert (tmp_path / "victim").read_text() == "mine"
 
-    @pytest.mark.parametrize("is_read", [True, False])
+    @pytest.mark.parametrize("is_read", [pytest.param(True, marks=pytest.mark.long), False])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
         (tmp_path / "out").mkdir()
@@ -111,6 +113,7 @@ class TestLogOfARun:
         assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a device or pipe\n")
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A log of ours from an earlier run is begun anew."""
         (tmp_path / "out").mkdir()
@@ -122,7 +125,13 @@ class TestLogOfARun:
 
 @as_another
 class TestFolderOfAnotherUser:
-    @pytest.mark.parametrize("makes", ["mkdir theirs", "ln -s ../ours theirs"], ids=["folder", "link"])
+    @pytest.mark.parametrize(
+        "makes",
+        [
+            pytest.param("mkdir theirs", id="folder"),
+            pytest.param("ln -s ../ours theirs", id="link", marks=pytest.mark.long),
+        ],
+    )
     def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, makes: str) -> None:
         """A folder or a link of another user is refused as in the default folder, before anything runs."""
         (tmp_path / "ours").mkdir()
@@ -146,7 +155,7 @@ class TestFolderOfAnotherUser:
 
 
 class TestStateOfASearch:
-    @pytest.mark.parametrize("is_held", [True, False])
+    @pytest.mark.parametrize("is_held", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
         (tmp_path / "out").mkdir()
@@ -208,6 +217,7 @@ class TestSweep:
         assert "the model could not be exported: export: exit status 1" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.long
     @as_another
     def test_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
@@ -220,6 +230,7 @@ class TestSweep:
         assert "results.sweep' belongs to another user (" in done.stderr
         assert list((shared / "results.sweep").rglob("row.json")) == []
 
+    @pytest.mark.long
     def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A link in the place of the file that says that the model is exported makes no file elsewhere."""
         links = f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
@@ -230,6 +241,7 @@ class TestSweep:
         assert not (model / "victim").exists()
         assert (shared / "results.sweep/model/.exported").is_file()
 
+    @pytest.mark.long
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
         (shared / "wikitext").mkdir()

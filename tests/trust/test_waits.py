@@ -101,7 +101,13 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+LONG = {"fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [pytest.param(of, id=name, marks=pytest.mark.long if name in LONG else []) for name, of in WAITS.items()],
+)
 def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
     """Each of three commands at this wait gets another signal, once, and ends with its status."""
     with contextlib.ExitStack() as stack:
