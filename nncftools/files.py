@@ -43,6 +43,12 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         os.close(folder)
 
 
+def write_file(path: pathlib.Path, content: bytes) -> None:
+    """Write a whole file, or leave the one that is there. Raises OSError."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
 @contextlib.contextmanager
 def held(folder: pathlib.Path) -> Iterator[int]:
     """Yield the descriptor of a folder, which no other process holds meanwhile: by flock(2), where there are locks.
