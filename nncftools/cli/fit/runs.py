@@ -103,7 +103,7 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
         with groups.endable() as starter:
             if not _Runs(request, output, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
-                groups.say(starter, f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+                screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
         failure = outputs.write_beside(fit, request.unit, output)
         if request.as_json:
@@ -130,14 +130,11 @@ class _Runs:
         self._starter = starter
         self._input = RepeatedInput()
 
-    def _say(self, text: str) -> None:
-        groups.say(self._starter, text)
-
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
         fit, request = self._fit, self._request
         if fit.free is None:
-            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
             if not self._run_free():
                 return False
         assert fit.free is not None
@@ -146,7 +143,7 @@ class _Runs:
         free = fit.free
         sizes = free.floor, free.comfortable, free.peak_rss
         plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
-        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+        screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         limit = plan.next_limit(fit.trials)
         while limit is not None and fit.runs < request.runs:
             trial = self._try(limit, free)
@@ -156,7 +153,7 @@ class _Runs:
             self._keep(plan)
             limit = plan.next_limit(fit.trials)
             left = self._left(free) if limit is not None and fit.runs < request.runs else "the last run"
-            self._say(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
+            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
         fit.is_finished = limit is None
         self._keep(plan)
         return True
@@ -187,7 +184,7 @@ class _Runs:
             fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
-            self._say(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
+            screen.line(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
         destination.check_folder("--output", self._folder)
         outputs.write_state(fit, self._folder)
         return True
