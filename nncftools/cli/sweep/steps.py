@@ -22,7 +22,7 @@ import msgspec
 
 from nncftools.cli import destination, options, planning, recording
 from nncftools.cli.fit import groups
-from nncftools.cli.sweep import worker
+from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import Row
 from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
@@ -164,6 +164,9 @@ class _Steps:
         argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]
         argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
         argv += ["--include_path", task.include_path] if task.include_path else []
+        if task.include_path:  # lm-evaluation-harness reads them now, hours after they were checked
+            with options.naming_option("--include-path"):
+                grid.check_tasks(pathlib.Path(task.include_path))
         if self._noted(run_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)).failed:
             return
         try:
