@@ -49,25 +49,60 @@ def write_file(path: pathlib.Path, content: bytes) -> None:
         beside.write_bytes(content)
 
 
-@contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[int]:
-    """Yield the descriptor of a folder, which no other process holds meanwhile: by flock(2), where there are locks.
+class Way:
+    """The folders that lead to a file, as they are when it is checked: one that takes another's place gets nothing."""
 
-    Raises BlockingIOError while another one holds it, OSError if it cannot be opened.
-    """
-    import fcntl
+    def __init__(self, folder: pathlib.Path, *, must_stay: bool = False) -> None:
+        """Look at the folders. Those of ours that a command makes anew count as the same, unless they ``must_stay``."""
+        self.folder = folder
+        self._must_stay = must_stay
+        self._known: dict[pathlib.Path, os.stat_result] = {}
+        for part in (folder, *folder.parents):
+            with contextlib.suppress(OSError):
+                self._known[part] = part.stat()
 
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    def check(self) -> None:
+        """Raise OSError if another folder, or a link to one, has taken the place of one of them."""
+        for part in (self.folder, *self.folder.parents):
+            if not os.path.lexists(part):
+                continue
+            known, found = self._known.get(part), part.lstat()
+            if known is not None and os.path.samestat(known, part.stat()):
+                return
+            theirs = another_owner(found)
+            if theirs or stat.S_ISLNK(found.st_mode) or (known is not None and self._must_stay):
+                raise OSError(errno.EPERM, f"{part} is another folder now" + (theirs and f", which {theirs}"))
+
+    def make(self) -> None:
+        """Make what is missing of them. Raises OSError like ``check``."""
+        self.check()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[pathlib.Path]:
+        """Yield a path that leads to the folder, which is held open, even if another one takes its place.
+
+        Raises OSError like ``check``, also at the end of the block: then nothing that was written is where the path
+        leads.
+        """
+        folder = above_standard(os.open(self.folder, _FOLDER))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:  # a file system without locks
-            pass
-        yield descriptor
-    finally:
-        os.close(descriptor)
+            self.check()
+            self._refuse_other(folder)
+            name = type(self.folder)(f"/proc/self/fd/{folder}")
+            yield name if name.exists() else self.folder
+            self._refuse_other(folder)
+        finally:
+            os.close(folder)
+
+    def _refuse_other(self, folder: int) -> None:
+        if not os.path.samestat(self.folder.stat(), os.fstat(folder)):
+            raise OSError(errno.EPERM, f"{self.folder} is another folder now")
+
+
+def ways_to(*paths: pathlib.Path | None) -> dict[pathlib.Path, Way]:
+    """Return the ways to files by folder, for as long as no command runs."""
+    return {path.parent: Way(path.parent, must_stay=True) for path in paths if path is not None}
 
 
 def open_ours(path: pathlib.Path) -> int:

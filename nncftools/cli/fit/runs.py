@@ -25,6 +25,7 @@ from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
+from nncftools.files import Way
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
@@ -94,18 +95,20 @@ class Watch(Watcher):
 
 def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with outputs.alone_in(output):
+    way = Way(output)
+    busy = f"another search writes to {str(output)!r}; wait for its end"
+    with destination.own_folder("--output", way, busy):
         if not request.resume:
             outputs.remove_earlier(output)
         fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
-            if not _Runs(request, output, parent, fit, starter).go():
+            if not _Runs(request, way, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
                 screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
-        failure = outputs.write_beside(fit, request.unit, output)
+        failure = outputs.write_beside(fit, request.unit, way)
         if request.as_json:
             screen.to_stdout(outputs.as_json(fit))
         else:
@@ -120,11 +123,9 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
 class _Runs:
     """The runs of a search."""
 
-    def __init__(
-        self, request: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
-    ) -> None:
+    def __init__(self, request: FitOptions, way: Way, parent: ParentGroup | None, fit: Fit, starter: Starter) -> None:
         self._request = request
-        self._folder = output
+        self._way, self._folder = way, way.folder
         self._parent = parent
         self._fit = fit
         self._starter = starter
@@ -161,8 +162,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        destination.check_folder("--output", self._folder)
-        outputs.write_state(fit, self._folder)
+        outputs.write_state(fit, self._way)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take if each takes as long as those before."""
@@ -185,8 +185,7 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             screen.line(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
-        destination.check_folder("--output", self._folder)
-        outputs.write_state(fit, self._folder)
+        outputs.write_state(fit, self._way)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
@@ -261,7 +260,8 @@ class _Runs:
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
         log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
-        destination.check_folder("--output", self._folder)
+        destination.check_folder("--output", self._way)
+        target = destination.at_file(file, force=True)
         with destination.opened("--output", log) as output:
             failed = request.before is not None and self._shell(request.before, output)
             if self._is_interrupted():
@@ -270,7 +270,7 @@ class _Runs:
                 raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
             plan, argv = request.plan(), request.words or []
             planning.watch_disks(plan, argv, self._folder)
-            target, entry = destination.at_file(file, force=True), () if group is None else group.entry
+            entry = () if group is None else group.entry
             run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
             view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()

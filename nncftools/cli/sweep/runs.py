@@ -21,7 +21,7 @@ from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
-from nncftools.files import replacing
+from nncftools.files import Way, replacing, write_file
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
@@ -177,7 +177,6 @@ class _Runs:
             screen.line(f"Running {task.row.name}…")
             if self._is_interrupted():
                 return False
-            destination.check_folder("--output", self._folder.path)
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
             if row is None:
@@ -195,12 +194,14 @@ class _Runs:
             screen.line("Exporting the model…")
             if self._is_interrupted():
                 return None
+            self._folder.check()
             shutil.rmtree(target, ignore_errors=True)
-            recordings = self._folder.path / "export"
+            recordings = self._folder.path.absolute() / "export"
             recordings.mkdir(exist_ok=True)
+            way = Way(recordings)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, way, "export", self._starter)
             self.measured_s += ran.seconds
             if self._is_interrupted():
                 return None
@@ -235,7 +236,6 @@ class _Runs:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
-        destination.check_folder("--output", self._folder.path)
         self._folder.keep(row)
         self._write()
         self.measured_s += row.measured_s
@@ -297,6 +297,6 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
-    with destination.writing("--output", table), replacing(table) as beside:
-        beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
+    with destination.writing("--output", table):
+        write_file(table, intake.whole(table, may_wait=False) + text.encode())
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")
