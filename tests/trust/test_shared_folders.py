@@ -181,7 +181,7 @@ class TestOutputOfAReader:
         ("compare", "fifo", DATA / "runs/new-1.json", "--output", "out/a.txt"),
     )
 
-    @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(map(str, words)).replace("/", "-"))
+    @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: f"{words[0]} {words[-1]}".replace("/", "-"))
     def test_swapped(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
         """The folder that has taken the place gets nothing, and one line says so."""
         os.mkfifo(tmp_path / "fifo")
