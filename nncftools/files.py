@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _STANDARD_ERROR = 2
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +25,7 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     It is yielded by its descriptor, so the name has no ending, and the folder is held open: another user who may write
     there cannot lead the content elsewhere. Raises OSError.
     """
-    folder, name = os.open(path.parent, _FOLDER), f".{os.urandom(4).hex()}.{path.name}"
+    folder, name = os.open(path.parent, FOLDER), f".{os.urandom(4).hex()}.{path.name}"
     try:
         file = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
         try:
@@ -85,7 +85,7 @@ class Way:
         Raises OSError like ``check``, also at the end of the block: then nothing that was written is where the path
         leads.
         """
-        folder = above_standard(os.open(self.folder, _FOLDER))
+        folder = above_standard(os.open(self.folder, FOLDER))
         try:
             self.check()
             self._refuse_other(folder)

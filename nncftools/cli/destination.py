@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way, above_standard, another_owner, followed, open_ours
+from nncftools.files import FOLDER, Way, above_standard, another_owner, followed, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -437,6 +437,7 @@ class RecordingFiles:
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
+            opened(target.session.parent, FOLDER)  # while it is open, no file system gives it another inode
             self.marks = opened(target.marks, _NEW_LOG)
             self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
             """The descriptor of the helper's log; None without one."""
