@@ -642,6 +642,7 @@ class TestLogs:
         with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
             monitor.save_memory_plot(tmp_path / "missing.txt")
 
+    @pytest.mark.long
     def test_picture_is_named_after_the_log(self, tmp_path: pathlib.Path) -> None:
         """Drawing a log again replaces its own picture, or makes one with a suffix, never another log's."""
         monitor = MemoryMonitor()

@@ -32,6 +32,7 @@ def memory_monitor(folder: pathlib.Path, *words: str) -> subprocess.CompletedPro
 
 @pytest.mark.process
 class TestRecording:
+    @pytest.mark.long
     def test_line_for_the_shell(self, tmp_path: pathlib.Path) -> None:
         """One string runs through the shell; files lie directly in the folder, the summary is on standard output."""
         sampled = "until grep -q '^\\[[0-9.]*,[0-9]' new/logs/session.journal.jsonl; do sleep 0.02; done"

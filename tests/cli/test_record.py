@@ -265,6 +265,7 @@ class TestFigures:
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert any("neighbours merged" in warning for warning in session.warnings)
 
+    @pytest.mark.long
     def test_psutil_gives_the_same(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """The source for macOS and Windows finds the same memory, processes and exit status."""
         session = recorded("-i", 0.02, "--source", "psutil", "--", *burner("levels", truth, 2, 60, 2))
@@ -777,6 +778,7 @@ PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
 
 
 class TestMarks:
+    @pytest.mark.long
     def test_operations_of_a_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Each operation has its memory and its children's I/O; report, session, marks and picture are written."""
         result = nncf_tools("profile", "-o", "run.json", "--plot", *PHASES)

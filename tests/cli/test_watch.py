@@ -335,6 +335,7 @@ class TestEnded:
 
 @pytest.mark.process
 class TestProcess:
+    @pytest.mark.long
     def test_process_until_it_ends(self, tmp_path: pathlib.Path) -> None:
         """--pid shows a running process until it ends, then the summary, and leaves no files."""
         with subprocess.Popen(burner("touch", 40, HANGING_S)) as process:

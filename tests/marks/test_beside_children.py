@@ -84,6 +84,7 @@ def test_child_in_a_marked_call(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     assert abs(change(found["Compile"])) <= _TOLERANCE
 
 
+@pytest.mark.long
 def test_child_in_a_profiler(tmp_path: pathlib.Path) -> None:
     """So it is in a program that records itself."""
     text = f"""
@@ -163,6 +164,7 @@ def test_freed_just_after_a_mark(nncf_tools: Run, tmp_path: pathlib.Path) -> Non
     ],
     ids=["Profiler", "QEffMemoryProfiler"],
 )
+@pytest.mark.long
 def test_freed_just_after_a_mark_of_a_profiler(tmp_path: pathlib.Path, begin: str, mark: str, end: str) -> None:
     """So it is in a program that records itself."""
     text = f"""

@@ -346,6 +346,7 @@ def test_workers(suite: Suite) -> None:
     assert not (suite.path / "run.json").exists()
 
 
+@pytest.mark.long
 def test_recording(suite: Suite, nncf_tools: Run) -> None:
     """The recording has an operation per test, and includes the kernel's mark of every test."""
     source = "def test_a(): touch(64)\ndef test_b():\n    touch(32)\n    raise ValueError"

@@ -184,9 +184,9 @@ class TestOutputOfAReader:
 
     COMMANDS = (
         ("report", "fifo", "--plot", "out/a.png"),
-        ("report", "fifo", "--format", "markdown", "--output", "out/a.md"),
-        ("report", "fifo", "--format", "memory-log", "--output", "out"),
-        ("compare", "fifo", DATA / "runs/new-1.json", "--plot", "out/a.png"),
+        pytest.param(("report", "fifo", "--format", "markdown", "--output", "out/a.md"), marks=pytest.mark.long),
+        pytest.param(("report", "fifo", "--format", "memory-log", "--output", "out"), marks=pytest.mark.long),
+        pytest.param(("compare", "fifo", DATA / "runs/new-1.json", "--plot", "out/a.png"), marks=pytest.mark.long),
         ("compare", "fifo", DATA / "runs/new-1.json", "--output", "out/a.txt"),
     )
 

@@ -326,6 +326,7 @@ class TestChecks:
 
 @pytest.mark.process
 class TestRuns:
+    @pytest.mark.long
     def test_killed_sweep_goes_on(self, inputs: pathlib.Path, run: Run) -> None:
         """After kill −9, what ended is there, the step that ran has ended, and only what is missing runs."""
         first = subprocess.Popen(
@@ -373,6 +374,7 @@ class TestRuns:
         assert failed["failed"] in table
         assert "rolling log-likelihood" in table
 
+    @pytest.mark.long
     def test_figure_that_is_no_number_is_a_row_that_failed(self, inputs: pathlib.Path, run: Run) -> None:
         """The sweep ends with table and picture of the others, and can go on."""
         (inputs / "grid.toml").write_text(COLLAPSED)
@@ -428,6 +430,7 @@ class TestRuns:
             assert f"{file.name}: cannot be read: a file expected" in done.stderr
             assert done.stderr.count("\n") == 1
 
+    @pytest.mark.long
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path, run: Run) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
         done = run("--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")

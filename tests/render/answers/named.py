@@ -177,7 +177,7 @@ def _of_peak(column: str, peak: dict[str, Any]) -> Said:
     yield f"{label} peak", _exact(peak["low"])
     yield f"{label} to", _exact(peak["rose_to_s"])
     if peak["low_from"] == "sampled":
-        yield f"{label} to", _exact(peak["at_s"])
+        yield f"{label} from", _exact(peak["at_s"])  # a sample that was read late shows what rose until then
 
 
 def _of_session(text: str) -> Said:
