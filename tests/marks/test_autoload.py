@@ -164,14 +164,17 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
 
 
 def _own_memory(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members for memory, of which there are all on Linux; the program has no children."""
+    """Return the members for memory, of which there are all on Linux; the program has no children.
+
+    A busy machine interrupts a reading; then it says nothing of descendants.
+    """
     if sys.platform != "linux":
         return {}
-    own = {key: line[key] for key in ("rss", "high_water_mark", "faults", "descendants")}
+    own = {key: line[key] for key in ("rss", "high_water_mark", "faults")}
     assert 1 << 20 < own["rss"] <= own["high_water_mark"]
     assert own["faults"] > 0
-    assert own["descendants"] == []
-    return own
+    assert line.get("descendants", []) == []
+    return own | {key: line[key] for key in ("descendants",) if key in line}
 
 
 @pytest.mark.process
