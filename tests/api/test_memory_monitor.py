@@ -662,6 +662,7 @@ class TestLogs:
 
 @pytest.mark.process
 class TestContext:
+    @pytest.mark.long
     def test_maximum(self, recorders: list[Recorder], tmp_path: pathlib.Path) -> None:
         """After the block, there are the largest values of RSS and SYSTEM above the baseline, and eight files."""
         begin_to_read()

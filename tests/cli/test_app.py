@@ -120,6 +120,7 @@ class TestStart:
         assert "\x1b" not in result.stderr
 
 
+@pytest.mark.long
 def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """`schema` prints a valid JSON Schema, and a recorded session conforms to it."""
     schema = json.loads(nncf_tools("schema").stdout)
@@ -178,6 +179,7 @@ def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: tuple[str, ...],
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_ascii_output(nncf_tools: Run) -> None:
     """A terminal that knows only ASCII gets signs that look alike instead of a traceback."""
     nncf_tools("monitor", "-q", "-o", "run.json", "true")

@@ -191,6 +191,7 @@ class TestGates:
         assert "**failed**" in in_process(*words, "-f", "markdown").stdout
 
 
+@pytest.mark.long
 def test_model_size(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
     """A recording keeps the size of what a marked call has saved, and a gate may limit it."""
     line = '{"name":"Saving","start":"%s","saved":"%s"}\\n'

@@ -70,6 +70,7 @@ class TestView:
         assert not RECORDING.search(text)
         assert text.index("line 0 of") < text.index("line 2 of") < text.index("Memory, MiB") < text.index("Written to")
 
+    @pytest.mark.long
     def test_operations_are_named(self, tmp_path: pathlib.Path) -> None:
         """The view names operations that are marked while the command runs."""
         script = f"{sys.executable} -m nncftools mark 'Weight Compression'\n{' '.join(burner('touch', 0, 'go'))}"

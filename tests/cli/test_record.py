@@ -549,6 +549,7 @@ class TestKills:
         assert session.exit.code == 6
         assert len(session.samples) > before + 1
 
+    @pytest.mark.long
     def test_journal_of_a_running_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """The journal of a running recording is reported as unfinished."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")

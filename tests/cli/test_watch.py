@@ -74,6 +74,7 @@ def test_pause(tmp_path: pathlib.Path) -> None:
     assert MOMENT.findall(before) == MOMENT.findall(after)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
     """Without a terminal, the last line shows the end."""

@@ -47,6 +47,7 @@ def test_whole_files_are_shown(tmp_path: pathlib.Path, name: str, slow: str) -> 
     assert outputs.read_and_show(sample, tmp_path, slow)
 
 
+@pytest.mark.long
 def test_damage_is_the_same_each_time() -> None:
     """One seed gives the same damaged files, none of them larger than a megabyte and a little."""
 

@@ -97,6 +97,7 @@ def test_memory_from_zero() -> None:
     assert "memory_usage_byte" not in only_result(session(from_zero=True))
 
 
+@pytest.mark.long
 def test_on_the_command_line(nncf_tools: conftest_Run) -> None:
     """A real recording is exported in hyperfine's format."""
     script = f"{shlex.join(burner('copies', 'figures', 1, 1, 'rss'))}; exit 3"  # lives until it was sampled

@@ -180,6 +180,7 @@ def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fit.json", "fit.md", "run-1.json", "run-1.log"}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_markdown_cannot_be_written(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The result is shown, and kept as JSON, when a file beside it cannot be written."""

@@ -385,6 +385,7 @@ class TestRuns:
         assert (inputs / "results.png").exists()
         assert run("--resume").returncode == 1
 
+    @pytest.mark.long
     def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path, run: Run) -> None:
         """Without --resume or --force nothing is lost; with another text, results cannot be mixed."""
         (inputs / "waited").touch()
