@@ -12,8 +12,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, NamedTuple
 
 from nncftools import __version__
@@ -146,6 +148,11 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+_IMPORT = "<frozen importlib"
+"""Files of Python's import system: a signal's exception in it can leave a module locked for ever (1 of 500 times)."""
+_AGAIN_S = 0.02
+
+
 class Interrupted(BaseException):
     """A signal arrived while results were shown; ``number`` is the signal's."""
 
@@ -204,12 +211,17 @@ class Starter:
         finally:
             self._raises = False
 
-    def _take(self, number: int, _frame: object) -> None:
+    def _take(self, number: int, frame: FrameType | None) -> None:
         if number in ENDING:
             self.received = self.received or number
         if self._raises and number in ENDING:
-            self._raises = False
-            raise Interrupted(number)
+            while frame is not None and not frame.f_code.co_filename.startswith(_IMPORT):
+                frame = frame.f_back
+            if frame is None:
+                self._raises = False
+                raise Interrupted(number)
+            threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
+            return
         if self.passes_to is not None:
             self.passes_to(number)
         elif number in ENDING:

@@ -29,6 +29,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
 
     from nncftools.journal.reading import ExitStatus
 
@@ -98,7 +99,7 @@ def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list
     return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)]
 
 
-def catch_all(handler: Callable[[int, object], None]) -> None:
+def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
     """Catch all signals that would end this process, and ignore those of faults; ignored signals stay ignored."""
     for number in OF_FAULTS:
         if signal.getsignal(number) is signal.SIG_DFL:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +17,7 @@ from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.sampler.target import CAUGHT, OF_FAULTS
+from tests.conftest import HANGING_S
 
 OWN = {*sys.stdlib_module_names, "__main__", "nncftools"}
 
@@ -126,6 +129,23 @@ def test_interrupts_once_what_may_be_interrupted() -> None:
         get(signal.SIGINT)
 
     assert starter.received == signal.SIGHUP  # no further command of a series is started
+
+
+def test_interrupts_no_import(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an import a signal waits: an exception in it can leave the module locked for ever."""
+    text = "import signal, time\nsignal.raise_signal(signal.SIGTERM)\ntime.sleep(0.1)\nended = True\n"
+    (tmp_path / "imported_under_signals.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = []
+
+    def imports() -> None:
+        ended.append(importlib.import_module("imported_under_signals").ended)
+        time.sleep(HANGING_S)
+
+    with Starter() as starter, pytest.raises(Interrupted, match="SIGTERM"), starter.interruptible():
+        imports()
+
+    assert ended == [True]
 
 
 def test_nothing_ends_it_afterwards() -> None:

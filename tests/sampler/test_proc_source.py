@@ -189,7 +189,8 @@ class TestEnds:
 
         assert (before[0], before[3]) == (20 * PAGE, 2)
         assert after == [10 * PAGE, before[1], before[2], 1]
-        assert (facts(told)[1]["end_s"], "end_s" in facts(told)[0]) == (1.0, False)
+        assert facts(told)[1]["end_s"] == pytest.approx(1.0, abs=0.5)  # a busy machine reads it late
+        assert "end_s" not in facts(told)[0]
         assert source.each() == {0: 10 * PAGE}
 
     @pytest.mark.process
