@@ -93,10 +93,31 @@ def at(session: Session, time_s: float) -> BuildUp | None:
     return build_ups(session, [Moment(time_s, time_s, -1)])[0]
 
 
+def grown_between(session: SessionData, from_s: float, to_s: float) -> BuildUp | None:
+    """Return what the processes that grew between two moments held more at the second one, in seconds since the start.
+
+    It consists of the levels above their RSS at the first moment. None where the helper saw no process.
+    """
+    snapshots = session.snapshots
+    if snapshots is None or not _has_stacks(snapshots):
+        return None
+    rises = []
+    for watched in snapshots.processes:
+        held = rss_at(watched, from_s)
+        levels = [level.above(held) for level in _levels_at(watched, to_s) if level.high > held]
+        if levels:
+            rises.append(_ProcessRise(watched, levels))
+    return _Builder(snapshots, session.processes).build_up(Moment(to_s, to_s, -1), to_s, rises, [])
+
+
+def _has_stacks(snapshots: Snapshots) -> bool:
+    return any(watched.windows or watched.is_native for watched in snapshots.processes)
+
+
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
     """Return the build-up of each moment; None where the helper saw no process."""
     snapshots = session.snapshots
-    if snapshots is None or not any(watched.windows or watched.is_native for watched in snapshots.processes):
+    if snapshots is None or not _has_stacks(snapshots):
         return [None] * len(moments)
     builder = _Builder(snapshots, session.processes)
     built: list[BuildUp | None] = []
@@ -120,15 +141,25 @@ class _RssBand(NamedTuple):
     """The longest time between two readings of RSS meanwhile."""
 
     def below(self, high: float) -> _RssBand:
-        to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
-        return self._replace(high=high, to_s=to_s)
+        return self._replace(high=high, to_s=self._reached_s(high))
+
+    def above(self, low: float) -> _RssBand:
+        return self if low <= self.low else self._replace(low=low, from_s=self._reached_s(low))
+
+    def _reached_s(self, rss: float) -> float:
+        return self.from_s + (self.to_s - self.from_s) * (rss - self.low) / (self.high - self.low)
 
 
 class _ProcessRise(NamedTuple):
-    """What one process held."""
+    """What one process held, or gained."""
 
     watched: WatchedProcess
     levels: list[_RssBand]
+    """One above the other, the lowest first."""
+
+    @property
+    def size(self) -> float:
+        return self.levels[-1].high - self.levels[0].low
 
     @property
     def rss(self) -> float:
@@ -186,7 +217,7 @@ def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> 
 
 
 class _Builder:
-    """Makes the build-ups of a session; the looks of each process are prepared once for all of them."""
+    """Makes the build-ups of a session; the timeline of each process is prepared once for all of them."""
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
@@ -196,7 +227,7 @@ class _Builder:
 
     def build_up(self, moment: Moment, at_s: float, rises: list[_ProcessRise], others: list[Process]) -> BuildUp:
         """Return the build-up of these processes at a moment, and of ``others``, which nobody watched."""
-        whole = sum(rise.rss for rise in rises)
+        whole = sum(rise.size for rise in rises)
         size = round(whole) if moment.size < 0 else moment.size
         sums: dict[Part, float] = {}
         for process in others:
@@ -204,10 +235,10 @@ class _Builder:
                 shared = self._shared(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
                 sums[Part(0, SHARED, process.id)], sums[Part(0, NOT_SEEN, process.id)] = shared, unseen - shared
                 whole += unseen
-        for rise in _adjusted(rises, size - whole, at_s, moment.process):
+        for rise in _adjusted(rises, size - whole, at_s, moment.process) if moment.size >= 0 else rises:
             for part, amount in self._parts_of(rise, at_s):
                 sums[part] = sums.get(part, 0.0) + amount
-        top = self._top(_last(rises, moment.process), at_s)
+        top = self._top(_last(rises, moment.process), at_s) if rises else None
         parts = _whole_bytes(sums, size)
         same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
         return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
@@ -227,7 +258,7 @@ class _Builder:
         if watched.is_native and not watched.windows:
             process = self._processes.get(watched.process)
             name = "" if process is None else process.name
-            yield Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name), rise.rss - shared
+            yield Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name), rise.size - shared
             return
         yield Part(0, NOT_SEEN, watched.process), at_first - shared
         for level in rise.levels:

@@ -2,6 +2,8 @@
 const flame = data.flame;
 const icicle = document.getElementById("icicle");
 const IMPORT = "import ";
+/* Less certain boxes are hatched. */
+const CERTAIN = 0.5;
 const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
 let zoomed = 0, sought = "";
 const deepest = [];
@@ -50,9 +52,13 @@ function boxText(box, wide) {
   if (module) return module.length <= room ? module : `…${module.slice(1 - room)}`;
   return `${name.slice(0, room - 1)}…`;
 }
+/* Return whether a function holds memory that is mostly not certain. */
+function isLikely(box) {
+  return Boolean(flame.place[box]) && flame.certain[box] < flame.size[box] * CERTAIN;
+}
 function boxHover(box) {
   const certain = flame.certain[box] === flame.size[box] ? "all of it certain" : `${sizeText(flame.certain[box])} of it certain`;
-  const known = flame.place[box] || !box ? `<br>${certain}` : "";
+  const known = flame.place[box] || !box || flame.certain[box] ? `<br>${certain}` : "";
   const place = flame.place[box] ? `<br>${plain(flame.place[box])}` : "";
   return `<b>${plain(flame.name[box])}</b>${place}<br>${sizeText(flame.size[box])}, ${shareText(flame.size[box])} of the peak${known}`;
 }
@@ -80,6 +86,7 @@ function showFlame() {
     marker: {
       colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
       line: {width: 0},
+      pattern: {shape: flame.certain.map((size, box) => isLikely(box) ? "/" : ""), fgcolor: look.paper, fgopacity: 0.4, fillmode: "overlay", size: 7, solidity: 0.25},
     },
   };
   const layout = {
