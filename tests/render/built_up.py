@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nncftools.session.model import (
-    Frame,
-    Look,
-    MappingGroup,
-    MappingsMoment,
-    ProcessMappings,
-    Snapshots,
-    ThreadLook,
-    WatchedProcess,
-)
+from nncftools.session.model import Frame, MappingGroup, MappingsMoment, ProcessMappings, Snapshots, WatchedProcess
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
+from tests.made_up_stacks import window
 
 MAIN = Frame("main", "/home/me/export.py", 10)
 LOAD = Frame("load", "/home/me/export.py", 20)
@@ -29,20 +21,22 @@ THREAD = 100
 def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapshots:
     """Return what the helper saw of a process that takes so many MiB in each of these stacks.
 
-    It begins with what it shares with its parent. A step takes one second; it has three looks: at its begin, in its
-    middle and at its end.
+    It begins with what it shares with its parent. A step takes one second; memory rises in its middle. A step without
+    frames has no stack.
     """
     frames = list(dict.fromkeys(frame for stack, _ in steps for frame in stack))
     stacks = [[frames.index(frame) for frame in stack] for stack, _ in steps]
-    watched = WatchedProcess(
-        process=0, pid=THREAD, inherited=int(inherited * MIB), time_s=[0.0], rss=[int(inherited * MIB)]
-    )
-    for place, (stack, size) in enumerate(steps):
-        seen = place if stack else None
-        for after_s in (0.01, 0.5, 0.99):
-            watched.looks.append(Look(place + after_s, [ThreadLook(THREAD, seen, 1000)]))
-        watched.time_s.append(place + 1.0)
-        watched.rss.append(watched.rss[-1] + int(size * MIB))
+    first = int(inherited * MIB)
+    watched = WatchedProcess(process=0, pid=THREAD, inherited=first, time_s=[0.0], rss=[first])
+    for place, (_, size) in enumerate(steps):
+        watched.time_s += [place + 0.1, place + 0.9]
+        watched.rss += [watched.rss[-1], watched.rss[-1] + int(size * MIB)]
+    watched.time_s.append(float(len(steps)))
+    watched.rss.append(watched.rss[-1])
+    watched.apart_s = [0.001] * len(watched.time_s)
+    changes = [(float(place), place) for place, (stack, _) in enumerate(steps) if stack]
+    last_s = next((place for place, (stack, _) in enumerate(steps) if not stack), len(steps))
+    watched.windows = [window(THREAD, *changes, to_s=float(last_s))] if changes else []
     return Snapshots(cpu_s=0.5, frames=frames, stacks=stacks, processes=[watched])
 
 
@@ -61,7 +55,8 @@ def mapped(time_s: float, *groups: MappingGroup, total: float | None = None) -> 
 def built_up(*steps: tuple[Sequence[Frame], float], inherited: float = 0, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
     """Return a run with a sample every second, whose memory the steps built up."""
     snapshots = grown(*steps, inherited=inherited)
-    rss = [size / MIB for size in snapshots.processes[0].rss]
     snapshots.mappings = fields.pop("mappings", [])
-    time_s = snapshots.processes[0].time_s
-    return session({"time_s": time_s, "rss": mib(*rss)}, **{"snapshots": snapshots, **fields})
+    watched = snapshots.processes[0]
+    whole = [watched.time_s.index(float(place)) for place in range(len(steps) + 1)]
+    columns = {"time_s": [watched.time_s[of] for of in whole], "rss": mib(*(watched.rss[of] / MIB for of in whole))}
+    return session(columns, **{"snapshots": snapshots, **fields})
