@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from nncftools.analysis.code_places import is_machinery
 from nncftools.analysis.rise_owners import Owner, RiseOwners, rss_at
 from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
@@ -44,7 +45,8 @@ class Part(NamedTuple):
     @property
     def is_certain(self) -> bool:
         """Whether it is certain to within two frames of the innermost function."""
-        return self.kind == PROGRAM or 0 < self.certain >= len(self.stack) - _INNERMOST
+        likely = sum(not is_machinery(frame) for frame in self.stack[self.certain :])
+        return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 
 class BuildUp(NamedTuple):

@@ -106,7 +106,7 @@ class RiseOwners:
         The kernel counts page faults per thread. What threads without Python code touch belongs to the only Python
         thread of the process, or likely to the only one that does not wait.
         """
-        python = {thread for thread in self._threads if next(self._around(thread, from_s, to_s), None) is not None}
+        python = self._python(from_s, to_s) or self._python(from_s - _NEAR_S, to_s + _NEAR_S)
         number = bisect_left(self._fault_times, to_s)
         if number == len(self._faults):
             return {(next(iter(python)) if len(python) == 1 else None, True): 1.0}
@@ -122,6 +122,9 @@ class RiseOwners:
             caller = self._caller(python, from_s, to_s)
             weights[caller] = weights.get(caller, 0.0) + (native or 1)
         return weights
+
+    def _python(self, from_s: float, to_s: float) -> set[int]:
+        return {thread for thread in self._threads if next(self._around(thread, from_s, to_s), None) is not None}
 
     def _caller(self, python: set[int], from_s: float, to_s: float) -> tuple[int | None, bool]:
         if len(python) == 1:

@@ -13,12 +13,9 @@ if TYPE_CHECKING:
 
 _SPREAD_S = 2.0
 """What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
-_STEP, _SHARE = (1 << 20, 24 << 20), (0.01, 0.08)
-"""The smallest steps, fine and coarse: in bytes, and as a part of all memory."""
-_FINE_UNTIL, _COARSE_FROM = 0.2, 0.4
-_SPREAD_OF_POLLS_S = 10.0
+_SPREAD_OF_POLLS_S = 60.0
 """Polling would spend what is left in this time."""
-_SLOWEST_POLLS = 0.05
+_SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
 
@@ -74,19 +71,13 @@ class Budget:
         """Count the CPU seconds of a program that has ended."""
         self._of_children_s += cpu_s
 
+    def speed(self, spread_s: float) -> float:
+        """Return the CPU seconds per second that spend what is left in this time."""
+        return max(0.0, self.left_s) / spread_s
+
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
         return poll_s / max(self._share * _SLOWEST_POLLS, self.left_s / _SPREAD_OF_POLLS_S)
-
-
-def step(used: float, rss: int) -> float:
-    """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
-
-    Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
-    costs 10 ms, and 30 steps of 8 % are a factor of ten. ``rss`` is the memory of all processes.
-    """
-    coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
-    return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * rss, _SHARE[1] * rss))))
 
 
 _MS = 1_000_000

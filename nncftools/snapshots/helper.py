@@ -18,8 +18,8 @@ import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
-from nncftools.snapshots.looks import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
+from nncftools.snapshots.windows import StackTaker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Helper:
         self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._looks = StackTaker(writer, self._budget, self._poller, order["py_spy"])
+        self._stacks = StackTaker(writer, self._budget, self._poller, order["py_spy"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:
@@ -194,10 +194,10 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            if self._looks.finish():
+            if self._stacks.finish():
                 self._tree.write_points()
-            if now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._looks.begin(self._tree.watched, now_ns)
+            if self._stacks.running or now_ns - self._tree.rose_ns < _GROWING_NS:
+                self._stacks.begin(self._tree.watched, now_ns)
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
@@ -209,14 +209,14 @@ class Helper:
             if not self._writer.flush():  # the disk is full, and this log is the first to do without
                 break
             is_wanted = self._sleep(now_ns, control) and is_wanted
-        self._looks.close()
+        self._stacks.close()
         self._tree.write_points()
         cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
-        self._writer.line("end", {"cpu_s": cpu_s, "looks": self._looks.taken, "failed": self._looks.failed})
+        self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
         self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
-        """Wait until the next poll, or the end of a dump; return False when the starter has asked for the end."""
+        """Wait until the next poll, or the end of py-spy; return False when the starter has asked for the end."""
         rest_s = self._pace.rest_s(now_ns, self._tree.rose_fast_ns)
         for descriptor, _ in self._poller.poll(max(1.0, rest_s * 1e3)):
             if descriptor == control:
