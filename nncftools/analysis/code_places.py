@@ -41,24 +41,23 @@ def short_file(file: str) -> str:
     return file if file.startswith("<") else "/".join(file.split("/")[-_KEPT_PARTS:])
 
 
-def brief_label(
-    frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_of_class: bool = False
-) -> str:
+def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_short: bool = False) -> str:
     """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``, or ``import torch`` for a module's code.
 
-    ``before`` is the frame that is named before it: a file is not repeated. With ``is_of_class``, a method is its name
-    with its class alone: ``Model.forward``.
+    ``before`` is the frame that is named before it: a file is not repeated. With ``is_short``, a file has no folder,
+    and a method has no file: ``Model.forward``.
     """
     if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
     function = shortened(printable(frame.function).replace(_LOCALS, ""), _LONGEST)
-    if is_of_class and "." in frame.function and _LOCALS not in frame.function:
+    if is_short and "." in frame.function and _LOCALS not in frame.function:
         return function
     file, line = "", f":{frame.line}" if frame.line else ""
     if before is None or before.file != frame.file or module_of(before):
         parts = printable(short_file(frame.file)).split("/")
         whole = "/".join(parts)
-        file = whole if len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS else f"{parts[0]}/…/{parts[-1]}"
+        is_whole = len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS
+        file = parts[-1] if is_short else whole if is_whole else f"{parts[0]}/…/{parts[-1]}"
     place = f"{shortened(file, _LONGEST)}{line}"
     is_place = place and (not has_function or frame.function == _MODULE)
     return place if is_place else f"{place} {function}".strip()

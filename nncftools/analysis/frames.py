@@ -124,7 +124,7 @@ class Holder(NamedTuple):
 def held_by(root: Node, most: int = 20) -> list[Holder]:
     """Return the ``most`` places that hold most with their names, the largest first; no two have the same name."""
     large = _holders(root)[:most]
-    labels = iter(place_labels([stack for *_, node in large if (stack := node.stack)]))
+    labels = iter(place_labels([stack for *_, node in large if (stack := node.stack)], is_short=True))
     return [Holder(*of, next(labels) if of[2].stack else of[2].text) for of in large]
 
 
@@ -186,12 +186,13 @@ def _is_entry(node: Node, root: Node) -> bool:
     return package == PYTHON or (package == code_places.PROGRAM and node.frame.function in {"<module>", "main"})
 
 
-def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
-    """Return a name for the innermost frame of each stack: ``Model.forward``, ``torch/jit/_trace.py:455 trace``.
+def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
+    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
 
-    Places with the same name get the line, then the first frame in which the stacks differ.
+    With ``is_short``, ``_trace.py:455 trace`` or ``Model.forward``. Places with the same name get the whole one, then
+    the first frame in which the stacks differ.
     """
-    labels = [_place_label(stack, brief=True) for stack in stacks]
+    labels = [_place_label(stack, is_short=is_short) for stack in stacks]
     for same in _equal(labels):
         for index in same:
             labels[index] = _place_label(stacks[index])
@@ -210,12 +211,12 @@ def _equal(labels: Sequence[str]) -> list[list[int]]:
     return [same for same in places.values() if len(same) > 1]
 
 
-def _place_label(stack: Sequence[Frame], *, brief: bool = False) -> str:
+def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
     """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
-    texts = [brief_label(stack[-1], is_of_class=brief)]
+    texts = [brief_label(stack[-1], is_short=is_short)]
     if _is_tool(stack[-1]):
         callers = (frame for frame in reversed(stack[:-1]) if not _is_tool(frame))
-        texts = [*(brief_label(frame, is_of_class=brief) for frame in [next(callers, None)] if frame), *texts]
+        texts = [*(brief_label(frame, is_short=is_short) for frame in [next(callers, None)] if frame), *texts]
     return SEPARATOR.join(texts)
 
 

@@ -189,9 +189,13 @@ def lines_of(
 ) -> list[tuple[str, str]]:
     """Return headings and texts about a build-up; ``whole`` is what it is of."""
     lines = [*_stacks(rise, session, unit), ("seen", seen_text(rise, session, whole))]
-    free = _MOST_LINES - sum(len(text) // _LINE + 1 for _, text in lines)
+    free = _MOST_LINES - sum(map(_height, lines))
     kinds = _kinds(session, rise.at_s, rise.size, unit, free) if has_kinds else ()
     return [*lines[:-1], *kinds, lines[-1]]
+
+
+def _height(line: tuple[str, str]) -> int:
+    return 1 + len(line[1]) // _LINE
 
 
 def missing(session: Session) -> str:
@@ -203,15 +207,14 @@ def missing(session: Session) -> str:
 def _stacks(rise: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     from nncftools.analysis.frames import held_by, running_text, tree_of
 
-    if rise.top is None:
-        yield "running", "not seen"
-    else:
-        yield "running", f"{_process(rise.top.process, session)}{running_text(rise.top)}"
-    text = ""
+    top = rise.top
+    running = "running", "not seen" if top is None else f"{_process(top.process, session)}{running_text(top)}"
+    yield running
+    text, free = "", _MOST_LINES - 2 - _height(running)  # a line for what it is made of, and for what was seen
     for of in held_by(tree_of(rise), _HOLDERS):
         known = f"{unit.brief(of.certain)} certain" if of.certain >= rise.size * _SMALL else "likely"
         holder = f"{_brief(of.size, unit)} {of.label}{f' ({known})' if of.certain < of.size * _MOSTLY else ''}"
-        if text and len(text) + len(holder) > 2 * _LINE:
+        if text and len(text) + len(holder) > free * _LINE:
             break
         text = f"{text} · {holder}" if text else holder
     if text:
@@ -266,7 +269,9 @@ def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> Iterator[str]:
     least, length = kinds.total * _SMALL, 0
     rest = sum(group.rss for group in kinds.groups)
     for group in kinds.groups:
-        text = f"{unit.brief(group.rss)}{'' if length else f' {unit}'} {kind_name(group)}{_what_it_is(group, unit)}"
+        text = f"{unit.brief(group.rss)}{'' if length else f' {unit}'} {kind_name(group)}"
+        if length + len(text) + len(remark := _what_it_is(group, unit)) <= room:
+            text += remark
         if group.rss < least or (length and length + len(text) > room):
             break
         length += len(text) + 3

@@ -159,27 +159,27 @@ class TestHeldBy:
     def test_largest_first(self) -> None:
         """The places that hold most are named, the largest first, with what is certain."""
         assert held(seen(100, WORK, DECODER, certain=1), seen(200, WORK, CHECK[0])) == [
-            (200, 200, "torch/jit/_trace.py:1000 trace"),
-            (100, 0, "openvino/…/ts_decoder.py:105 scripted"),
+            (200, 200, "_trace.py:1000 trace"),
+            (100, 0, "ts_decoder.py:105 scripted"),
         ]
 
     def test_not_the_entry_point(self) -> None:
         """The entry point is not named while large parts of it hold half, even if these are less certain."""
         parts = [seen(60, MAIN, LOAD, certain=1), seen(40, MAIN)]
 
-        assert held(*parts) == [(60, 0, "a/b.py:1 load"), (40, 40, "a/b.py:9 main")]
+        assert held(*parts) == [(60, 0, "b.py:1 load"), (40, 40, "b.py:9 main")]
 
     def test_certain_place_above_likely_ones(self) -> None:
         """A place that is certain is named, not its parts that are likely."""
         parts = [seen(50, MAIN, LOAD, f"/a/b.py:{line} f", certain=2) for line in (5, 6)]
 
-        assert held(*parts) == [(100, 100, "a/b.py:1 load")]
+        assert held(*parts) == [(100, 100, "b.py:1 load")]
 
     def test_small_lines_of_one_function(self) -> None:
         """Lines of one function that are small, but not together, are one place."""
         parts = [seen(4, MAIN, f"/a/b.py:{line} f") for line in range(20)]
 
-        assert held(*parts, seen(20, MAIN, RUN)) == [(80, 80, "a/b.py f"), (20, 20, "a/b.py:2 run")]
+        assert held(*parts, seen(20, MAIN, RUN)) == [(80, 80, "b.py f"), (20, 20, "b.py:2 run")]
 
     def test_torch_nn_has_its_caller(self) -> None:
         """A function of torch.nn is named with the function of the model that called it."""
@@ -201,7 +201,7 @@ class TestHeldBy:
         """If other programs hold half of the memory, they are named first."""
         parts = [program(26, 2), program(25, 3, "ld"), seen(45, MAIN, LOAD)]
 
-        assert [label[:7] for *_, label in held(*parts)] == ["cc1plus", "ld, sta", "a/b.py:"]
+        assert [label[:7] for *_, label in held(*parts)] == ["cc1plus", "ld, sta", "b.py:1 "]
 
     def test_program_of_an_unknown_starter(self) -> None:
         """Without a Python program above, nobody is named."""
@@ -211,7 +211,7 @@ class TestHeldBy:
         """A stack of 5,000 frames has its place."""
         ((_, _, label),) = held(seen(100, WORK, *(f"torch/m{number}.py:1 forward" for number in range(5000))))
 
-        assert label == "torch/m4999.py:1 forward"
+        assert label == "m4999.py:1 forward"
 
 
 class TestLabels:
@@ -219,8 +219,8 @@ class TestLabels:
         """Two lines of a method are told apart by them."""
         stacks = [stack(f"x/m.py:{line} Model.forward") for line in (3, 5)]
 
-        assert place_labels(stacks[:1]) == ["Model.forward"]
-        assert place_labels(stacks) == ["x/m.py:3 Model.forward", "x/m.py:5 Model.forward"]
+        assert place_labels(stacks[:1], is_short=True) == ["Model.forward"]
+        assert place_labels(stacks, is_short=True) == ["x/m.py:3 Model.forward", "x/m.py:5 Model.forward"]
 
     def test_other_callers(self) -> None:
         """Two places with the same name are told apart by the first frame in which their stacks differ."""

@@ -3,7 +3,7 @@ const flame = data.flame;
 const icicle = document.getElementById("icicle");
 const IMPORT = "import ";
 /* Less certain boxes are hatched. */
-const CERTAIN = 0.5;
+const CERTAIN = 0.5, HATCHED = 0.5;
 const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
 let zoomed = 0, sought = "";
 const deepest = [];
@@ -69,6 +69,7 @@ function showFlame() {
   const isFound = matches?.includes(true);
   const levels = Math.min(deepest[zoomed], MOST_ROWS);
   const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: isFound && !matches[box]}));
+  const colours = looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour);
   const wide = printing ? PRINTED : icicle.clientWidth;
   const font = {size: 11, color: looks.map(of => of.faint ? look.faint : of.ink)};
   const ids = flame.size.map((_, box) => `${box}`);
@@ -84,9 +85,12 @@ function showFlame() {
     customdata: ids.map((_, box) => boxHover(box)), hovertemplate: "%{customdata}<extra></extra>",
     insidetextfont: font, outsidetextfont: font, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
     marker: {
-      colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
+      colors: colours,
       line: {width: 0},
-      pattern: {shape: flame.certain.map((size, box) => isLikely(box) ? "/" : ""), fgcolor: look.paper, fgopacity: 0.4, fillmode: "overlay", size: 7, solidity: 0.25},
+      pattern: {
+        shape: looks.map((_, box) => isLikely(box) ? "/" : ""), bgcolor: colours, fillmode: "replace",
+        fgcolor: colours.map(of => mixed(of, look.paper, HATCHED)), size: 7, solidity: 0.25,
+      },
     },
   };
   const layout = {
