@@ -244,7 +244,7 @@ def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: in
         yield "made of", f"{now}; mappings were read {moment_text(kinds, unit)}"
         return
     when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
-    yield "made of", " · ".join(_parts(kinds, unit, _LINE * max(1, min(lines, 2)) - len(when))) + when
+    yield "made of", " · ".join(_parts(kinds, unit, _LINE * max(1, min(lines, 2)))) + when
 
 
 def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:

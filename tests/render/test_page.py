@@ -166,7 +166,7 @@ class TestKinds:
         of = built_up(([MAIN], 100), mappings=moments)
         (part,) = kinds(session(rss, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1)
 
-        assert part["y"] == [None, 10, 10, 20, 20, 20, None, None, 320, 320, 320, None]
+        assert part["y"] == [None, 10, 10, 20, 20, None, None, 320, 320, 320, None]
         assert part["x"] == sorted(set(part["x"]))
         assert [at_s for at_s in part["x"] if 0.6 < at_s < 2.0] == []
 

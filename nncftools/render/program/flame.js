@@ -3,7 +3,7 @@ const flame = data.flame;
 const icicle = document.getElementById("icicle");
 const IMPORT = "import ";
 /* Less certain boxes are hatched. */
-const CERTAIN = 0.5, HATCHED = 0.5;
+const CERTAIN = 0.5, HATCHED = 0.35;
 const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
 let zoomed = 0, sought = "";
 const deepest = [];

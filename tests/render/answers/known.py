@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
-from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.frames import certain_at_places, held_by, holders, tree_of
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
+from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
@@ -120,7 +120,7 @@ def _figures(session: Session) -> Iterator[float]:
     built_up = of_peak(session)
     if built_up is not None:
         root = tree_of(built_up)
-        yield from numbers([held_by(root, _ALL_LEVELS), [path[-1] for path in holders(root)]])
+        yield from (size for of in held_by(root) for size in (of.size, of.certain))
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
 
@@ -158,7 +158,9 @@ def _shares(session: Session) -> Iterator[float]:
     yield 0.0
     built_up = of_peak(session)
     if built_up is not None:
-        for part in (*(built_up.sum_of(part.kind) for part in built_up.parts), certain_at_places(built_up)):
-            yield 100 * part / built_up.size
+        certain = sum(part.size for part in built_up.parts if part.is_certain)
+        seen = built_up.sum_of(SEEN, PROGRAM)
+        for size in (seen, certain, *(built_up.sum_of(kind) for kind in (SHARED, NOT_SEEN))):
+            yield 100 * size / built_up.size
     for operation in timeline(session.operations, _ALL_LEVELS):
         yield 100 * operation.duration_s / session.duration_s
