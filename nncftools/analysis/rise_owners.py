@@ -19,6 +19,10 @@ Code = tuple[tuple[str, str], ...]
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
+_BESIDE_S = 1.0
+"""Short rises are judged by all readings so long before and after them."""
+_HITS = 4
+"""Of short rises so many readings should have fallen into the code that took them: by chance, none does in 2 %."""
 _UNCHANGED_S = 1.0
 """A stack that seems to go on for longer may not have been read meanwhile."""
 _WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "_base.py", "connection.py")
@@ -70,6 +74,8 @@ class RiseOwners:
         self._starts = {thread: [span.from_s for span in spans] for thread, spans in self._threads.items()}
         self._longest = {thread: max(span.to_s - span.from_s for span in of) for thread, of in self._threads.items()}
         self._covered = list(_joined((window.from_s, window.to_s, window.every_s) for window in windows))
+        self._rises = list(_rises(watched))
+        self._rise_ends = [to_s for _, to_s, _ in self._rises]
         self._faults = watched.faults
         self._fault_times = [reading.time_s for reading in watched.faults]
 
@@ -111,7 +117,9 @@ class RiseOwners:
         if number == len(self._faults):
             return {(next(iter(python)) if len(python) == 1 else None, True): 1.0}
         reading = self._faults[number]
-        weights = {(thread, True): float(faults) for thread, faults in reading.threads if thread in python and faults}
+        weights: dict[tuple[int | None, bool], float] = {
+            (thread, True): float(faults) for thread, faults in reading.threads if thread in python
+        }
         native = sum(faults for thread, faults in reading.threads if thread not in python)
         ended = [thread for thread in python if not any(self._seen(thread, reading.time_s))] if reading.lost else []
         if len(ended) == 1:
@@ -150,23 +158,40 @@ class RiseOwners:
     def _owner(self, thread: int | None, from_s: float, to_s: float, apart_s: float, *, is_sure: bool) -> Owner:
         if thread is None:
             return UNSEEN
-        number = bisect_right(self._covered, (from_s, inf)) - 1
-        is_covered = number >= 0 and to_s <= self._covered[number][1]
-        every_s = max((span.every_s for span in self._around(thread, from_s, to_s)), default=0.0)
-        margin_s = apart_s + every_s
-        around = list(self._around(thread, from_s - margin_s, to_s + margin_s))
-        seen = [span for span in around if span.stack is not None]
-        if not seen:
-            near = list(self._around(thread, from_s - _NEAR_S, to_s + _NEAR_S))
-            seen = [span for span in near if span.stack is not None]
-            is_sure = False
+        near = list(self._around(thread, from_s - _NEAR_S, to_s + _NEAR_S))
+        seen = [span for span in near if span.stack is not None]
         if not seen:
             return UNSEEN
-        best = max(seen, key=lambda span: (min(span.to_s, to_s) - max(span.from_s, from_s), span.from_s)).stack
-        assert best is not None
-        if not (is_sure and is_covered) or len(seen) < len(around) or any(span.is_doubtful for span in seen):
-            return Owner(best)
-        return Owner(best, shared_depth(*(self._active(span.stack) for span in seen if span.stack is not None)))
+        best = max(seen, key=lambda span: (min(span.to_s, to_s) - max(span.from_s, from_s), span.from_s))
+        assert best.stack is not None
+        number = bisect_right(self._covered, (from_s, inf)) - 1
+        if not is_sure or number < 0 or to_s > self._covered[number][1]:
+            return Owner(best.stack)
+        margin_s = apart_s + best.every_s
+        certain = 0
+        if self._longest_rise(from_s, to_s) >= best.every_s:  # a reading fell into it
+            certain = self._shared(thread, from_s - margin_s, to_s + margin_s)
+        elif self._rise_time(from_s - _BESIDE_S, to_s + _BESIDE_S) >= _HITS * best.every_s:
+            certain = self._shared(thread, from_s - _BESIDE_S, to_s + _BESIDE_S)
+        return Owner(best.stack, certain)
+
+    def _longest_rise(self, from_s: float, to_s: float) -> float:
+        """Return how long memory certainly rose without a pause around a time."""
+        number = bisect_left(self._rise_ends, (from_s + to_s) / 2)
+        begin_s, end_s, apart_s = self._rises[number] if number < len(self._rises) else (to_s, to_s, 0.0)
+        return end_s - begin_s - 2 * apart_s if begin_s <= to_s else 0.0
+
+    def _rise_time(self, from_s: float, to_s: float) -> float:
+        """Return for how long memory rose between two moments."""
+        first = bisect_left(self._rise_ends, from_s)
+        rises = self._rises[first : bisect_left(self._rise_ends, to_s, first) + 1]
+        return sum(max(0.0, min(end_s, to_s) - max(begin_s, from_s)) for begin_s, end_s, _ in rises)
+
+    def _shared(self, thread: int, from_s: float, to_s: float) -> int:
+        """Return how many frames all stacks of a thread share in a time; 0 if it was not read all the time."""
+        around = list(self._around(thread, from_s, to_s))
+        stacks = [self._active(span.stack) for span in around if span.stack is not None and not span.is_doubtful]
+        return shared_depth(*stacks) if len(stacks) == len(around) else 0
 
     def _active(self, stack: int) -> Code:
         """Return the functions of a stack that may take memory: one that waits does not."""
@@ -197,6 +222,22 @@ class RiseOwners:
             frames = self._snapshots.frames
             self._codes[stack] = tuple(frames[number].code for number in self._snapshots.stacks[stack])
         return self._codes[stack]
+
+
+def _rises(watched: WatchedProcess) -> Iterator[tuple[float, float, float]]:
+    """Yield the times in which memory rose without a pause, and the longest time between two readings in each."""
+    begin_s, end_s, longest_s = -inf, -inf, 0.0
+    points = zip(watched.time_s, watched.rss, watched.apart_s, strict=True)
+    for (before_s, before, _), (time_s, rss, apart_s) in pairwise(points):
+        if rss <= before:
+            continue
+        if before_s > end_s:
+            if end_s > begin_s:
+                yield begin_s, end_s, longest_s
+            begin_s, longest_s = before_s, 0.0
+        end_s, longest_s = time_s, max(longest_s, apart_s)
+    if end_s > begin_s:
+        yield begin_s, end_s, longest_s
 
 
 def _joined(windows: Iterator[tuple[float, float, float]]) -> Iterator[tuple[float, float]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_S = 2.0
+_SPREAD_S = 8.0
 """What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
 _SPREAD_OF_POLLS_S = 60.0
 """Polling would spend what is left in this time."""

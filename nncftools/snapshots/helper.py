@@ -110,11 +110,11 @@ def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]
     return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
-_STEP = 2.5
-_STEP_AT_REST = 1.4
-_MORE_WHEN_USED = 0.3
-"""Steps grow with the used part of the budget: each reading takes longer than the one before."""
+_STEP = 1.02
+_GROWING_EVERY_NS = 1_000_000_000
+"""While memory grows, mappings are read so often."""
 _SMALLEST = 128 << 20
+_COPIED = 1.4
 _HELD = 0.9
 """If the tree still holds this part of its maximum, and much of it became anonymous, mapped files were copied."""
 _AT_REST_NS = 30_000_000
@@ -123,7 +123,7 @@ _MOST_PROCESSES = 8
 
 
 class MappingWatch:
-    """Reads mappings when the tree holds clearly more than at the last reading, or a little more and stays there."""
+    """Reads mappings when the tree holds more than ever and stays there for a moment, or grows for long."""
 
     def __init__(self, writer: Writer, share: float, least_s: float) -> None:
         self.spent_s = 0.0
@@ -131,21 +131,22 @@ class MappingWatch:
         self._writer = writer
         self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
         self._highest = _SMALLEST
-        self._most_anonymous = 0
+        self._most_anonymous = self._read_ns = 0
         self._expected_s = 0.005
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
-        step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
         anonymous = sum([process.anonymous for process in watched])
-        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * step
+        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
         is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
-        is_due = total >= self._highest * step or is_copied
+        is_more = total >= self._highest * _STEP and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)
+        is_due = is_more or is_copied
         if not (is_due and self._budget.allows(self._expected_s)):
             return
         self._budget.begin(self._expected_s)
+        self._read_ns = now_ns
         before_s = time.process_time()
         self._highest, self._most_anonymous = max(total, self._highest), anonymous
         t_ns, covered, described = time.monotonic_ns(), 0, []

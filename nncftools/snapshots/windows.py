@@ -209,7 +209,7 @@ _START_S = 0.010
 """CPU time of a start."""
 _EXPECTED_S, _LEAST_COST_S = 0.0008, 0.0001
 """CPU time of a reading before the first window of a process has ended, and the least; imports have deep stacks."""
-_SPREAD_S = 20.0
+_SPREAD_S = 12.0
 """What is left of the budget would be spent in about this time."""
 _FASTEST, _SLOWEST = 100, 5
 """Readings a second."""
