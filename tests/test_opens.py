@@ -42,7 +42,7 @@ BARE = {
         "cli.sweep.steps tempfile.TemporaryDirectory",
         "cli.sweep.steps tempfile.TemporaryFile",
         "cli.watch tempfile.TemporaryDirectory",
-        "snapshots.looks os.memfd_create",
+        "snapshots.windows os.memfd_create",
     },
     "it opens a descriptor, a buffer or a stream, no path": {
         "cli.sweep.cluster tarfile.open",

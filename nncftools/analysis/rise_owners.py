@@ -23,6 +23,8 @@ _BESIDE_S = 1.0
 """Short rises are judged by all readings so long before and after them."""
 _HITS = 4
 """Of short rises so many readings should have fallen into the code that took them: by chance, none does in 2 %."""
+_INSIDE = 0.999
+"""A piece that ends where another stack comes near does not touch it."""
 _UNCHANGED_S = 1.0
 """A stack that seems to go on for longer may not have been read meanwhile."""
 _WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "_base.py", "connection.py")
@@ -170,7 +172,7 @@ class RiseOwners:
         margin_s = apart_s + best.every_s
         certain = 0
         if self._longest_rise(from_s, to_s) >= best.every_s:  # a reading fell into it
-            certain = self._shared(thread, from_s - margin_s, to_s + margin_s)
+            certain = self._shared(thread, from_s - margin_s * _INSIDE, to_s + margin_s * _INSIDE)
         elif self._rise_time(from_s - _BESIDE_S, to_s + _BESIDE_S) >= _HITS * best.every_s:
             certain = self._shared(thread, from_s - _BESIDE_S, to_s + _BESIDE_S)
         return Owner(best.stack, certain)
