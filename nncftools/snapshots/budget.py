@@ -81,7 +81,7 @@ class Budget:
 
 
 _MS = 1_000_000
-_DISTANCES = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+_DISTANCES = ((0.015, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The distance of polls in seconds, up to this time after memory last rose fast."""
 _RENEW_EVERY_NS = 500 * _MS
 _MORE_WHEN_USED = 2

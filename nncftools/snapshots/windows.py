@@ -205,18 +205,20 @@ _MS = 1_000_000
 _S = 1_000 * _MS
 _LEAST_GAIN = 1 << 20
 _MOST_AT_ONCE = 4
-_START_S = 0.010
-"""CPU time of a start."""
+_START_S = 0.020
+"""CPU time of a start: 10 to 20 ms."""
 _EXPECTED_S, _LEAST_COST_S = 0.0008, 0.0001
 """CPU time of a reading before the first window of a process has ended, and the least; imports have deep stacks."""
-_SPREAD_S = 12.0
+_SPREAD_S = 30.0
 """What is left of the budget would be spent in about this time."""
-_FASTEST, _SLOWEST = 100, 5
-"""Readings a second."""
+_FASTEST, _FIRST, _SLOWEST = 100, 20, 1
+"""Readings a second; in the first window of a process, whose cost is not known."""
 _FIRST_S, _LATER_S, _LONGEST_S = 1, 5, 10
 """The length of windows: the cost of the first one sets the rate of the next; the longest where little is left."""
-_SLOW = 0.008
-"""CPU seconds per second: with less, starts would take a quarter of it."""
+_SLOW = 0.016
+"""CPU seconds per second: with less, starts would take a quarter of a window's."""
+_LEAST_SPENT_S = 0.08
+"""A window that may spend less says too little for its start."""
 _LARGEST_FILE = 2_000_000
 """Of a window, in bytes: a file of 4 MB takes 42 ms and 14 MiB to read."""
 _OVERLAP_NS = 120 * _MS
@@ -342,9 +344,10 @@ class StackTaker:
         speed = self._budget.speed(_SPREAD_S) / (len(others) + 1)
         if speed < _SLOW and length_s == _LATER_S:
             length_s = _LONGEST_S
-        wanted = int((length_s * speed - _START_S) / (cost_s * length_s))
+        spend_s = max(length_s * speed, min(_LEAST_SPENT_S, self._budget.left_s))
+        wanted = int((spend_s - _START_S) / (cost_s * length_s)) if watched.cost_s else _FIRST
         rate = min(most, wanted, _LARGEST_FILE // (watched.size * length_s))
-        if rate < min(most, _SLOWEST):
+        if rate < _SLOWEST:
             watched.look_after_ns = now_ns + _FIRST_PAUSE_NS
             return
         try:
