@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _STANDARD_ERROR = 2
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +25,7 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     It is yielded by its descriptor, so the name has no ending, and the folder is held open: another user who may write
     there cannot lead the content elsewhere. Raises OSError.
     """
-    folder, name = os.open(path.parent, _FOLDER), f".{os.urandom(4).hex()}.{path.name}"
+    folder, name = os.open(path.parent, FOLDER), f".{os.urandom(4).hex()}.{path.name}"
     try:
         file = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
         try:
@@ -43,25 +43,66 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         os.close(folder)
 
 
-@contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[int]:
-    """Yield the descriptor of a folder, which no other process holds meanwhile: by flock(2), where there are locks.
+def write_file(path: pathlib.Path, content: bytes) -> None:
+    """Write a whole file, or leave the one that is there. Raises OSError."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
 
-    Raises BlockingIOError while another one holds it, OSError if it cannot be opened.
-    """
-    import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+class Way:
+    """The folders that lead to a file, as they are when it is checked: one that takes another's place gets nothing."""
+
+    def __init__(self, folder: pathlib.Path, *, must_stay: bool = False) -> None:
+        """Look at the folders. Those of ours that a command makes anew count as the same, unless they ``must_stay``."""
+        self.folder = folder
+        self._must_stay = must_stay
+        self._known: dict[pathlib.Path, os.stat_result] = {}
+        for part in (folder, *folder.parents):
+            with contextlib.suppress(OSError):
+                self._known[part] = part.stat()
+
+    def check(self) -> None:
+        """Raise OSError if another folder, or a link to one, has taken the place of one of them."""
+        for part in (self.folder, *self.folder.parents):
+            if not os.path.lexists(part):
+                continue
+            known, found = self._known.get(part), part.lstat()
+            if known is not None and os.path.samestat(known, part.stat()):
+                return
+            theirs = another_owner(found)
+            if theirs or stat.S_ISLNK(found.st_mode) or (known is not None and self._must_stay):
+                raise OSError(errno.EPERM, f"{part} is another folder now" + (theirs and f", which {theirs}"))
+
+    def make(self) -> None:
+        """Make what is missing of them. Raises OSError like ``check``."""
+        self.check()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[pathlib.Path]:
+        """Yield a path that leads to the folder, which is held open, even if another one takes its place.
+
+        Raises OSError like ``check``, also at the end of the block: then nothing that was written is where the path
+        leads.
+        """
+        folder = above_standard(os.open(self.folder, FOLDER))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:  # a file system without locks
-            pass
-        yield descriptor
-    finally:
-        os.close(descriptor)
+            self.check()
+            self._refuse_other(folder)
+            name = type(self.folder)(f"/proc/self/fd/{folder}")
+            yield name if name.exists() else self.folder
+            self._refuse_other(folder)
+        finally:
+            os.close(folder)
+
+    def _refuse_other(self, folder: int) -> None:
+        if not os.path.samestat(self.folder.stat(), os.fstat(folder)):
+            raise OSError(errno.EPERM, f"{self.folder} is another folder now")
+
+
+def ways_to(*paths: pathlib.Path | None) -> dict[pathlib.Path, Way]:
+    """Return the ways to files by folder, for as long as no command runs."""
+    return {path.parent: Way(path.parent, must_stay=True) for path in paths if path is not None}
 
 
 def open_ours(path: pathlib.Path) -> int:

@@ -19,7 +19,7 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -31,7 +31,6 @@ from xml.etree import ElementTree as ET
 
 import nncftools
 from nncftools.__main__ import main
-from tests.surroundings import HANGING_S
 
 FOLDER = pathlib.Path(__file__).parent / "golden"
 DATA = pathlib.Path(__file__).parent / "data"
@@ -324,16 +323,19 @@ def _schema() -> str:
     return f"{json.dumps(json.loads(command('schema').out, object_hook=normalised), indent=1)}\n"
 
 
-def _apart(name: str) -> Callable[[], str]:
-    """Return what makes an output in a process of its own: searches and sweeps change signals for the rest of it."""
+def _apart(make: Callable[[], str]) -> Callable[[], str]:
+    """Return what makes an output and leaves signals as they were: searches and sweeps change them."""
 
-    def make() -> str:
-        words = [sys.executable, "-m", "tests.golden_outputs", "--print", name]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False, timeout=HANGING_S)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
+    def made() -> str:
+        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        try:
+            return make()
+        finally:
+            for number, handler in before.items():
+                if signal.getsignal(number) is not handler:
+                    signal.signal(number, handler)
 
-    return make
+    return made
 
 
 def _fits() -> str:
@@ -507,8 +509,8 @@ def _tables() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "viz.sweep.txt", _told(f"viz-compression {sweep} --recommend 'error<=10%' -o out", draws=SHOWN)
     row = "results.json -o data.csv --model made-up --mode fp32 --task mmlu:acc --wwb metrics.csv"
     yield "from-lm-eval.txt", _told(f"from-lm-eval {row}")
-    yield "fit.txt", _apart("fit.txt")
-    yield "sweep.txt", _apart("sweep.txt")
+    yield "fit.txt", _apart(_fits)
+    yield "sweep.txt", _apart(_sweep("--recommend 'error<=30%'"))
     yield "sweep.dry.txt", _sweep("--dry-run")
 
 
@@ -529,11 +531,8 @@ OUTPUTS = dict(
     for output in group()
 )
 """What makes each golden output, by the name of its file."""
-IN_CHILD = {
-    "fit.txt": _fits,
-    "sweep.txt": _sweep("--recommend 'error<=30%'"),
-}
-"""What makes those of ``_apart``, in their process."""
+STARTING = {"fit.txt", "sweep.txt"}
+"""Those that start processes."""
 
 
 def write(beginnings: tuple[str, ...]) -> None:
@@ -549,7 +548,4 @@ def write(beginnings: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--print"]:
-        sys.stdout.buffer.write(IN_CHILD[sys.argv[2]]().encode())
-    else:
-        write(tuple(sys.argv[1:]))
+    write(tuple(sys.argv[1:]))

@@ -18,6 +18,8 @@ _UNWANTED = {
 }  # fmt: skip
 _UNWANTED_PREFIXES = ("LC_", "NNCF_TOOLS_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MPI_", "_TYPER_")
 _WANTED = {"NNCF_TOOLS_REAL"}
+_NUMBERS = sorted(map(int, signal.valid_signals()))
+"""Plain numbers: enumerations take 1 s of the suite."""
 _DESCRIPTORS = 4096
 
 
@@ -50,5 +52,4 @@ def _settle_limits() -> None:
 
 def signals() -> object:
     """Return what a test must leave as it found it: signals that are handled, ignored or blocked."""
-    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return [signal.getsignal(number) for number in _NUMBERS], signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from nncftools.files import followed, open_ours, replacing
+from nncftools.files import Way, followed, open_ours, replacing
 from tests.trust.another_user import OTHER, as_another
 
 
@@ -125,6 +125,94 @@ class TestOpenOurs:
         with pytest.raises(OSError, match="it has a second name"):
             open_ours(tmp_path / "log")
         assert contents(tmp_path) == {"log": "mine", "target": "mine"}
+
+
+class TestWay:
+    """What leads to a file, from its check to its write."""
+
+    def test_nothing_changed(self, tmp_path: pathlib.Path) -> None:
+        """What is missing is made, and what is written arrives."""
+        way = Way(tmp_path / "a/b")
+        way.make()
+        with way.reached() as folder:
+            (folder / "c.txt").write_text("new")
+
+        assert contents(tmp_path / "a/b") == {"c.txt": "new"}
+
+    def test_another_folder(self, tmp_path: pathlib.Path) -> None:
+        """A folder of ours that has taken the place of the one that was checked gets nothing."""
+        (tmp_path / "a").mkdir()
+        (tmp_path / "precious").mkdir()
+        way = Way(tmp_path / "a", must_stay=True)
+        (tmp_path / "a").rename(tmp_path / "moved")
+        (tmp_path / "precious").rename(tmp_path / "a")
+
+        with pytest.raises(OSError, match=r"a is another folder now$"), way.reached():
+            pytest.fail("the block was entered")
+
+    def test_made_again(self, tmp_path: pathlib.Path) -> None:
+        """A folder of ours that a command made anew counts as the same, unless a command cannot have made it."""
+        (tmp_path / "a").mkdir()
+        way = Way(tmp_path / "a")
+        (tmp_path / "a").rename(tmp_path / "moved")
+        (tmp_path / "a").mkdir()
+        with way.reached() as folder:
+            (folder / "c.txt").write_text("new")
+
+        assert contents(tmp_path / "a") == {"c.txt": "new"}
+
+    def test_made_by_another_process_of_ours(self, tmp_path: pathlib.Path) -> None:
+        """A folder that was missing at the check may be there at the write."""
+        way = Way(tmp_path / "a", must_stay=True)
+        (tmp_path / "a").mkdir()
+
+        way.make()
+
+    @pytest.mark.parametrize("folder", ["a", "a/b"])
+    def test_link(self, tmp_path: pathlib.Path, folder: str) -> None:
+        """A link that has taken the place of a folder is not followed, and no folder is made behind it."""
+        (tmp_path / "a").mkdir()
+        (tmp_path / "precious").mkdir()
+        way = Way(tmp_path / folder)
+        (tmp_path / "a").rename(tmp_path / "moved")
+        (tmp_path / "a").symlink_to("precious")
+
+        with pytest.raises(OSError, match=r"a is another folder now$"):
+            way.make()
+        assert list((tmp_path / "precious").iterdir()) == []
+
+    @as_another
+    @pytest.mark.parametrize("folder", ["a", "a/b"])
+    def test_folder_of_another_user(self, tmp_path: pathlib.Path, folder: str) -> None:
+        """In a folder that another user put in the place of ours, nothing is made."""
+        (tmp_path / "a").mkdir()
+        way = Way(tmp_path / folder)
+        (tmp_path / "a").rename(tmp_path / "moved")
+        (tmp_path / "a").mkdir()
+        os.chown(tmp_path / "a", OTHER, OTHER)
+
+        with pytest.raises(OSError, match="a is another folder now, which belongs to another user"):
+            way.make()
+        assert list((tmp_path / "a").iterdir()) == []
+
+    @as_another
+    def test_shared_folder(self, tmp_path: pathlib.Path) -> None:
+        """A folder of another user is as good as any, if it was the one that was checked."""
+        os.chown(tmp_path, OTHER, OTHER)
+
+        Way(tmp_path).check()
+
+    def test_meanwhile(self, tmp_path: pathlib.Path) -> None:
+        """What is written goes to the folder that was checked; it is an error when the path leads elsewhere then."""
+        (tmp_path / "a").mkdir()
+        way = Way(tmp_path / "a", must_stay=True)
+
+        with pytest.raises(OSError, match="a is another folder now"), way.reached() as folder:  # noqa: PT012
+            (tmp_path / "a").rename(tmp_path / "moved")
+            (tmp_path / "a").mkdir()
+            (folder / "c.txt").write_text("new")
+        assert contents(tmp_path / "moved") == {"c.txt": "new"}
+        assert contents(tmp_path / "a") == {}
 
 
 @as_another

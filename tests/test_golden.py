@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.golden_outputs import FOLDER, IN_CHILD, OUTPUTS, texts_of
+from tests.golden_outputs import FOLDER, OUTPUTS, STARTING, texts_of
 
 _HAS_OLD_RICH = tuple(map(int, importlib.metadata.version("rich").split(".")[:2])) < (14, 3)
 """It gives columns of tables other widths."""
@@ -24,7 +24,7 @@ def _comparable(name: str, text: str, other: str) -> object:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.process] if name in IN_CHILD else []) for name in OUTPUTS]
+    "name", [pytest.param(name, marks=[pytest.mark.process] if name in STARTING else []) for name in OUTPUTS]
 )
 def test_golden(name: str) -> None:
     """An output is as in ``tests/golden``, to the byte."""

@@ -95,6 +95,7 @@ def test_texts_and_lists_have_a_largest_size() -> None:
     assert raised.value.remedy == "size"
 
 
+@pytest.mark.long
 def test_a_larger_size_raises_all_limits() -> None:
     """Ten times the size reads ten times as many texts, processes and operations; the block ends it."""
     with intake.raised(10 * Limits().size):

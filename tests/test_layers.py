@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import pytest
 
@@ -61,16 +64,43 @@ def name_of(path: pathlib.Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(path: pathlib.Path, *, types: bool = True) -> set[str]:
-    """Return the full names of the modules and objects that a module imports, with or without those for types only."""
-    found: set[str] = set()
-    package = path.relative_to(ROOT.parent).parent.parts
+class Module(NamedTuple):
+    """What the tests look at in a module, which is parsed once for all of them."""
+
+    imports: frozenset[str]
+    """The full names of the modules and objects that it imports, but for those that are for types only."""
+    for_types: frozenset[str]
+    """These."""
+    texts: tuple[str, ...]
+    """Its literals except docstrings."""
+
+
+@functools.cache
+def parsed(path: pathlib.Path) -> Module:
+    """Return what is in a module."""
     tree = ast.parse(path.read_bytes())
-    if not types:
-        tree.body = [
-            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
-        ]
-    for node in ast.walk(tree):
+    for_types = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    tree.body = [node for node in tree.body if node not in for_types]
+    nodes, of_types = list(ast.walk(tree)), [inner for node in for_types for inner in ast.walk(node)]
+    docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = (node for node in [*nodes, *of_types] if isinstance(node, ast.Constant) and id(node) not in docs)
+    package = path.relative_to(ROOT.parent).parent.parts
+    return Module(
+        frozenset(_imports(nodes, package)),
+        frozenset(_imports(of_types, package)),
+        tuple(node.value for node in constants if isinstance(node.value, str)),
+    )
+
+
+def imported(path: pathlib.Path, *, types: bool = True) -> frozenset[str]:
+    """Return the full names of the modules and objects that a module imports, with or without those for types only."""
+    module = parsed(path)
+    return module.imports | module.for_types if types else module.imports
+
+
+def _imports(nodes: Iterable[ast.AST], package: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -176,25 +206,17 @@ MAY_NAME_OPTIONS = {
 }
 
 
-def texts(path: pathlib.Path) -> list[str]:
-    """Return the literals of a module except its docstrings."""
-    tree = ast.parse(path.read_bytes())
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
-    return [node.value for node in found if isinstance(node.value, str)]
-
-
 def test_options_are_named_in_cli_alone() -> None:
     """Only ``cli`` names options of the command line; other messages say what is wrong.
 
     The pytest plugin names its own options.
     """
     option = re.compile(r"--[a-z][a-z0-9_-]+")
-    ours = {name for path in modules("cli") for text in texts(path) for name in option.findall(text)}
+    ours = {name for path in modules("cli") for text in parsed(path).texts for name in option.findall(text)}
     elsewhere = [
         path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in {"cli", "testing"}
     ]
-    naming = {name_of(path) for path in elsewhere for text in texts(path) if ours & set(option.findall(text))}
+    naming = {name_of(path) for path in elsewhere for text in parsed(path).texts if ours & set(option.findall(text))}
 
     assert "--fail-if" in ours
     assert naming == set(MAY_NAME_OPTIONS)

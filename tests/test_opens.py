@@ -14,7 +14,11 @@ ROOT = pathlib.Path(nncftools.__file__).parent
 OPEN = {"open", "write_text", "write_bytes", "touch", "mkfifo", "memfd_create", "symlink_to"}
 OPEN |= {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"}
 OPEN |= {"copy", "copy2", "copyfile", "copytree", "extractall", "savefig", "save_model"}
-BY_THE_ONE_WAY = ("beside.write_text", "beside.write_bytes", "stack.enter_context(replacing(path)).write_bytes")
+BY_THE_ONE_WAY = (
+    "beside.write_text",
+    "beside.write_bytes",
+    "stack.enter_context(replacing(folder / path.name)).write_bytes",
+)
 """Writes to what ``replacing`` has opened."""
 BARE = {
     "it is the one way itself": {

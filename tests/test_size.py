@@ -7,9 +7,7 @@ without docstrings, comments and blank lines. The numbers rise only with a new c
 from __future__ import annotations
 
 import ast
-import io
 import pathlib
-import tokenize
 
 import pytest
 
@@ -18,7 +16,7 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 28_800
+MOST_LINES = 28_820
 MOST_FILES = 200
 LONGEST = 350
 LONGER = {
@@ -28,25 +26,24 @@ LONGER = {
 SMALLEST = 40
 MOST_SMALL = 20
 MOST_WITH_ONE_IMPORTER = 35
-_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 def code_lines(path: pathlib.Path) -> int:
     """Return the number of code lines of a file."""
     source = path.read_text(encoding="utf-8")
-    docstrings = {
-        line
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    code = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _NO_CODE
-        for line in range(token.start[0], token.end[0] + 1)
-    }
+    lines = [line.lstrip() for line in source.splitlines()]
+    code = {number for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
+    docstrings = set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings |= _lines(node)
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)):
+            code |= _lines(node)  # a text may have lines that are blank, or that look like comments
     return len(code - docstrings)
+
+
+def _lines(node: ast.expr | ast.Expr) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +56,12 @@ def test_code_lines(tmp_path: pathlib.Path) -> None:
     """Docstrings, comments and blank lines do not count; a statement counts with all its lines."""
     path = tmp_path / "module.py"
     path.write_text(
-        '"""What it is.\n\nMore."""\n\n# Why.\nLIMIT = 3  # bytes\n"""Its meaning."""\nprint(\n    LIMIT,\n)\n'
+        '"""What it is.\n\nMore."""\n\n# Why.\nLIMIT = 3  # bytes\n"""Its meaning."""\n'
+        "print(\n    LIMIT,\n\n    # why\n)\n"
+        'TEXT = f"""a\n\n# {LIMIT}\n"""\n'
     )
 
-    assert code_lines(path) == 4
+    assert code_lines(path) == 8
 
 
 def test_package(sizes: dict[str, int]) -> None:

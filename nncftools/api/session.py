@@ -61,15 +61,14 @@ class Session(session.Session):
 
         Raises NncfToolsError when plotly is not installed, OSError.
         """
-        from nncftools.files import replacing
+        from nncftools.files import write_file
         from nncftools.render import page
 
         content = page.report(self, self._view())
         if path is None:
             return content.decode()
         written = pathlib.Path(path)
-        with replacing(written) as beside:
-            beside.write_bytes(content)
+        write_file(written, content)
         return written
 
     def __repr__(self) -> str:

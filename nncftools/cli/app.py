@@ -50,7 +50,7 @@ _RUN_A_COMMAND = {"monitor", "profile", "fit"}
 """Options after the first word of the command belong to the command."""
 _EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
 """Where the examples of a docstring begin: the help shows them apart from the purpose."""
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
@@ -118,16 +118,17 @@ def _root(
 
 @contextlib.contextmanager
 def _ended_by_exceptions() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process by an exception: temporary files are removed."""
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:
+    """Let a signal that asks for the end end this process by an exception: temporary files are removed."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler in {signal.SIG_DFL, signal.default_int_handler}:
             signal.signal(number, _end)
     try:
         yield
     finally:
-        for number in _ENDING:
+        for number, handler in before.items():
             if signal.getsignal(number) is _end:  # a recording has set others
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, handler)
 
 
 def _end(number: int, _frame: object) -> None:
@@ -150,6 +151,4 @@ def run() -> int:
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
-    if status == 128 + signal.SIGINT:
-        screen.drop_unread()
     return status if isinstance(status, int) else 0

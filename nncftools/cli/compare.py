@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import replacing
+from nncftools.files import Way, replacing, ways_to
 from nncftools.journal.reading import SIDECARS
 from nncftools.units import MemoryUnit, not_one_of, printable
 
@@ -100,6 +100,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         raise UsageError("option --fail-if: a gate needs BASE and NEW")
     output = None if output is None else destination.replaceable("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
+    ways = ways_to(output, plot)
     if plot is not None and len(groups) > _MOST_CURVES:
         raise UsageError(f"option --plot: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     with options.reading(max_size):
@@ -115,11 +116,11 @@ def compare(  # noqa: PLR0913 — one parameter per option
     if output is None:
         screen.to_stdout(content)
     else:
-        with destination.writing("--output", output), replacing(output) as beside:
+        with destination.reaching("--output", output, ways) as path, replacing(path) as beside:
             beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
         screen.to_stderr(f"Written to {printable(str(output))}\n")
     if plot is not None:
-        _draw(loaded, unit, plot)
+        _draw(loaded, unit, plot, ways)
     for each, verdicts in judged:
         for verdict in verdicts:
             screen.to_stderr(_verdict_text(verdict, each if len(judged) > 1 else None))
@@ -239,15 +240,15 @@ def _names(groups: Sequence[_Group]) -> list[str]:
     return [group.runs[0].command if distinct else runs_text(group.runs) for group in groups]
 
 
-def _draw(groups: Sequence[_Group], unit: MemoryUnit, picture: pathlib.Path) -> None:
+def _draw(groups: Sequence[_Group], unit: MemoryUnit, picture: pathlib.Path, ways: dict[pathlib.Path, Way]) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 
     metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
         raise NncfToolsError("option --plot: the runs have no memory metric in common to draw")
-    with destination.writing("--plot", picture):
-        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, picture)
+    with destination.reaching("--plot", picture, ways) as path:
+        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, path)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 

@@ -12,13 +12,13 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, another_owner, followed, held, open_ours
+from nncftools.files import FOLDER, Way, above_standard, another_owner, followed, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -54,6 +54,8 @@ class Destination:
     """The folder made for this run alone; None if the user named a file."""
     shown: str
     """The session or its folder, as the user would type it."""
+    way: Way
+    """The folders that lead to them, when they were checked."""
     sidecar: pathlib.Path | None = None
     """Where marks are written, if there are any."""
     panels: pathlib.Path | None = None
@@ -113,7 +115,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
     journal = folder / f"session{JOURNAL_ENDING}"
     logs = _logs(folder, metrics, (False, True), has_pictures=False)
-    return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
+    return Destination(folder / SESSION, journal, logs, folder, str(made), Way(folder), option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
@@ -128,8 +130,8 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     logs = _logs(folder, metrics, (True, False), rank)
     for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
         written("--log-dir", path, force=True)
-    shown = str(log_dir)
-    return Destination(folder / session.name, folder / journal.name, logs, None, shown, force=True, option="--log-dir")
+    paths = folder / session.name, folder / journal.name
+    return Destination(*paths, logs, None, str(log_dir), Way(folder), force=True, option="--log-dir")
 
 
 def _logs(
@@ -160,26 +162,31 @@ def check_owner(option: str, path: pathlib.Path, folder: os.stat_result) -> None
             raise UsageError(f"option {option}: {str(path)!r} {theirs}; name a folder of your own")
 
 
-def check_folder(option: str, path: pathlib.Path) -> None:
-    """Raise UsageError if another user has put a folder or a link in the place of ours."""
-    with writing(option, path), contextlib.suppress(FileNotFoundError):
-        check_owner(option, path, path.stat())
+def check_folder(option: str, way: Way) -> None:
+    """Make our folder again where it is missing. Raises UsageError if another one has taken its place."""
+    with writing(option, way.folder, UsageError):
+        way.make()
 
 
 @contextlib.contextmanager
-def own_folder(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
+def own_folder(option: str, way: Way, busy: str) -> Iterator[None]:
     """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
 
     Raises UsageError, also for a folder or a link of another user, NncfToolsError.
     """
+    import fcntl
+
     with contextlib.ExitStack() as stack:
-        with writing(option, path):
-            path.mkdir(parents=True, exist_ok=True)
-            try:
-                folder = stack.enter_context(held(path))
-            except BlockingIOError as error:
-                raise UsageError(f"option {option}: {busy}") from error
-            check_owner(option, path, os.fstat(folder))
+        with writing(option, way.folder, UsageError):
+            way.make()
+            folder = os.open(way.folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, folder)
+            check_owner(option, way.folder, os.fstat(folder))
+            with contextlib.suppress(OSError):  # a file system without locks
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise UsageError(f"option {option}: {busy}") from error
         yield
 
 
@@ -200,7 +207,7 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
     for path in (journal, reading.snapshots_beside(journal), *sidecars):
         written("--output", path, force=force)
     folder = _free_folder("--output", journal)
-    return Destination(folder / output.name, folder / journal.name, (), None, str(output), force=force)
+    return Destination(folder / output.name, folder / journal.name, (), None, str(output), Way(folder), force=force)
 
 
 def _free_folder(option: str, journal: pathlib.Path) -> pathlib.Path:
@@ -299,6 +306,13 @@ def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfTo
 
 
 @contextlib.contextmanager
+def reaching(option: str, path: pathlib.Path, ways: Mapping[pathlib.Path, Way]) -> Iterator[pathlib.Path]:
+    """Yield a path to write a file by, in the folder that was checked. Raises NncfToolsError."""
+    with writing(option, path), ways[path.parent].reached() as folder:
+        yield folder / path.name
+
+
+@contextlib.contextmanager
 def opened(option: str, path: pathlib.Path) -> Iterator[int]:
     """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
@@ -385,7 +399,6 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
 
 
 _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
@@ -394,8 +407,7 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     Raises UsageError.
     """
     with writing(target.option, target.journal, UsageError):
-        if target.folder is not None:
-            check_owner("--log-dir", target.folder, target.folder.stat())
+        target.way.check()
         journal = reading.create(target.journal, replace=target.force)
         try:
             if target.folder is None:
@@ -425,8 +437,7 @@ class RecordingFiles:
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
-            self._folder = opened(target.session.parent, _FOLDER)
-            self._real = _named(self._folder, target.session.parent).resolve()
+            opened(target.session.parent, FOLDER)  # while it is open, no file system gives it another inode
             self.marks = opened(target.marks, _NEW_LOG)
             self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
             """The descriptor of the helper's log; None without one."""
@@ -455,19 +466,9 @@ class RecordingFiles:
         A folder that the command removed and made again counts as ours. Raises OSError for any other folder, also at
         the end of the block: then nothing that was written is where the path leads.
         """
-        parent = self._target.session.parent
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = above_standard(os.open(parent, _FOLDER))
-        try:
-            name, status = _named(folder, parent), os.fstat(folder)
-            is_new = not os.path.samestat(status, os.fstat(self._folder))
-            if is_new and (name.resolve() != self._real or status.st_uid not in {os.geteuid(), 0}):
-                raise OSError(f"{parent} is another folder now")
-            yield self._target.within(name)
-            if not os.path.samestat(parent.stat(), os.fstat(folder)):
-                raise OSError(f"{parent} is another folder now")
-        finally:
-            os.close(folder)
+        self._target.way.make()
+        with self._target.way.reached() as folder:
+            yield self._target.within(folder)
 
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
@@ -515,9 +516,3 @@ def _opened(descriptor: int) -> BinaryIO:
     log = os.fdopen(os.dup(descriptor), "rb")
     log.seek(0)
     return log
-
-
-def _named(folder: int, path: pathlib.Path) -> pathlib.Path:
-    """Return the path of an open folder through its descriptor; without /proc, its ordinary path."""
-    name = pathlib.Path(f"/proc/self/fd/{folder}")
-    return name if name.exists() else path

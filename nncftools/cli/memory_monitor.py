@@ -57,6 +57,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     target = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)
     with Starter() as starter:
+        screen.starter = starter
         run = recording.Run(starter, planning.plan(columns, request), "", argv, target)
         recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:

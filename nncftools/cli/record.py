@@ -78,7 +78,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     stacks_share = options.share("--stacks-budget", request.stacks_budget)
     folder = request.log_dir if request.output is None else request.output.parent
     planning.check_required(request.require, argv, folder, plan.redact)
-    from nncftools.cli import recording
+    from nncftools.cli import recording, screen
     from nncftools.sampler.client import Starter
 
     def destination_of(suffix: str) -> Destination:
@@ -98,6 +98,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth)
     quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
+        screen.starter = starter
 
         def record(target: Destination) -> Recorded:
             what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share

@@ -342,12 +342,10 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
 
         panels.draw(session, view, target.panels)
     if target.page is not None:
-        from nncftools.files import replacing
+        from nncftools.files import write_file
         from nncftools.render import page
 
-        content = page.report(session, view)
-        with replacing(target.page) as beside:
-            beside.write_bytes(content)
+        write_file(target.page, page.report(session, view))
 
 
 def _write_log(session: Session, log: Log, column: str, view: View) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
 from nncftools.errors import UsageError
-from nncftools.files import replacing
+from nncftools.files import Way, ways_to, write_file
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
@@ -142,6 +142,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
+    ways = ways_to(output, *pictures.values(), output and output / "any")
     named = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
     with options.reading(max_size), options.naming_remedy(importer=named):
         tool = None if to is not None else from_
@@ -157,7 +158,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     if output is None:
         screen.to_stdout(_for_screen(format_, content))
     else:
-        _write(content, output, force=force)
+        _write(content, output, ways, force=force)
         screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
         from nncftools.cli import closing
@@ -167,8 +168,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         from nncftools.render import panels as render_panels
         from nncftools.render import plot as render_plot
 
-        with destination.writing(name, picture):
-            (render_plot if name == "--plot" else render_panels).draw(session, view, picture)
+        with destination.reaching(name, picture, ways) as path:
+            (render_plot if name == "--plot" else render_panels).draw(session, view, path)
         screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")
     return 0
 
@@ -220,17 +221,20 @@ def _for_screen(name: str, content: Content) -> RenderableType | bytes:
     return content
 
 
-def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
+def _write(content: Content, output: pathlib.Path, ways: Mapping[pathlib.Path, Way], *, force: bool) -> None:
     """Write one file, gzipped if its name ends in ``.gz``, or several into a folder. Raises NncfToolsError."""
     import gzip
 
-    with destination.writing("--output", output):
-        if isinstance(content, Mapping):
-            paths = {name: destination.replaceable("--output", output / name, force=force) for name in content}
-            output.mkdir(parents=True, exist_ok=True)
-            for name, write in content.items():
-                write(paths[name])
-            return
-        data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
-        with replacing(destination.replaceable("--output", output, force=force)) as beside:
-            beside.write_bytes(gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
+    if isinstance(content, Mapping):
+        for name in content:
+            destination.replaceable("--output", output / name, force=force)
+        with destination.writing("--output", output):
+            ways[output].make()
+            with ways[output].reached() as folder:
+                for name, write_part in content.items():
+                    write_part(folder / name)
+        return
+    destination.replaceable("--output", output, force=force)
+    data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
+    with destination.reaching("--output", output, ways) as path:
+        write_file(path, gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)

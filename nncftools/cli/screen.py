@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
-from nncftools.units import printable
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from nncftools.sampler.client import Starter
 
 PLAIN_WIDTH = 100
 WIDEST_HELP = 120
@@ -28,6 +30,11 @@ _IN_ASCII = {"…": "...", "×": "x", "·": ".", "›": ">", "→": "->", "≤":
 _IN_ASCII |= dict.fromkeys("–—−", "-")
 """Signs of our texts, for an encoding that lacks them."""
 _BOLD, _RED, _CYAN = "1", "1;31", "36"
+_PIECE = 1000
+"""Characters that are written at once: a pipe that can be written to takes 4,096 bytes (PIPE_BUF)."""
+_PAUSE_MS = 20
+starter: Starter | None = None
+"""Who takes signals that ask for the end, if they do not end this process."""
 
 
 def prepare() -> None:
@@ -79,6 +86,11 @@ def message(text: str, kind: str = "") -> None:
     to_stderr(f"{bold('nncf-tools:', ERR)} {kind}{printable(' '.join(text.split()))}\n")
 
 
+def line(text: str) -> None:
+    """Print a line on what is done to standard error, without a name before it."""
+    to_stderr(f"{printable(shortened(text, _PIECE))}\n")
+
+
 def bold(text: str, stream: str) -> str:
     """Return text in bold letters where a stream, ``OUT`` or ``ERR``, is a terminal that may be coloured."""
     return _styled(text, _BOLD, stream)
@@ -116,8 +128,22 @@ def _write(content: RenderableType | bytes, stream: TextIO) -> None:
     if isinstance(content, bytes):
         stream.buffer.write(content)
     else:
-        stream.write(content if isinstance(content, str) else _rendered(content, stream))
+        text = content if isinstance(content, str) else _rendered(content, stream)
+        size = len(text) + 1 if starter is None else _PIECE
+        for begin in range(0, len(text), size):
+            _wait_for_room(1 if stream is sys.stdout else 2)
+            stream.write(text[begin : begin + size])
+            stream.flush()
     stream.flush()
+
+
+def _wait_for_room(descriptor: int) -> None:
+    """Wait until a stream is read, or give it up after a signal: Python would write again after it, and never end."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    while starter is not None and not poll.poll(_PAUSE_MS):
+        if starter.received is not None:
+            drop_unread()
 
 
 def _rendered(content: RenderableType, stream: TextIO) -> str:

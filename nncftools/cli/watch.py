@@ -74,8 +74,6 @@ def _until_stopped(watch: Callable[[], object]) -> int:
         watch()
     except Ended as ended:
         return ended.status
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -18,7 +18,7 @@ from nncftools.compression import reading
 from nncftools.compression.checking import number, shown
 from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import followed, replacing
+from nncftools.files import followed, write_file
 from nncftools.units import printable, shortened
 
 
@@ -126,8 +126,7 @@ def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str,
     writer.writerows(rows)
     target = followed(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as beside:
-        beside.write_text(text.getvalue(), encoding="utf-8")
+    write_file(target, text.getvalue().encode())
 
 
 GIB = 2**30

@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from nncftools.compression import results as computed
 from nncftools.compression.checking import BASELINE, load, number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
-from nncftools.files import followed, replacing
+from nncftools.files import Way, followed, replacing, ways_to
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -279,6 +279,7 @@ def make(request: Request) -> Outcome:
     computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
     comparisons = computed.comparisons(models, request.metrics)
     targets = _targets(request)
+    ways = ways_to(*targets.values())
     drawing = draw(comparisons, request.bounds, request.max_error, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
@@ -287,7 +288,7 @@ def make(request: Request) -> Outcome:
         if kind == "html":
             picture = page(comparisons, picture, request.bounds, extra=request.extra).encode()
         contents[targets[kind]] = picture
-    write(contents)
+    write(contents, ways)
     notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
     return Outcome(comparisons, list(contents), notes, drawing.left_out)
 
@@ -311,17 +312,21 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     return targets
 
 
-def write(contents: dict[pathlib.Path, bytes]) -> None:
-    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError."""
-    path = next(iter(contents))
+def write(contents: dict[pathlib.Path, bytes], ways: Mapping[pathlib.Path, Way] | None = None) -> None:
+    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError.
+
+    ``ways`` are those to their folders, when they were checked.
+    """
+    ways, path = ways or ways_to(*contents), next(iter(contents))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        ways[path.parent].make()
     except OSError as error:
         raise ResultsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
     try:
         with contextlib.ExitStack() as stack:
             for path, content in contents.items():
-                stack.enter_context(replacing(path)).write_bytes(content)
+                folder = stack.enter_context(ways[path.parent].reached())
+                stack.enter_context(replacing(folder / path.name)).write_bytes(content)
     except OSError as error:
         raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 

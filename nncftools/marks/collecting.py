@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
-from nncftools.files import replacing
+from nncftools.files import write_file
 from nncftools.intake import limits
 from nncftools.marks.entries import BEGIN, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
@@ -329,8 +329,7 @@ def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
     fields = (msgspec.structs.asdict(mark).items() for mark in marks)
     kept = ({key: value for key, value in of_mark if key in always or value != plain[key]} for of_mark in fields)
     lines = [msgspec.json.encode(mark).decode() for mark in kept]
-    with replacing(path) as beside:
-        beside.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
+    write_file(path, ("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n").encode())
 
 
 _MOST_FILES = 10_000

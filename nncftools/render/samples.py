@@ -20,7 +20,7 @@ import msgspec
 
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
-from nncftools.files import replacing
+from nncftools.files import write_file
 from nncftools.render.view import View, log_stem
 from nncftools.session.samples import TIME, are_whole
 from nncftools.session.session import Session, encoded
@@ -69,8 +69,7 @@ def write_rows(
     if len(values):
         largest = max(values) if most is None else most
         lines += [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {largest:.3f} ({unit})"]
-    with replacing(path) as beside:
-        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_file(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 _ROWS = 10_000

@@ -14,7 +14,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.files import replacing
+from nncftools.files import write_file
 from nncftools.journal import reading
 from nncftools.session import recording
 from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
@@ -72,8 +72,7 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
     """
     path = pathlib.Path(path)
     data = encoded(session)
-    with replacing(path) as beside:
-        beside.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 

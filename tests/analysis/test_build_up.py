@@ -280,6 +280,7 @@ def test_helper_that_ended_early(made: Made) -> None:
     assert found.sum_of(NOT_SEEN) == 200
 
 
+@pytest.mark.long
 def test_very_many_processes(made: Made) -> None:
     """Thousands of processes above the peak are no trouble."""
     for _ in range(1_500):

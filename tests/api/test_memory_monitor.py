@@ -91,6 +91,7 @@ print(max(monitor.get_data(memory_from_zero=True)[1]))
 """
         assert float(program(text, tmp_path).stdout) == pytest.approx(100, rel=0.01)
 
+    @pytest.mark.long
     def test_no_gap_while_the_interpreter_is_held(self, tmp_path: pathlib.Path) -> None:
         """A native call that holds the GIL delays no sample: gaps are at most 2 intervals and missed samples."""
         text = """
@@ -165,6 +166,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert max(family.get_data(memory_from_zero=True)[1]) > held_mib - 1
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
+    @pytest.mark.long
     def test_monitors_do_not_see_each_other(self) -> None:
         """Several monitors run at once, and no figure includes their samplers."""
         with MemoryMonitor(interval=0.01) as first:
@@ -178,6 +180,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert [process.pid for process in of.processes] == [os.getpid()]
         assert set(of.samples["processes"]) == {1}
 
+    @pytest.mark.long
     def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
         """A recording of a program that records itself includes the program only."""
         text = """
@@ -353,6 +356,7 @@ atexit.register(tell, "last")
 """
         assert program(text, tmp_path).stdout == "last\nb True True\na True True\nfirst True True\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_at_exit_after_a_stop(self, tmp_path: pathlib.Path) -> None:
         """A stopped monitor calls nothing at exit; after a new start without a function, neither."""
@@ -366,6 +370,7 @@ monitor.start()
 
         assert (result.stdout, result.stderr) == ("", "")
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_started_again_in_a_fork(self, tmp_path: pathlib.Path) -> None:
         """A forked child that starts the monitor has its own function called, once."""
@@ -382,6 +387,7 @@ sys.exit()
 """
         assert program(text, tmp_path).stdout == "child\nparent\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_function_that_fails_at_exit(self, tmp_path: pathlib.Path) -> None:
         """If one function fails, the others are called, and the error is shown."""
@@ -448,6 +454,7 @@ input()
 
         assert len(monitor.get_data()[0]) > before
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
         """A forked child calls nothing at its exit; only the process that started the monitor does."""
@@ -463,7 +470,9 @@ sys.exit()
         assert program(text, tmp_path).stdout == "at exit\n"
 
     @pytest.mark.process
-    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    @pytest.mark.parametrize(
+        "method", ["spawn", *(pytest.param(of, marks=pytest.mark.long) for of in ("fork", "forkserver"))]
+    )
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
         """Workers of every start method count, and can record themselves."""
         (tmp_path / "work.py").write_text("""
@@ -616,6 +625,7 @@ class TestLogs:
         assert (tmp_path / "rss_memory_usage.txt").read_text().startswith("No measurements recorded.\n")
         assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
 
+    @pytest.mark.long
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
         """A saved log can be drawn again as the same picture; another file is refused by its first line."""
         monitor = MemoryMonitor()

@@ -184,7 +184,7 @@ def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["profile", "profile.v0.2"])
+@pytest.mark.parametrize("name", [pytest.param("profile", marks=pytest.mark.long), "profile.v0.2"])
 def test_picture_without_an_ending(profiler: QEffMemoryProfiler, tmp_path: pathlib.Path, name: str) -> None:
     """A picture whose name does not end in a format is a PNG of exactly this name."""
     QEffMemoryVisualizer(profiler).generate_professional_graph(str(tmp_path / name))
@@ -234,6 +234,7 @@ def test_interval_of_0() -> None:
     assert (of.sampling_interval, of.session.sampler.interval_s) == (0, 0.001)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     """Samples and marks of a second recording follow those of the first, also marks made between both."""
@@ -259,6 +260,7 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     assert [name in (tmp_path / "both.svg").read_text() for name in ("Setup", "Export", "Compilation")] == [True] * 3
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_profiler_inside_of_another(tmp_path: pathlib.Path) -> None:
     """As upstream, a library that profiles itself inside of an operation leaves that operation whole.

@@ -22,7 +22,7 @@ _BURN = (sys.executable, "-S", "-E", "-c", _BURNER)
 _BURN_BESIDE = (sys.executable, "-S", "-E", "-c", f"print('ready', flush=True)\n{_BURNER}")
 
 
-@pytest.fixture(params=[True, False], ids=["isolated", "not isolated"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["isolated", "not isolated"])
 def _isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run commands in a process list of their own, then in the machine's."""
     if request.param and not launch.isolates():
@@ -67,6 +67,7 @@ def test_processes_seen(tmp_path: pathlib.Path) -> None:
     assert pathlib.Path(f"/proc/{os.getpid()}").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_isolated")
 def test_cpu_is_the_commands(tmp_path: pathlib.Path) -> None:
     """CPU time is that of the command and its children; what it is attached to, and what runs beside, costs nothing."""

@@ -16,11 +16,12 @@ from benchmarks.workloads.random_programs.tree import is_possible
 from tests.made_up import MIB
 
 _POLLING = pathlib.Path(__file__).with_name("polling.py")
-_FAST = {44: 50, 53: 50, 70: 10, 97: 50, 163: 500}
+_FAST = {44: 50}
 """Which programs, and at which intervals in milliseconds: short ones of different kinds."""
+_FURTHER = {53: 50, 70: 10, 97: 50, 163: 500}
 _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
-_POLLED = range(3, 15)
+_POLLED = (*range(3, 15), 53)
 _ESTIMATES = {HOLDS, HEADLINE}
 """Of 200 programs, a peak of 1,902 and 8 headlines are wrong (docs/truth.md): these rest on samples, too."""
 _MOST_WRONG = 5
@@ -39,7 +40,10 @@ def _wrong(seed: int, interval_ms: int, folder: pathlib.Path) -> list[Answer]:
 
 @_needs_kcmp
 @pytest.mark.process
-@pytest.mark.parametrize(("seed", "interval_ms"), _FAST.items())
+@pytest.mark.parametrize(
+    ("seed", "interval_ms"),
+    [*_FAST.items(), *(pytest.param(*of, marks=pytest.mark.long) for of in _FURTHER.items())],
+)
 def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
     """What a session says of a random program is right, apart from estimates."""
     wrong = _wrong(seed, interval_ms, tmp_path)
@@ -80,18 +84,10 @@ def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @_needs_kcmp
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [53])
-def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The truth agrees with a process that reads all others a thousand times a second."""
-    _polled(seed, tmp_path, monkeypatch)
-
-
-@_needs_kcmp
-@pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("seed", _POLLED)
-def test_truth_of_many(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for more programs."""
+def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truth agrees with a process that reads all others a thousand times a second."""
     _polled(seed, tmp_path, monkeypatch)
 
 

@@ -147,16 +147,23 @@ PRINT = [
     ("viz-compression", "--input-file", "models.csv", "--json"),
 ]
 """What prints to standard output."""
+QUICK = [("--help",), ("--version",), ("report", "run.json"), ("metrics",), ("schema",)]
+"""Of these, the fast suite tries both; of others a full one, unless it loads Pandas."""
 MODELS = pathlib.Path(__file__).parents[1] / "data" / "made_up_compression.csv"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("redirection", "why"),
-    [(">&-", "is closed"), (">/dev/full", "cannot be written: No space left on device")],
-    ids=["closed", "full"],
+    ("words", "redirection", "why"),
+    [
+        pytest.param(words, sign, why, id=f"{' '.join(words)}-{name}", marks=pytest.mark.long if is_long else [])
+        for words in PRINT
+        for name, sign, why, is_long in (
+            ("closed", ">&-", "is closed", words not in QUICK),
+            ("full", ">/dev/full", "cannot be written: No space left on device", words[-1] in {"parquet", "--json"}),
+        )
+    ],
 )
-@pytest.mark.parametrize("words", PRINT, ids=" ".join)
 def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: tuple[str, ...], redirection: str, why: str) -> None:
     """Standard output that is closed, or cannot be written, is one line and status 1."""
     for name in ("run.json", "other.json"):

@@ -34,6 +34,7 @@ def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -
     assert f"Written to {places[0].shown} … {places[1].shown}\n" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """Without --output, each run has its own folder."""
     result = nncf_tools("monitor", "-q", "--no-plot", "--repeat", "2", "--name", "old", "true")

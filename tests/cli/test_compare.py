@@ -91,7 +91,14 @@ class TestPair:
         assert (pair / "out").read_text() == shown.stdout
         assert (written.stdout, written.stderr) == ("", "Written to out\n")
 
-    @pytest.mark.parametrize(("name", "magic"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.pdf", b"%PDF")])
+    @pytest.mark.parametrize(
+        ("name", "magic"),
+        [
+            ("o.svg", b"<?xml"),
+            pytest.param("o.png", b"\x89PNG", marks=pytest.mark.long),
+            pytest.param("o.pdf", b"%PDF", marks=pytest.mark.long),
+        ],
+    )
     def test_plot(self, in_process: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
         """--plot draws memory over time of both runs."""
         result = in_process("compare", "a.json", "b.json", "--plot", name)

@@ -141,7 +141,9 @@ def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("typed", "expected"), CASES)
+@pytest.mark.parametrize(
+    ("typed", "expected"), [*CASES[:3], *(pytest.param(*case, marks=pytest.mark.long) for case in CASES[3:])]
+)
 def test_bash(folder: pathlib.Path, typed: str, expected: str) -> None:
     """Tab in a real bash completes commands, options, metrics, sessions and programs."""
     argv = [shell("bash"), "--norc", "--noprofile", "-i"]

@@ -11,6 +11,7 @@ from nncftools.cli import closing, destination
 from nncftools.cli.destination import numbered
 from nncftools.cli.options import session_candidates
 from nncftools.errors import NncfToolsError
+from nncftools.files import Way
 from nncftools.render.view import View
 from nncftools.session.session import Session
 from tests.conftest import Run
@@ -102,7 +103,7 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(logs.parent)
     folder = logs / "newest"
     place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest", Way(folder)
     )
     place = destination.with_views(place, plot=None, opens=False)
     for name in ("session.html", "session.png"):
@@ -127,7 +128,7 @@ def test_last_lines_of_a_profile(logs: pathlib.Path, monkeypatch: pytest.MonkeyP
     session({"rss": mib(10, 60)}).save(folder / "session.json")
     os.utime(folder / "session.json", (2, 2))
     place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest", Way(folder)
     )
     lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=True)
 

@@ -23,6 +23,7 @@ def in_terminal(folder: pathlib.Path, *words: object) -> tuple[str, int | None]:
     return child.before, child.exitstatus
 
 
+@pytest.mark.long
 def test_output_of_a_terminal_is_a_terminal(tmp_path: pathlib.Path) -> None:
     """On a terminal the command's output is a terminal of the same size, and line ends are unchanged."""
     script = "import os, sys; print(sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size(1)); sys.exit(3)"
@@ -52,6 +53,7 @@ def test_reads_the_terminal(tmp_path: pathlib.Path) -> None:
     assert [mark.name for mark in Session.load(tmp_path / "r.json").marks] == ["hello"]
 
 
+@pytest.mark.long
 def test_interrupt_reaches_the_command(tmp_path: pathlib.Path) -> None:
     """Ctrl-C ends the command as without the relay."""
     script = "import time; print('ready', flush=True)\nwhile True: time.sleep(0.05)"  # Python may miss one in a sleep
@@ -79,6 +81,7 @@ def test_much_output_passes_whole(nncf_tools: Run) -> None:
     assert re.findall(r"^\d+$", result.stderr, re.MULTILINE) == [str(number) for number in range(100_000)]
 
 
+@pytest.mark.long
 def test_reader_that_leaves(tmp_path: pathlib.Path) -> None:
     """If the reader of our output is gone, the command notices as with its own pipe."""
     words = command_line("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", "yes")

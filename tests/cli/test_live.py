@@ -60,6 +60,7 @@ class TestView:
         assert " available of " in text
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_gives_way_to_the_summary(self, tmp_path: pathlib.Path) -> None:
         """When the command has ended, the view is gone and the summary follows the command's output."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), size=(100, 50))
@@ -81,6 +82,7 @@ class TestView:
 
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_resizing(self, tmp_path: pathlib.Path) -> None:
         """After a change of the screen size the view is drawn again, once."""
         terminal = live(tmp_path, *burner("prints", 3, "go"))
@@ -99,6 +101,7 @@ class TestView:
 
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_no_colour(self, tmp_path: pathlib.Path) -> None:
         """With NO_COLOR, there are no colours."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), NO_COLOR="1")
@@ -107,6 +110,7 @@ class TestView:
 
         assert b"\x1b[3" not in terminal.written.replace(b"\x1b[3;", b"")
 
+    @pytest.mark.long
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
         """The view uses only characters that the encoding has."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), PYTHONIOENCODING="ascii")
@@ -139,6 +143,7 @@ class TestView:
         assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", line)
         assert "\x1b" not in before + rest
 
+    @pytest.mark.long
     def test_whole_lines_on_a_dumb_terminal(self, tmp_path: pathlib.Path) -> None:
         """A terminal without a cursor gets lines; nothing is drawn over."""
         periods = {"live.live_view.STATUS_S": 0.1}
@@ -192,6 +197,7 @@ class TestOutput:
         assert not re.search(r"^line \d", below, re.MULTILINE)
         assert not RECORDING.search(terminal.scrollback)
 
+    @pytest.mark.long
     def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
         """A progress bar is one line above the view; its last state stays, and later output follows it."""
         terminal = live(tmp_path, *burner("bar", 20, "go", "end"))
@@ -206,6 +212,7 @@ class TestOutput:
         assert "100%|####################| 20/20" in after
         assert after.index("before the bar") < after.index("100%|") < after.index("after the bar")
 
+    @pytest.mark.long
     def test_captured_output(self, tmp_path: pathlib.Path) -> None:
         """With --capture the output goes to the file, and the view has the whole screen."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), options=("--capture", "out.txt"))
@@ -223,6 +230,7 @@ class TestOutput:
         assert result.returncode == 2
         assert "--capture" in result.stderr
 
+    @pytest.mark.long
     def test_redirected_output_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Standard output that goes to a file goes there untouched."""
         inner = " ".join(["nncftools", "monitor", "--live", "-o", "run.json", *burner("prints", 3, "go")])
@@ -249,6 +257,7 @@ class TestAside:
         assert "secret" not in after
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_question(self, tmp_path: pathlib.Path) -> None:
         """The same for an input prompt; the answer is echoed where it is typed."""
         terminal = live(tmp_path, *burner("asks", "name", "go"))
@@ -262,6 +271,7 @@ class TestAside:
         assert "Name: Ada" in text
         assert not RECORDING.search(text)
 
+    @pytest.mark.long
     def test_full_screen_programs(self, tmp_path: pathlib.Path) -> None:
         """A full-screen program gets the whole screen."""
         terminal = live(tmp_path, *burner("takes", "go", "end"))
@@ -283,8 +293,11 @@ class TestKeys:
         "words",
         [
             ("monitor", "--live", "--", "less", "long.txt"),
-            ("monitor", "--live", "--", "sh", "-c", "cat long.txt | less -X"),
-            ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
+            pytest.param(("monitor", "--live", "--", "sh", "-c", "cat long.txt | less -X"), marks=pytest.mark.long),
+            pytest.param(
+                ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
+                marks=pytest.mark.long,
+            ),
         ],
         ids=["file", "pipe", "mark-on"],
     )
@@ -303,6 +316,7 @@ class TestKeys:
         assert terminal.is_restored()
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_kill(self, tmp_path: pathlib.Path) -> None:
         """After SIGKILL the terminal edits and echoes lines as before, though a pager was reading keys."""
         (tmp_path / "long.txt").write_text("row\n" * 300)
@@ -327,6 +341,7 @@ class TestEndings:
         assert b"killed by SIGINT" in terminal.written
         assert terminal.status == 128 + signal.SIGINT
 
+    @pytest.mark.long
     def test_two_interrupts(self, tmp_path: pathlib.Path) -> None:
         """A second Ctrl-C reaches a command that survived the first."""
         script = "trap 'trap - INT; : > trapped' INT; : > ready; while :; do sleep 0.2; done"
@@ -340,7 +355,7 @@ class TestEndings:
         assert terminal.is_restored()
         assert terminal.status == 128 + signal.SIGINT
 
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
     def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
         """The terminal is restored, however the command is ended through us."""
         terminal = live(tmp_path, "sleep", 60)
@@ -351,6 +366,7 @@ class TestEndings:
         assert terminal.is_restored()
         assert terminal.status == 128 + number
 
+    @pytest.mark.long
     def test_kill(self, tmp_path: pathlib.Path) -> None:
         """After SIGKILL modes, screen and cursor are unchanged, and the recording continues."""
         journal = tmp_path / "run.journal.jsonl"
@@ -370,6 +386,7 @@ class TestEndings:
         assert restored
         assert Session.load(journal).finished
 
+    @pytest.mark.long
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A failing view is dropped; the recording is unaffected."""
         broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"
@@ -380,6 +397,7 @@ class TestEndings:
 
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_stopped_and_continued(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-Z removes the view; it is back when the job continues."""
         terminal = live(tmp_path, *burner("touch", 5, "go"))

@@ -127,6 +127,7 @@ def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert "-1.0" in result.stdout
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_long_reading(tmp_path: pathlib.Path) -> None:
     """On a terminal, a long read shows a progress bar until it ends."""

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools import Session
 from nncftools.session.peak_place import enclosing
-from tests.conftest import BURNERS, command_line
+from tests.conftest import BURNERS, Run, command_line
 from tests.render.test_page import data_of
 from tests.surroundings import HANGING_S
 
@@ -33,15 +33,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def report(path: pathlib.Path, *options: str) -> str:
+def report(run: Run, path: pathlib.Path, *options: str) -> str:
     """Return what ``report`` prints."""
-    words = command_line("report", *options, path)
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout
+    done = run("report", *options, path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def operations(path: pathlib.Path, depth: int) -> list[dict[str, Any]]:
+def operations(run: Run, path: pathlib.Path, depth: int) -> list[dict[str, Any]]:
     """Return the operations of the JSON."""
-    found: list[dict[str, Any]] = json.loads(report(path, "-f", "json", "--depth", f"{depth}"))["phases"]
+    found: list[dict[str, Any]] = json.loads(report(run, path, "-f", "json", "--depth", f"{depth}"))["phases"]
     return found
 
 
@@ -58,9 +59,9 @@ def test_tasks_are_beside_each_other(recorded: pathlib.Path) -> None:
     }
 
 
-def test_json(recorded: pathlib.Path) -> None:
+def test_json(in_process: Run, recorded: pathlib.Path) -> None:
     """The outermost operations are the same at each depth, and all say that others ran meanwhile."""
-    one, three = (operations(recorded, depth) for depth in (1, 3))
+    one, three = (operations(in_process, recorded, depth) for depth in (1, 3))
 
     assert [of["name"] for of in one] == TASKS
     assert [of for of in three if of["depth"] == 0] == one
@@ -69,9 +70,9 @@ def test_json(recorded: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("depth", ["1", "3"])
-def test_rows(recorded: pathlib.Path, form: str, depth: str) -> None:
+def test_rows(in_process: Run, recorded: pathlib.Path, form: str, depth: str) -> None:
     """Each row says that it is parallel, in the order of the tasks, and a line says what that means."""
-    shown = report(recorded, "-f", form, "--depth", depth)
+    shown = report(in_process, recorded, "-f", form, "--depth", depth)
 
     assert re.findall(r"(Task \d) \(parallel\)", shown) == TASKS
     assert NOTE in " ".join(shown.split())
@@ -87,14 +88,14 @@ def test_page(recorded: pathlib.Path) -> None:
     assert table["more"] == NOTE
 
 
-def test_peak_is_the_same_at_each_depth(recorded: pathlib.Path) -> None:
+def test_peak_is_the_same_at_each_depth(in_process: Run, recorded: pathlib.Path) -> None:
     """The peak may be in each of the tasks that were open: the innermost shown operation of each has the note."""
-    texts = [report(recorded, "--depth", depth) for depth in ("1", "3")]
+    texts = [report(in_process, recorded, "--depth", depth) for depth in ("1", "3")]
     headlines = [next(line for line in text.splitlines() if line.startswith("Peak memory")) for text in texts]
 
     assert headlines[0] == headlines[1]
     for depth in (1, 3):
-        found = operations(recorded, depth)
+        found = operations(in_process, recorded, depth)
         assert [of["name"] for of in found if of["depth"] == 0 and of["has_peak"] is None] == TASKS
         assert {of["has_peak"] for of in found} == {None}
     assert [text.count("<- peak?") for text in texts] == [6, 6]

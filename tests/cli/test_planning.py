@@ -123,6 +123,7 @@ def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
     assert planning.plan(columns, Request(max_memory=1)).columns == expected
 
 
+@pytest.mark.long
 def test_below(nncf_tools: Run) -> None:
     """A command below its limit ends normally, and nothing is printed."""
     result = nncf_tools("monitor", "-q", "-o", "run.json", *KILL, *burner("touch", 1, 0.1, 3))
@@ -164,7 +165,7 @@ def test_operation_at_the_limit(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     assert "--max-memory was exceeded during Export › Saving, at" in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("source", ["proc", "psutil"])
+@pytest.mark.parametrize("source", ["proc", pytest.param("psutil", marks=pytest.mark.long)])
 def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
     """The command and all descendants are ended, the status is that of SIGTERM, and the session says why."""
     if source == "proc" and sys.platform != "linux":
@@ -192,6 +193,7 @@ def test_kill_what_ignores_that(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     until_ended(tmp_path / "child")
 
 
+@pytest.mark.long
 def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """An attached process is ended, too."""
     with subprocess.Popen(burner("touch", 100, 2 * HANGING_S)) as process:
@@ -206,6 +208,7 @@ def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> N
     assert ENDED in Session.load(tmp_path / "run.json").warnings[0]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
@@ -369,7 +372,7 @@ def test_starts(nncf_tools: Run) -> None:
 @pytest.mark.parametrize("in_group", [True, False] if IS_POSSIBLE else [False])
 def test_real_group(tmp_path: pathlib.Path, *, in_group: bool) -> None:
     """In a real control group, its limit is what counts, though the machine has more."""
-    words = command_line("monitor", "-q", "--require", "300MiB", "true")
+    words = command_line("monitor", "-q", "--no-plot", "--require", "300MiB", "true")
     with MemoryGroup("require", 200 * MIB) if in_group else contextlib.nullcontext() as group:
         enter = [] if group is None else ["sh", "-c", f'{group.enter} && exec "$@"', "sh"]
         result = subprocess.run([*enter, *words], check=False, cwd=tmp_path, capture_output=True, text=True)

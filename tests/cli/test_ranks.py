@@ -72,7 +72,7 @@ def of_mpirun(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
 def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run) -> None:
     """Each rank writes its own file; `report` merges them and names the rank with the highest peak."""
     job: Job = request.getfixturevalue(f"of_{launcher}")
@@ -132,6 +132,7 @@ def test_failing_rank(nncf_tools: Run) -> None:
     assert "exit status 7: run-rank1.json" in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None:
     """A rank fails, then its launcher ends the other: the first heads every report, and the other is no cause."""
@@ -176,6 +177,7 @@ def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     assert (tmp_path / "run-rank1.json").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
     """Sidecars among the files are not read as recordings, but as their marks."""
     for number in range(2):

@@ -101,6 +101,7 @@ class TestFigures:
         assert rss > 200 * MIB
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
 
+    @pytest.mark.long
     def test_only_the_process_itself_without_children(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """With --no-children, descendants are left out."""
         session = recorded("-i", 0.02, "--no-children", "--", *burner("levels", truth, 3, 30, 2))
@@ -109,6 +110,7 @@ class TestFigures:
         assert len(session.processes) == 1
         assert session.peaks["rss"].sampled == pytest.approx(own, rel=0.02)
 
+    @pytest.mark.long
     def test_orphan_stays_in_the_tree(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """A daemon that forked twice into a new process session is counted."""
         session = recorded("-i", 0.02, "--", *burner("daemon", truth, 100))
@@ -117,6 +119,7 @@ class TestFigures:
         assert rss > 100 * MIB
         assert (session.peaks["rss"].sampled or 0) > rss * 0.98
 
+    @pytest.mark.long
     def test_cpu_of_a_burning_child(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """CPU time agrees with the kernel's figures of a shell and its child, within two ticks."""
         burn = f"{sys.executable} -S -E -c 'import time\nwhile time.process_time() < 0.3: pass'"
@@ -127,6 +130,7 @@ class TestFigures:
         assert ticks >= 0.28 / TICK_S
         assert cpu_s == pytest.approx(ticks * TICK_S, abs=2.01 * TICK_S)
 
+    @pytest.mark.long
     def test_bytes_read_by_a_child(self, recorded: Recorded, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """Reads of a child through system calls are in the total, and counters never fall."""
         session = recorded("-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
@@ -137,6 +141,7 @@ class TestFigures:
         assert session.totals["read_chars"] == pytest.approx(read, rel=0.001)
         assert list(column) == sorted(column)
 
+    @pytest.mark.long
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
@@ -146,6 +151,7 @@ class TestFigures:
         assert result.returncode == 4
         assert "still running when the command ended, and not recorded further: sleep" in result.stderr
 
+    @pytest.mark.long
     def test_wait_all_waits_for_daemons(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """With --wait-all, a daemon that outlives the command is recorded to its end."""
         daemon = "while test -e /proc/$0; do sleep 0.02; done; : > after"
@@ -158,6 +164,7 @@ class TestFigures:
         assert "still running" not in result.stderr
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
+    @pytest.mark.long
     def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
         """Forked copies make the sum several times too large; the report says so next to the sum."""
         result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
@@ -169,6 +176,7 @@ class TestFigures:
         assert found is not None
         assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
 
+    @pytest.mark.long
     def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
         """Memory shared by five processes counts five times in RSS and once in PSS; the report says which to use."""
         words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
@@ -181,6 +189,7 @@ class TestFigures:
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert "to size a machine, take PSS" in " ".join(result.stderr.split())
 
+    @pytest.mark.long
     def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """RSS is the sum of anonymous, file-backed and shared memory, and touched memory is anonymous."""
         session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
@@ -190,7 +199,9 @@ class TestFigures:
         assert peaks["anon"] > 100 * MIB
         assert peaks["uss"] > 100 * MIB
 
-    @pytest.mark.parametrize(("interval", "samples"), [(0.05, 2), (0.5, 1), (10, 0)])
+    @pytest.mark.parametrize(
+        ("interval", "samples"), [(0.05, 2), pytest.param(0.5, 1, marks=pytest.mark.long), (10, 0)]
+    )
     def test_bracket_holds_a_spike(
         self, recorded: Recorded, truth: pathlib.Path, interval: float, samples: int
     ) -> None:
@@ -242,6 +253,7 @@ class TestFigures:
         assert len(largest) == 2
         assert largest == [process.peak_rss for process in session.processes]
 
+    @pytest.mark.long
     def test_long_recording_stays_small(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """Beyond --max-samples neighbouring samples are merged, the peak stays exact, and the session says so."""
         words = ("-i", 0.002, "--max-samples", 100, "--", *burner("levels", truth, 1, 100, 110))
@@ -308,6 +320,7 @@ class TestCommand:
 
         assert result.stdout == "its own words\n"
 
+    @pytest.mark.long
     def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A single word with spaces is split, without expansion."""
         line = " ".join(burner("tell", "told.json", "'$HOME'", "'a b'"))
@@ -330,6 +343,7 @@ class TestCommand:
 
         assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
         """A recording works even if the working folder was removed."""
@@ -381,7 +395,9 @@ class TestExitStatus:
         assert (session.exit.code, session.exit.signal) == (3, None)
 
     @pytest.mark.process
-    @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
+    @pytest.mark.parametrize(
+        "stream", ["2>/dev/full", *(pytest.param(of, marks=pytest.mark.long) for of in ("2>&-", ">&-"))]
+    )
     def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
         """If our output cannot be printed, the recording and the command's status are kept."""
         words = " ".join(command_line("monitor", "--no-plot", "-o", "run.json", "sh", "-c", "'exit 7'"))
@@ -389,6 +405,7 @@ class TestExitStatus:
 
         assert (status, (tmp_path / "run.json").exists()) == (7, True)
 
+    @pytest.mark.long
     def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """If pictures cannot be drawn, one line says why; session and status are kept."""
         result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
@@ -414,6 +431,7 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGTERM\n"
         assert (tmp_path / "run.json").exists()
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
@@ -460,6 +478,7 @@ class TestSignals:
 
         assert signals.read_text() == "ready\nSIGHUP\n"
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
         """Under nohup, the command ignores hang-ups as it would on its own."""
@@ -498,6 +517,7 @@ class TestKills:
         assert session.exit is not None
         assert session.exit.code == 6
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
         """A command that continues without the sampler can still be ended."""
@@ -565,6 +585,7 @@ class TestAttach:
         assert session.command == command
         assert (session.peaks["rss"].sampled or 0) > 50 * MIB
 
+    @pytest.mark.long
     def test_what_was_before_is_not_counted(self, recorded: Recorded) -> None:
         """CPU and I/O before the recording are not in its totals; earlier memory is only in the upper bound."""
         script = (
@@ -585,6 +606,7 @@ class TestAttach:
         assert peak.low == peak.sampled == pytest.approx(rss, rel=0.05)
         assert rss < 100 * MIB < (peak.high or 0)
 
+    @pytest.mark.long
     @pytest.mark.process
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
         """Attached to the shell that started it, the recording includes neither command line nor sampler."""
@@ -626,7 +648,7 @@ class TestAttach:
 
 
 class TestFiles:
-    @pytest.mark.parametrize("command", ["monitor", "profile"])
+    @pytest.mark.parametrize("command", [pytest.param("monitor", marks=pytest.mark.long), "profile"])
     def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
         """A new folder has session, logs, picture and page, ``latest`` points to it; --no-plot omits the last two."""
         nncf_tools(command, "-q", "--no-plot", "true")
@@ -682,6 +704,7 @@ class TestFiles:
         assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
 
+    @pytest.mark.long
     def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A running recording is not overwritten, even with --force."""
         first = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
@@ -778,6 +801,7 @@ class TestMarks:
             "run.png",
         ]
 
+    @pytest.mark.long
     def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A session of monitor has the marks of the program; no other files are left."""
         script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
@@ -786,6 +810,7 @@ class TestMarks:
         assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["a", "b"]
         assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
 
+    @pytest.mark.long
     def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A script marks with the command or by appending a line; marks of a Python program in it are nested."""
         script = tmp_path / "run.sh"
@@ -892,6 +917,7 @@ class TestProfileBadInput:
         assert "run.marks.csv" in refused.stderr
         assert not (tmp_path / "run.marks.csv").exists()
 
+    @pytest.mark.long
     def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
         """An invalid line in the marks log is counted in a warning, and the run is unaffected."""
         result = nncf_tools(

@@ -187,6 +187,7 @@ class TestFormats:
 
 
 class TestNewest:
+    @pytest.mark.long
     def test_without_argument(self, nncf_tools: Run) -> None:
         """Without an argument, the newest session under memory_logs is shown."""
         nncf_tools("monitor", "-q", "--no-plot", "sleep", "0.01")

@@ -111,6 +111,7 @@ def test_profile_takes_them(nncf_tools: Run, options: list[str], is_there: bool)
     assert (Session.load("run.json").snapshots is not None) is is_there
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_running_process(nncf_tools: Run) -> None:
     """What a process held before the recording was seen by nobody."""

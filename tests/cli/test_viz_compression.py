@@ -67,6 +67,7 @@ class TestFiles:
         assert result.returncode == 0
         assert {path.name for path in (tmp_path / "in").iterdir()} == {"data.csv", "data.md", "data.png"}
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("data")
     def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Every requested format is written, and no other; a second run replaces the files."""
@@ -107,6 +108,7 @@ class TestOutput:
             "error 5.0%, 1.25 Gb, 6.4x smaller\n"
         )
 
+    @pytest.mark.long
     def test_several_bounds(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The recommendation has the bounded figures, and the number of rows left out for want of one."""
         with_figures(tmp_path / "a.csv")
@@ -120,6 +122,7 @@ class TestOutput:
         )
         assert none.stdout == "Made-up-7b: no row with peak < 1 GiB; 1 row left out, peak unknown\n"
 
+    @pytest.mark.long
     def test_also(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """--also adds panels to the picture; each figure has one, however often it is asked for."""
         with_figures(tmp_path / "a.csv")
@@ -130,6 +133,7 @@ class TestOutput:
         assert result.returncode == 0
         assert drawn.count('id="panel-') == 3 * len(FIGURES)
 
+    @pytest.mark.long
     def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Missing modes are a note on standard error; --lenient omits it."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])

@@ -34,6 +34,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     return recorded.save(tmp_path / "run.json")
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_told_again_to_its_end(run: pathlib.Path) -> None:
     """A session is replayed at the requested speed, and stays on the screen at its end."""
@@ -49,6 +50,7 @@ def test_told_again_to_its_end(run: pathlib.Path) -> None:
     assert terminal.status == 0
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_pause(tmp_path: pathlib.Path) -> None:
     """While it is paused, no time passes."""
@@ -168,6 +170,7 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_newest_running_recording(self, watched: Watched) -> None:
         """In a folder, the running recording is followed."""
         terminal = PseudoTerminal(watched.folder, "watch", ".")
@@ -207,6 +210,7 @@ class TestRunning:
         assert MOMENT.findall(paused) == MOMENT.findall(later)
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_zoom(self, watched: Watched) -> None:
         """Zoomed in, the time axis starts later than the recording; zoomed out, it starts with it again."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
@@ -220,6 +224,7 @@ class TestRunning:
 
         assert terminal.status == 0
 
+    @pytest.mark.long
     def test_resizing(self, watched: Watched) -> None:
         """The view follows the size of the terminal."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
@@ -233,7 +238,10 @@ class TestRunning:
 
         assert terminal.is_restored()
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize(
+        "number",
+        [signal.SIGTERM, *(pytest.param(of, marks=pytest.mark.long) for of in (signal.SIGINT, signal.SIGHUP))],
+    )
     def test_signals(self, watched: Watched, number: int) -> None:
         """A signal ends the view and restores the terminal; the recording is unaffected."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
@@ -245,6 +253,7 @@ class TestRunning:
         assert terminal.status == 128 + number
         assert watched.process.poll() is None
 
+    @pytest.mark.long
     def test_interrupt_from_the_keyboard(self, watched: Watched) -> None:
         """Ctrl-C ends the view like q, with the status of SIGINT."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
@@ -255,6 +264,7 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 128 + signal.SIGINT
 
+    @pytest.mark.long
     def test_kill(self, watched: Watched) -> None:
         """Even after SIGKILL there is no raw mode, alternate screen or hidden cursor."""
         terminal = PseudoTerminal(watched.folder, "watch", "run.journal.jsonl", in_shell=True)
@@ -305,6 +315,7 @@ class TestEnded:
         assert result.returncode == 1
         assert "no recording runs under 'memory_logs'" in result.stderr
 
+    @pytest.mark.long
     def test_killed_recorder(self, tmp_path: pathlib.Path) -> None:
         """If the recorder is killed, the view ends with the figures up to that time."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
@@ -337,6 +348,7 @@ class TestProcess:
         assert terminal.is_restored()
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.long
     def test_leaving_a_process(self, tmp_path: pathlib.Path) -> None:
         """Q ends the recording but not the process."""
         with subprocess.Popen(burner("touch", 5, HANGING_S)) as process:
@@ -358,6 +370,7 @@ class TestProcess:
         assert "there is no process 4194303" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_journal_is_never_written_to(tmp_path: pathlib.Path) -> None:
     """Watching does not change the recording."""

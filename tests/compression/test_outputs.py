@@ -85,6 +85,7 @@ class TestVisualize:
         assert names(tmp_path / "new" / "out") == ["made_up_compression.md", "made_up_compression.png"]
         assert files[1].read_bytes().startswith(b"\x89PNG")
 
+    @pytest.mark.long
     def test_beside_the_input(self, tmp_path: pathlib.Path) -> None:
         """Without a folder, the files go next to the input and replace existing ones."""
         path = written(tmp_path / "a.csv", four())
@@ -103,6 +104,7 @@ class TestVisualize:
         assert names(tmp_path) == ["a.csv", "a.md", "a.png", "here"]
         assert names(tmp_path / "here") == []
 
+    @pytest.mark.long
     def test_notes_are_warnings(self, tmp_path: pathlib.Path) -> None:
         """A note is a warning at the line of the call; with lenient, a missing mode is no note."""
         path = written(tmp_path / "a.csv", without_int8())
@@ -167,6 +169,7 @@ class TestMake:
         with pytest.raises(NncfToolsError, match=r"cannot make the folder .*a\.csv"):
             make(Request([path], path))
 
+    @pytest.mark.long
     def test_follows_links(self, tmp_path: pathlib.Path) -> None:
         """An output that is a link stays a link; its target is replaced."""
         path = written(tmp_path / "a.csv", four())
@@ -177,6 +180,7 @@ class TestMake:
         assert (tmp_path / "a.md").is_symlink()
         assert (tmp_path / "elsewhere.md").read_text().startswith("| mode")
 
+    @pytest.mark.long
     def test_several_inputs(self, tmp_path: pathlib.Path) -> None:
         """Several inputs give one table and one picture, named after all of them."""
         path = written(tmp_path / "a.csv", four())
@@ -191,6 +195,7 @@ class TestMake:
         assert make(Request([path])).notes == ["Made-up-7b: no row with int4, gptq; the others are compared"]
         assert make(Request([path], lenient=True)).notes == []
 
+    @pytest.mark.long
     def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
         """Further baselines are a note, also when lenient; they are in the table, and not in the picture."""
         path = written(tmp_path / "a.csv", [*four(), row("fp32", **{"lambada-openai, acc": 0.4})])
@@ -256,6 +261,7 @@ def hostile(folder: pathlib.Path) -> pathlib.Path:
 
 
 class TestPage:
+    @pytest.mark.long
     def test_loads_nothing(self) -> None:
         """The page contains no address but the namespaces of SVG, and denies itself network access."""
         text = made(MADE_UP)

@@ -76,7 +76,7 @@ def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
 
 
 class TestNames:
-    @pytest.mark.parametrize("count", [1, 3, 11, 40])
+    @pytest.mark.parametrize("count", [1, 3, 11, pytest.param(40, marks=pytest.mark.long)])
     def test_none_overlaps(self, tmp_path: pathlib.Path, count: int) -> None:
         """Every point has its name; none overlaps another, leaves the axes or covers a point."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(count))))
@@ -180,6 +180,7 @@ class TestPicture:
 
         assert names_on_lines(drawing) == []
 
+    @pytest.mark.long
     def test_names_keep_off_lines_of_phi3(self, phi3: pathlib.Path) -> None:
         """The same for the published results of Phi-3."""
         assert names_on_lines(draw(compared(phi3))) == []
@@ -255,7 +256,14 @@ class TestPicture:
 
         assert left < -0.05 < 0 < right
 
-    @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+    @pytest.mark.parametrize(
+        ("kind", "magic"),
+        [
+            pytest.param("png", b"\x89PNG", marks=pytest.mark.long),
+            ("svg", b"<?xml"),
+            pytest.param("pdf", b"%PDF", marks=pytest.mark.long),
+        ],
+    )
     def test_formats(self, kind: str, magic: bytes) -> None:
         """Every format is written, and the same picture gives the same bytes."""
         first, again = (rendered(draw(compared(MADE_UP)), kind) for _ in range(2))
@@ -363,7 +371,7 @@ class TestPanels:
         assert dotted == [[[pytest.approx(8 / 1.5)] * 2], [[5, 5]], []]
         assert rings == [[8], [pytest.approx(4300 / 1024)], [pytest.approx(30)]]
 
-    @pytest.mark.parametrize("count", [4, 16, pytest.param(40, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [4, *(pytest.param(of, marks=pytest.mark.long) for of in (16, 40))])
     def test_names(self, tmp_path: pathlib.Path, count: int) -> None:
         """No name overlaps another one or a point in any panel, and the legend is below all of them."""
         rows = [

@@ -73,6 +73,7 @@ def test_errors_and_rates(request: pytest.FixtureRequest, published: bool) -> No
     assert [f"{rate:.1f}x" for rate in found[COMPRESSION_RATE]] == list(expected[COMPRESSION_RATE])
 
 
+@pytest.mark.long
 def test_same_files_as_visualize(tmp_path: pathlib.Path) -> None:
     """The functions one after the other write what ``visualize`` writes, and leave the table as it is."""
     visualize(MADE_UP, tmp_path / "whole")
@@ -105,7 +106,9 @@ def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "begin"), [("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a", b"\x89PNG")])
+@pytest.mark.parametrize(
+    ("name", "begin"), [("a.svg", b"<?xml"), pytest.param("a.pdf", b"%PDF", marks=pytest.mark.long), ("a", b"\x89PNG")]
+)
 def test_pictures(tmp_path: pathlib.Path, name: str, begin: bytes) -> None:
     """The ending decides the kind of the picture; without one that is known it is a PNG."""
     to_plot(add_relative_metrics(table()), tmp_path / name)

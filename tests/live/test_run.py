@@ -157,6 +157,7 @@ def test_ends_without_a_beginning_are_left_out() -> None:
     assert spans(live(end(1, 9))) == []
 
 
+@pytest.mark.long
 def test_memory_stays_flat() -> None:
     """After ten thousand operations no more than a few hundred are held."""
     operations = LiveOperations()

@@ -136,10 +136,14 @@ def begun(lines: Lines) -> list[str]:
     return [line["name"] for line in lines if line.get("event") == "begin"]
 
 
+_UNHURRIED = "import sys; sys.modules['_nncf_tools_marks.line']._AT_ONCE_NS = 1 << 60; "
+"""The beginning of a program whose marks keep readings that a busy machine has interrupted: test_line is of that."""
+
+
 @pytest.mark.process
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     """The log holds the Python's version and, per call, its name, call, context, process, thread and times."""
-    python, begin, end = program.marks("import made.up; made.up.work()")
+    python, begin, end = program.marks(f"{_UNHURRIED}import made.up; made.up.work()")
 
     assert python == {"python": sys.version.split()[0], "pid": python["pid"], "t_ns": python["t_ns"]}
     assert begin == {
@@ -951,7 +955,10 @@ def deepest(program: Program, function: str, *, hook: bool) -> int:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("function", "missing"), [("made.deep.dive", 0), ("made.deep.climb", 0), ("plain", 1)])
+@pytest.mark.parametrize(
+    ("function", "missing"),
+    [*(pytest.param(f"made.deep.{name}", 0, marks=pytest.mark.long) for name in ("dive", "climb")), ("plain", 1)],
+)
 def test_marking_takes_no_depth(program: Program, function: str, missing: int) -> None:
     """A marked function calls itself as deep as an unmarked one, and so do two that call each other.
 

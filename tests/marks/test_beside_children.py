@@ -43,7 +43,7 @@ def operations(run: Run, folder: pathlib.Path, program: str, *options: object) -
     """Record a program every 50 ms and return its operations by name."""
     script = folder / "work.py"
     script.write_text(_PROGRAM + program)
-    words = ("profile", "--interval", "0.05", "-o", "out.json.gz", *options, "--", sys.executable, script)
+    words = ("profile", "-q", "--no-plot", "--interval", "0.05", "-o", "out.json.gz", *options, sys.executable, script)
     done = run(*words)
     assert done.returncode == 0, done.stderr
     return {one.name: one for one in session(folder).operations}
@@ -72,6 +72,7 @@ def test_child_just_after_a_mark(nncf_tools: Run, tmp_path: pathlib.Path) -> Non
     assert (found["Compile"].rss_peak or 0) > 100 * MIB
 
 
+@pytest.mark.long
 def test_child_in_a_marked_call(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """So it is in calls that the hook marks."""
     text = "import made; made.compiled(CHILD)\n"
@@ -101,6 +102,7 @@ assert rss.peak.low > 100 << 20, rss
     subprocess.run([sys.executable, script], check=True, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_short_operation_that_frees(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """An operation of 1 ms that frees 40 MiB ends without them, and what follows begins so."""
     found = operations(
@@ -115,6 +117,7 @@ def test_short_operation_that_frees(nncf_tools: Run, tmp_path: pathlib.Path) -> 
     assert abs(change(found["After"])) <= 2 * MIB
 
 
+@pytest.mark.long
 def test_allocates_at_once(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """What a block allocates at its very beginning is part of its change, and its peak is not below its end."""
     found = operations(nncf_tools, tmp_path, 'with operation("Load"):\n    held = touch(76)\n    time.sleep(0.3)\n')
@@ -122,6 +125,7 @@ def test_allocates_at_once(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert abs(change(found["Load"]) - 76 * MIB) <= _TOLERANCE
 
 
+@pytest.mark.long
 def test_peak_is_not_below_the_ends(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The peak of a row is never below its start or end, however short it is."""
     text = (
@@ -150,7 +154,12 @@ def test_freed_just_after_a_mark(nncf_tools: Run, tmp_path: pathlib.Path) -> Non
     ("begin", "mark", "end"),
     [
         ("of = Profiler(0.05); of.start()", "of.mark", "of.stop()"),
-        ("of = QEffMemoryProfiler(); of.start_monitoring()", "of.mark_operation", "of.stop_monitoring()"),
+        pytest.param(
+            "of = QEffMemoryProfiler(); of.start_monitoring()",
+            "of.mark_operation",
+            "of.stop_monitoring()",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["Profiler", "QEffMemoryProfiler"],
 )
@@ -177,6 +186,7 @@ assert abs(free.delta + (200 << 20)) <= {2 * _TOLERANCE}, free.of("rss")
     subprocess.run([sys.executable, script], check=True, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_headline(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The peak belongs to the operation in which memory came near it first, not to the end of the interpreter."""
     text = 'mark_operation("Load"); held = touch(200)\ntime.sleep(0.1)\nmark_operation("Save"); more = touch(1)\n'

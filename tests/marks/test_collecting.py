@@ -472,8 +472,15 @@ WORK = "def work():\n    pass\n"
 GONE = "the marks log was removed or replaced: marks that were made after that are missing"
 
 
-@pytest.mark.parametrize("kept", [0, 3])
-@pytest.mark.parametrize("then", ["os.unlink(log)", "os.rename(log, 'away')"])
+@pytest.mark.parametrize(
+    ("then", "kept"),
+    [
+        ("os.unlink(log)", 0),
+        ("os.rename(log, 'away')", 3),
+        pytest.param("os.unlink(log)", 3, marks=pytest.mark.long),
+        pytest.param("os.rename(log, 'away')", 0, marks=pytest.mark.long),
+    ],
+)
 def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, kept: int, then: str) -> None:
     """What was marked before is kept, and the report says that more is missing: not that nothing was called."""
     (tmp_path / "work.py").write_text(WORK)
@@ -492,6 +499,7 @@ def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, k
     assert any("and the marks log was removed or replaced;" in warning for warning in of.warnings) == (not kept)
 
 
+@pytest.mark.long
 def test_log_that_comes_back(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     """What could not be written for a while is written as soon as it can be: nothing is missing."""
     (tmp_path / "work.py").write_text(WORK)

@@ -158,9 +158,9 @@ class Reading(NamedTuple):
         return f"{self.kind} {self.lines} {hashlib.sha256(self.text.encode()).hexdigest()[:_DIGITS]}"
 
 
-def sessions_of_journal(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the journal, beside the other logs."""
-    for number in _numbers(of.journal):
+def sessions_of_journal(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+    """Yield the session of each number of lines of the journal, or of every tenth, beside the other logs."""
+    for number in _numbers(of.journal)[::every]:
         write(folder, of.journal[:number], of.marks, of.snapshots)
         yield Reading("journal", number, reported(folder))
 
@@ -180,27 +180,32 @@ def sessions_of_lost_lines(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
         yield Reading("lost", number, reported(folder))
 
 
-def sessions_of_marks(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the marks log, beside the whole journal."""
-    for number in _numbers(of.marks):
+def sessions_of_marks(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+    """Yield the session of each number of lines of the marks log, or of every tenth, beside the whole journal."""
+    for number in _numbers(of.marks)[::every]:
         write(folder, of.journal, of.marks[:number], of.snapshots)
         yield Reading("marks", number, reported(folder))
 
 
-def sessions_of_snapshots(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the helper's log, beside the whole journal."""
-    for number in _numbers(of.snapshots):
+def sessions_of_snapshots(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+    """Yield the session of each number of lines of the helper's log, or of every tenth, beside the whole journal."""
+    for number in _numbers(of.snapshots)[::every]:
         write(folder, of.journal, of.marks, of.snapshots[:number])
         yield Reading("snapshots", number, reported(folder))
 
 
-def live_line_by_line(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield what the live view shows as the journal grows by a line at a time, and the other logs with it."""
+def live_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+    """Yield what the live view shows as the journal grows by a line at a time, and the other logs with it.
+
+    It reads each line, and shows every one, or every tenth.
+    """
     write(folder, of.journal[:1], (), ())
     followed = entries.Followed(folder / f"run{JOURNAL}")
     for number in range(1, len(of.journal) + 1):
         write(folder, *_together(of, number))
-        yield Reading("live", number, _shown(followed.read()))
+        run = followed.read()
+        if number % every == 0 or number == len(of.journal):
+            yield Reading("live", number, _shown(run))
     followed.close()
 
 
@@ -213,7 +218,7 @@ def live_at_once(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
         followed.close()
 
 
-def plugin_line_by_line(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
+def plugin_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:  # noqa: ARG001 — as the others
     """Yield the samples that the pytest plugin reads as the journal grows by a line at a time."""
     if not _is_of_plugin(of):
         return
@@ -314,7 +319,7 @@ def followed(name: str, folder: pathlib.Path) -> str:
     """Return what the live view shows of half a recording, and of all of it, when it began with the first line."""
     of = logs(name)
     numbers = {len(of.journal) // 2, len(of.journal)}
-    shown = [reading for reading in live_line_by_line(of, folder) if reading.lines in numbers]
+    shown = [reading for reading in live_line_by_line(of, folder, len(of.journal) // 2) if reading.lines in numbers]
     return "".join(_titled(f"{reading.lines} lines", reading.text.splitlines()) for reading in shown)
 
 

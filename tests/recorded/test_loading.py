@@ -25,6 +25,7 @@ def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path
     assert loading.foreign(name, tmp_path) - before == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", loading.COMMANDS)
 def test_our_modules_are_no_more(name: str, tmp_path: pathlib.Path) -> None:
     """Command line and sampler together load no more modules of ours than before."""

@@ -24,13 +24,28 @@ NEED = {
 
 def differing(name: str, kind: str, folder: pathlib.Path) -> list[tuple[str | None, str | None]]:
     """Return the lines of a golden of one kind of reading that are not as they were, and those of now."""
-    of_kind = (golden.QUICK | golden.LONG)[kind]
-    now = [reading.line for reading in of_kind(golden.logs(name), folder)]
+    now = [reading.line for reading in (golden.QUICK | golden.LONG)[kind](golden.logs(name), folder)]
+    return [pair for pair in itertools.zip_longest(before(name, kind), now) if pair[0] != pair[1]]
+
+
+def before(name: str, kind: str) -> list[str]:
+    """Return the lines of a golden of one kind of reading."""
     lines = golden.golden(name).read_text(encoding="utf-8").splitlines()
-    before = [line for line in lines if line.split()[0] == kind]
-    return [pair for pair in itertools.zip_longest(before, now) if pair[0] != pair[1]]
+    return [line for line in lines if line.split()[0] == kind]
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", golden.QUICK)
+def test_every_tenth_cut_reads_as_it_did(name: str, kind: str, tmp_path: pathlib.Path) -> None:
+    """At every tenth line of a log, report, live view and pytest plugin make the same of what was written as before."""
+    expected = before(name, kind)
+    found = [reading.line for reading in golden.QUICK[kind](golden.logs(name), tmp_path, 10)]
+
+    assert [line for line in found if line not in expected] == []
+    assert len(found) >= len(expected) / 10
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", golden.QUICK)
 def test_a_cut_recording_reads_as_it_did(name: str, kind: str, tmp_path: pathlib.Path) -> None:

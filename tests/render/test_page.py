@@ -103,6 +103,7 @@ class TestFlame:
         assert all(box[1].endswith(" more") for box in found if box[1].startswith("…"))
         assert sum(box[3] for box in found if box[0] == 0) == pytest.approx(100)
 
+    @pytest.mark.long
     def test_very_deep(self) -> None:
         """Of a stack of 5,000 frames the outer ones are drawn."""
         deep = [Frame(f"f{place}", f"/x/{place}.py", 1) for place in range(5000)]
@@ -385,6 +386,7 @@ class TestPage:
         assert f"default-src 'none'; script-src {sha256(plotly_of(text))} {sha256(own)};" in policy
         assert "connect-src" not in policy
 
+    @pytest.mark.long
     def test_small(self) -> None:
         """A page without many samples is smaller than 2.1 MB, and always the same."""
         assert len(page(run())) < 2_100_000
@@ -424,6 +426,7 @@ class TestPage:
         assert "\x1b" not in text
         assert "\x00" not in text
 
+    @pytest.mark.long
     def test_many_samples_keep_their_peak(self) -> None:
         """200,000 samples of ten metrics are a page of less than 2.5 MB that still has the peak of a single sample."""
         text = page(long_run(200_000))
@@ -476,6 +479,7 @@ class TestPage:
 
         assert [(row["cells"][0], row["depth"]) for row in rows] == [("work", 0), ("b", 1), ("c", 2), ("d", 0)]
 
+    @pytest.mark.long
     def test_very_many(self) -> None:
         """Of 3,000 operations and processes those that matter are listed, and the others counted."""
         marks = [Mark(name=f"{place % 50}", start_s=place / 1000, end_s=(place + 1) / 1000) for place in range(3_000)]

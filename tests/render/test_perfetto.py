@@ -110,6 +110,7 @@ class TestCounters:
         """Memory that counts from the first sample may be negative."""
         assert counter(trace(session({"rss": [0, -5]}, from_zero=True)), "RSS")[1] == (500, {"bytes": -5})
 
+    @pytest.mark.long
     def test_many_samples(self) -> None:
         """A counter has at most 20,000 points and keeps the largest and smallest sample; the metadata says so."""
         number = 50_000
@@ -400,6 +401,7 @@ class TestStacks:
         assert sum(event.get("cat") == "stack" for event in trace(of)) == 500
 
 
+@pytest.mark.long
 def test_on_the_command_line(nncf_tools: Run) -> None:
     """A real recording becomes a trace with its operations, and each process's own RSS."""
     words = burner("copies", "figures", 30, 2, "rss")

@@ -31,7 +31,12 @@ def words(of: Session, folder: pathlib.Path, *, metrics: tuple[str, ...] = ("rss
 
 @pytest.mark.parametrize(
     ("name", "magic"),
-    [("run.png", b"\x89PNG\r\n\x1a\n"), ("run.svg", b"<?xml"), ("run.pdf", b"%PDF-"), ("RUN.PNG", b"\x89PNG")],
+    [
+        ("run.png", b"\x89PNG\r\n\x1a\n"),
+        ("run.svg", b"<?xml"),
+        ("run.pdf", b"%PDF-"),
+        pytest.param("RUN.PNG", b"\x89PNG", marks=pytest.mark.long),
+    ],
 )
 def test_format_of_the_ending(tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
     """The picture is in the format that its name ends in, and the only file."""
@@ -151,7 +156,14 @@ def test_one_metric_unknown(tmp_path: pathlib.Path) -> None:
     assert "System peak 1.0 MiB at 0.000 s" in texts
 
 
-@pytest.mark.parametrize("title", ["$a_b$ costs 5$", "$\\frac{$", "a_b^c & <d> 100%", "\\alpha", "$$"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "$\\frac{$",
+        "a_b^c & <d> 100%",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("$a_b$ costs 5$", "\\alpha", "$$")),
+    ],
+)
 def test_a_title_is_text(tmp_path: pathlib.Path, title: str) -> None:
     """Dollars and underscores in a title are no mathematics."""
     assert title in words(session(), tmp_path, title=title)

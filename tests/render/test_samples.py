@@ -203,6 +203,7 @@ def test_facts() -> None:
     assert "samples" not in facts
 
 
+@pytest.mark.long
 def test_many_samples() -> None:
     """Every sample of a long recording is there."""
     values = array("d", range(200_000))
@@ -219,6 +220,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
         parquet_report(session(), VIEW)
 
 
+@pytest.mark.long
 def test_on_the_command_line(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A real recording becomes a file that pandas reads."""
     words = burner("copies", "figures", 1, 1, "rss")  # lives until it was sampled
@@ -245,6 +247,7 @@ def test_session_json_comes_back(tmp_path: pathlib.Path) -> None:
     assert session_report(Session.load(path), VIEW) == path.read_bytes()
 
 
+@pytest.mark.long
 def test_of_a_journal(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """On the command line a journal becomes a session, also through a pipe."""
     (tmp_path / "run.journal.jsonl").write_bytes(journal({"s": [0.5, 100]}, END))

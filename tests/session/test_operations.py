@@ -322,6 +322,7 @@ def test_own_reading_that_does_not_count(pid: int, end_s: float) -> None:
     assert of.operations[0].rss_peak == mib(300)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ends", [True, False])
 def test_very_many_levels(*, ends: bool) -> None:
     """Time grows with the number of operations, not with its square: 20,000 levels took 18 s, and take 1 s."""
@@ -416,6 +417,7 @@ def test_operations_that_are_not_parallel() -> None:
     assert parallel(run(*rows, count=2)) == ""
 
 
+@pytest.mark.long
 def test_many_at_once() -> None:
     """Time grows with the number of operations, not with its square."""
     rows = [(f"{place}", place * 1e-4, 9.0 + place * 1e-5, 0) for place in range(30_000)]

@@ -204,6 +204,7 @@ def test_damaged_line(entry: list[int]) -> None:
     Holdings(of).at(0.55, None, Reading())
 
 
+@pytest.mark.long
 def test_fifty_thousand_marks() -> None:
     """Time grows with the number of marks and of the processes that live, not with all that ever lived."""
     number, most = 50_000, 300

@@ -169,6 +169,7 @@ def test_beside(): pass
     assert {figures.known for figures in table.values()} == {"kernel"}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_children(suite: Suite) -> None:
     """A fixture's child counts in each test; a child too short for a sample counts by the kernel's mark."""
@@ -306,9 +307,9 @@ def test_added(request): request.node.add_marker(limit("64"))
             "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, such as 8GiB",
         ),
         ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), found limit'),
-        ('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')"),
-        ('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)"),
-        ("", "found limit_peak()"),
+        pytest.param('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')", marks=pytest.mark.long),
+        pytest.param('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)", marks=pytest.mark.long),
+        pytest.param("", "found limit_peak()", marks=pytest.mark.long),
     ],
 )
 def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> None:

@@ -92,8 +92,19 @@ class TestKilledSampler:
             assert (lost is None) == (moment == -1 or (lost is None and has_run)), moment
         assert {has_run for _, _, _, has_run, _ in runs} == {True, False}
 
-    @pytest.mark.parametrize("when", ["before", "after"])
-    @pytest.mark.parametrize("key", ["started", "sampled", "exit", "end"])
+    @pytest.mark.parametrize(
+        ("key", "when"),
+        [
+            ("started", "before"),
+            ("exit", "before"),
+            ("end", "after"),
+            pytest.param("started", "after", marks=pytest.mark.long),
+            pytest.param("sampled", "before", marks=pytest.mark.long),
+            pytest.param("sampled", "after", marks=pytest.mark.long),
+            pytest.param("exit", "after", marks=pytest.mark.long),
+            pytest.param("end", "before", marks=pytest.mark.long),
+        ],
+    )
     def test_at_a_message(self, tmp_path: pathlib.Path, key: str, when: str) -> None:
         """Killed before or after any of its messages: the status is the command's, and the recorded data is kept."""
         change = AT_A_MESSAGE.format(key=key, when=when, number=9)
@@ -109,6 +120,7 @@ class TestKilledSampler:
             ended = Session.load(tmp_path / SESSION).exit
             assert (ended and ended.code, result.stderr) == (5, "")
 
+    @pytest.mark.long
     def test_repetition(self, tmp_path: pathlib.Path) -> None:
         """Every run of a repetition obeys the rule: it continues after status 0, and stops at another."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))

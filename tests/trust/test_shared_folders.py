@@ -7,15 +7,20 @@ import pathlib
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from nncftools.backports import running
-from tests.conftest import BURNERS, HANGING_S, Run
+from nncftools.compression import outputs, picture
+from nncftools.errors import NncfToolsError
+from tests.conftest import BURNERS, HANGING_S, Run, command_line
 from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 pytestmark = pytest.mark.process
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
 
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && {{ echo "[]"; exit; }}
@@ -55,8 +60,8 @@ class TestLogOfARun:
         ("trap", "why"),
         [
             ("link", "it is a symbolic link"),
-            ("hard link", "it has a second name (a hard link)"),
-            ("file", "it belongs to another user"),
+            pytest.param("hard link", "it has a second name (a hard link)", marks=pytest.mark.long),
+            pytest.param("file", "it belongs to another user", marks=pytest.mark.long),
         ],
     )
     def test_trap(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, trap: str, why: str) -> None:
@@ -72,6 +77,7 @@ class TestLogOfARun:
         assert log.read_text() in {"mine", "theirs"}
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     @as_another
     @pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
     def test_planted_while_a_run_runs(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
@@ -86,6 +92,7 @@ class TestLogOfARun:
         assert (shared / "run-1.log").read_text() == "oh\n"
         assert (shared / "fit.json").exists()
 
+    @pytest.mark.long
     def test_replaced_while_it_runs(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """All output of a run goes to the file that was opened for it, whatever has its name by then."""
         (tmp_path / "victim").write_text("mine")
@@ -96,7 +103,7 @@ class TestLogOfARun:
         assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
         assert (tmp_path / "victim").read_text() == "mine"
 
-    @pytest.mark.parametrize("is_read", [True, False])
+    @pytest.mark.parametrize("is_read", [pytest.param(True, marks=pytest.mark.long), False])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
         (tmp_path / "out").mkdir()
@@ -111,6 +118,7 @@ class TestLogOfARun:
         assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a device or pipe\n")
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.long
     def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A log of ours from an earlier run is begun anew."""
         (tmp_path / "out").mkdir()
@@ -122,7 +130,13 @@ class TestLogOfARun:
 
 @as_another
 class TestFolderOfAnotherUser:
-    @pytest.mark.parametrize("makes", ["mkdir theirs", "ln -s ../ours theirs"], ids=["folder", "link"])
+    @pytest.mark.parametrize(
+        "makes",
+        [
+            pytest.param("mkdir theirs", id="folder"),
+            pytest.param("ln -s ../ours theirs", id="link", marks=pytest.mark.long),
+        ],
+    )
     def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, makes: str) -> None:
         """A folder or a link of another user is refused as in the default folder, before anything runs."""
         (tmp_path / "ours").mkdir()
@@ -141,12 +155,77 @@ class TestFolderOfAnotherUser:
         done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", f"{swaps}; sleep 0.3", cwd=shared)
 
         assert done.returncode == 2
-        assert "out' belongs to another user (" in done.stderr
+        assert "out is another folder now, which belongs to another user (" in done.stderr
         assert list((shared / "out").iterdir()) == []
+
+    def test_folder_above_is_swapped(self, nncf_tools: Run, shared: pathlib.Path) -> None:
+        """No folder of ours is made again below one that another user puts in the place of the folder above it."""
+        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv above moved && mkdir -m 777 above"])
+        done = nncf_tools("fit", "--free-only", "-o", "above/out", "--", "sh", "-c", f"{swaps}; sleep 0.3", cwd=shared)
+
+        assert done.returncode == 2
+        assert "above is another folder now, which belongs to another user (" in done.stderr
+        assert list((shared / "above").iterdir()) == []
+
+    @pytest.mark.parametrize("repeat", ["1", "2"])
+    def test_recording(self, nncf_tools: Run, shared: pathlib.Path, repeat: str) -> None:
+        """A recording makes no folder again below another user's, and no second one begins there."""
+        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv above moved && mkdir -m 777 above"])
+        words = ["monitor", "--repeat", repeat, "-o", "above/out/run.json", "--", "sh", "-c"]
+        done = nncf_tools(*words, f"{swaps}; sleep 0.2", cwd=shared, env={"TMPDIR": str(shared / "moved")})
+
+        assert done.returncode == (2 if repeat == "2" else 0)
+        assert done.stderr.count("above is another folder now, which belongs to another user (") == int(repeat)
+        assert list((shared / "above").iterdir()) == []
+
+
+class TestOutputOfAReader:
+    """Who replaces the folder of a picture, while what is drawn is read, does not choose where it goes."""
+
+    COMMANDS = (
+        ("report", "fifo", "--plot", "out/a.png"),
+        ("report", "fifo", "--format", "markdown", "--output", "out/a.md"),
+        ("report", "fifo", "--format", "memory-log", "--output", "out"),
+        ("compare", "fifo", DATA / "runs/new-1.json", "--plot", "out/a.png"),
+        ("compare", "fifo", DATA / "runs/new-1.json", "--output", "out/a.txt"),
+    )
+
+    @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: f"{words[0]} {words[-1]}".replace("/", "-"))
+    def test_swapped(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """The folder that has taken the place gets nothing, and one line says so."""
+        os.mkfifo(tmp_path / "fifo")
+        (tmp_path / "out").mkdir()
+        with subprocess.Popen(
+            command_line(*map(str, words)), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as command:
+            with (tmp_path / "fifo").open("wb") as fifo:  # it is open when the command reads it
+                (tmp_path / "out").rename(tmp_path / "moved")
+                (tmp_path / "out").mkdir()
+                fifo.write((DATA / "runs/base-1.json").read_bytes())
+            _, errors = command.communicate(timeout=HANGING_S)
+
+        assert command.returncode == 1
+        assert errors.endswith("': out is another folder now\n")
+        assert [*(tmp_path / "out").iterdir(), *(tmp_path / "moved").iterdir()] == []
+
+    def test_compression(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Table and picture of a compression go where they were checked, or nowhere."""
+        (tmp_path / "out").mkdir()
+        draw = picture.draw
+
+        def swaps(*words: Any) -> picture.Drawing:  # noqa: ANN401 — those of the function
+            (tmp_path / "out").rename(tmp_path / "moved")
+            (tmp_path / "out").mkdir()
+            return draw(*words)
+
+        monkeypatch.setattr(picture, "draw", swaps)
+        with pytest.raises(NncfToolsError, match="out is another folder now"):
+            outputs.visualize(DATA / "made_up_compression.csv", tmp_path / "out", lenient=True)
+        assert [*(tmp_path / "out").iterdir(), *(tmp_path / "moved").iterdir()] == []
 
 
 class TestStateOfASearch:
-    @pytest.mark.parametrize("is_held", [True, False])
+    @pytest.mark.parametrize("is_held", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
         (tmp_path / "out").mkdir()
@@ -175,7 +254,14 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
 STAND_IN = f"{sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
 
 
-def swept(nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path, script: str) -> subprocess.CompletedProcess[str]:
+def swept(
+    nncf_tools: Run,
+    model: pathlib.Path,
+    shared: pathlib.Path,
+    script: str,
+    *more: str | pathlib.Path,
+    output: str = "results.csv",
+) -> subprocess.CompletedProcess[str]:
     """Sweep one configuration in the shared folder with a Python that is this shell script."""
     (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
     python = model / "python"
@@ -183,7 +269,7 @@ def swept(nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path, script: st
     python.chmod(0o755)
     texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
     words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
-    return nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+    return nncf_tools("sweep", *words, *more, "-o", output, cwd=shared)
 
 
 class TestSweep:
@@ -208,6 +294,7 @@ class TestSweep:
         assert "the model could not be exported: export: exit status 1" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.long
     @as_another
     def test_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
@@ -217,9 +304,52 @@ class TestSweep:
         done = swept(nncf_tools, model, shared, f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"')
 
         assert done.returncode == 2, done.stderr
-        assert "results.sweep' belongs to another user (" in done.stderr
+        assert "results.sweep is another folder now, which belongs to another user (" in done.stderr
         assert list((shared / "results.sweep").rglob("row.json")) == []
 
+    @as_another
+    def test_folder_above_is_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """No folder of a sweep is made again below one that another user puts in the place of the folder above it."""
+        (model / "model/openvino_model.xml").touch()
+        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
+        (shared / "above").mkdir()
+        (shared / "above").chmod(0o777)
+        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv above moved && mkdir -m 777 above"])
+        script = f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"'
+        done = swept(nncf_tools, model, shared, script, output="above/results.csv")
+
+        assert done.returncode == 2, done.stderr
+        assert "above is another folder now, which belongs to another user (" in done.stderr
+        assert list((shared / "above").iterdir()) == []
+
+    @pytest.mark.long
+    @as_another
+    def test_model_behind_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """The compressed model is removed at the end of its steps, but not one that a link of another user leads to."""
+        (model / "model/openvino_model.xml").touch()
+        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
+        linked = f'mv results.sweep moved && mkdir -m 777 results.sweep && ln -s {model} "results.sweep/$1"'
+        swaps = f"{shlex.join([*BECOMES_ANOTHER, 'sh', '-c', linked, 'sh'])} $(basename results.sweep/fp32-*)"
+        swept(nncf_tools, model, shared, f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"')
+
+        assert (shared / "moved").exists()
+        assert (model / "model/config.json").exists()
+
+    @as_another
+    def test_tasks_are_checked_again(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """Tasks of the user's that others may change by then are not run, though they passed the first check."""
+        (model / "model/openvino_model.xml").touch()
+        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
+        (model / "tasks").mkdir()
+        script = f'[ "$1" = -c ] || chmod o+w {model}/tasks\nexec {STAND_IN} "$@"'
+        words = ["--tasks", "mine", "--include-path", model / "tasks"]
+        done = swept(nncf_tools, model, shared, script, *words)
+
+        assert done.returncode == 2, done.stderr
+        assert f"option --include-path: {str(model / 'tasks')!r} may be changed by every user" in done.stderr
+        assert list(shared.rglob("tasks.log")) == []
+
+    @pytest.mark.long
     def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A link in the place of the file that says that the model is exported makes no file elsewhere."""
         links = f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
@@ -230,6 +360,7 @@ class TestSweep:
         assert not (model / "victim").exists()
         assert (shared / "results.sweep/model/.exported").is_file()
 
+    @pytest.mark.long
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
         (shared / "wikitext").mkdir()

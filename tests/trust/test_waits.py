@@ -1,4 +1,4 @@
-"""Each wait of `fit` and `sweep` ends with a signal that asks for the end: SIGTERM, SIGINT and SIGHUP."""
+"""Each wait of commands that make recordings ends with a signal that asks for the end: SIGTERM, SIGINT and SIGHUP."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.process
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE = ["fit", "--free-only", "-o", "out"]
+MONITOR = ["monitor", "-o", "run.json"]
 SWEEP = ["sweep", "--model", "model", "--text", "text.txt", "--calibration", "calibration.txt", "-o", "results.csv"]
 GRID = '[[configuration]]\nname = "wait"\nmode = "int4_sym"\n'
 
@@ -52,18 +53,27 @@ class Wait(NamedTuple):
     unread: str = ""
     is_killed: bool = False
     """Whether nothing is left to do, so that the signal itself may end it."""
+    status: int | None = None
+    """The exit status of the user's command, if it has ended: then it may be ours, too."""
 
 
+BEGUN = ["sh", "-c", "touch here; exec sleep 1000"]
 HERE = "touch here; trap '' TERM INT HUP; while :; do sleep 0.1; done"
 WAITS = {
     "fit, before": Wait([*FREE, "--before", HERE, "--", "true"], exists("here")),
-    "fit, run": Wait([*FREE, "--", "sh", "-c", "touch here; exec sleep 1000"], exists("here")),
+    "fit, run": Wait([*FREE, "--", *BEGUN], exists("here")),
     "fit, success": Wait([*FREE, "--success", HERE, "--", "sleep", "0.3"], exists("here")),
     "fit, messages": Wait([*FREE, "--", "sleep", "0.3"], catches, "stderr", is_killed=True),
     "fit, result": Wait([*FREE, "--", "sleep", "0.3"], exists("out/fit.md"), "stdout", is_killed=True),
     "sweep, grid": Wait([*SWEEP, "--grid", "fifo"], reads_fifo, is_killed=True),
     "sweep, step": Wait([*SWEEP, "--grid", "grid.toml"], exists("waited")),
     "sweep, messages": Wait([*SWEEP, "--grid", "grid.toml", "--only", "fp32"], catches, "stderr", is_killed=True),
+    "monitor, command": Wait([*MONITOR, "--", *BEGUN], exists("here"), "stderr"),
+    "monitor, report": Wait([*MONITOR, "--", "sh", "-c", "exit 7"], exists("run.json"), "stderr", status=7),
+    "monitor, first run": Wait([*MONITOR, "--repeat", "3", "--", *BEGUN], exists("here"), "stderr"),
+    "monitor, next run": Wait(
+        [*MONITOR, "--repeat", "3", "--", "sleep", "0.1"], exists("run-1.json"), "stderr", status=0
+    ),
     "sweep, plan": Wait([*SWEEP, "--grid", "grid.toml", "--dry-run"], catches, "stdout", is_killed=True),
 }
 
@@ -101,7 +111,13 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+LONG = {"fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [pytest.param(of, id=name, marks=pytest.mark.long if name in LONG else []) for name, of in WAITS.items()],
+)
 def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
     """Each of three commands at this wait gets another signal, once, and ends with its status."""
     with contextlib.ExitStack() as stack:
@@ -127,5 +143,5 @@ def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
             process.send_signal(number)
         statuses = [process.wait(HANGING_S) for _, _, process in commands]
 
-    expected = [{128 + number, -number if wait.is_killed else 128 + number} for number in SIGNALS]
+    expected = [{128 + number, wait.status, -number if wait.is_killed else None} for number in SIGNALS]
     assert all(status in allowed for status, allowed in zip(statuses, expected, strict=True)), statuses

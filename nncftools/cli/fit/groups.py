@@ -15,7 +15,6 @@ import mmap
 import os
 import pathlib
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -30,7 +29,6 @@ from nncftools.cli import screen
 from nncftools.errors import NncfToolsError
 from nncftools.sampler.client import Starter, held_back
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
-from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,10 +40,7 @@ _LIMITS_V1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 _LIMITS_V2 = "memory.max", "memory.swap.max"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
-_STANDARD_ERROR = 2
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
-_LONGEST = 1000
-"""Characters of a message: a pipe that can be written to takes 4,096 bytes (PIPE_BUF)."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -109,24 +104,11 @@ def endable() -> Iterator[Starter]:
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     try:
         with Starter() as starter:
+            screen.starter = starter
             yield starter
     finally:
         for number, handler in handlers.items():
-            is_pythons = handler is signal.default_int_handler  # what it raises would wait for standard output at exit
-            signal.signal(number, signal.SIG_DFL if is_pythons else handler)
-
-
-def say(starter: Starter, text: str) -> None:
-    """Print to standard error once somebody reads it; after a signal that asks for the end, only what nobody waits for.
-
-    Python would write again after the signal, and never end.
-    """
-    poll = select.poll()
-    poll.register(_STANDARD_ERROR, select.POLLOUT)
-    while not (is_read := poll.poll(_PAUSE_S * 1000)) and starter.received is None:
-        pass
-    if is_read:
-        screen.to_stderr(f"{printable(shortened(text, _LONGEST))}\n")
+            signal.signal(number, handler)
 
 
 class Watcher(ABC):

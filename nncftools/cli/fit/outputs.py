@@ -7,7 +7,6 @@ import os
 import pathlib
 import shlex
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -18,7 +17,7 @@ from nncftools.cli import destination, options
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import replacing
+from nncftools.files import Way, write_file
 from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
@@ -166,17 +165,7 @@ def results_folder(request: FitOptions) -> pathlib.Path:
         return made.folder
     if os.path.lexists(output / STATE) and not (request.resume or request.force):
         raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"option --output: cannot make {str(output)!r}: {error.strerror}") from error
     return output.absolute()
-
-
-def alone_in(output: pathlib.Path) -> AbstractContextManager[None]:
-    """Return what keeps other searches from writing to the same folder, see ``own_folder``."""
-    busy = f"another search writes to {str(output)!r}; wait for its end"
-    return destination.own_folder("--output", output, busy)
 
 
 def remove_earlier(output: pathlib.Path) -> None:
@@ -238,25 +227,26 @@ def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     return fit
 
 
-def write_state(fit: Fit, output: pathlib.Path) -> None:
+def write_state(fit: Fit, way: Way) -> None:
     """Write what is known so far. Raises NncfToolsError."""
-    file = output / STATE
-    with destination.writing("--output", file), replacing(file) as beside:
-        beside.write_bytes(as_json(fit))
+    destination.check_folder("--output", way)
+    file = way.folder / STATE
+    with destination.writing("--output", file):
+        write_file(file, as_json(fit))
 
 
-def write_beside(fit: Fit, unit: MemoryUnit, output: pathlib.Path) -> NncfToolsError | None:
+def write_beside(fit: Fit, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
     """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
     try:
-        with replacing(output / MARKDOWN) as beside:
-            beside.write_text(markdown(fit, unit), encoding="utf-8")
-        if fit.trials:
-            from nncftools.cli.fit import picture
+        with way.reached() as folder:
+            write_file(folder / MARKDOWN, markdown(fit, unit).encode())
+            if fit.trials:
+                from nncftools.cli.fit import picture
 
-            picture.draw(fit, unit, output / PICTURE)
+                picture.draw(fit, unit, folder / PICTURE)
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = f"option --output: {STATE} in {str(output)!r} is complete, {MARKDOWN} or {PICTURE} is not: {reason}"
+        text = f"option --output: {STATE} in {str(way.folder)!r} is complete, {MARKDOWN} or {PICTURE} is not: {reason}"
         return NncfToolsError(" ".join(text.split()))
     return None
 

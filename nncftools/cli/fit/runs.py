@@ -25,6 +25,7 @@ from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
+from nncftools.files import Way
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
@@ -94,18 +95,20 @@ class Watch(Watcher):
 
 def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with outputs.alone_in(output):
+    way = Way(output)
+    busy = f"another search writes to {str(output)!r}; wait for its end"
+    with destination.own_folder("--output", way, busy):
         if not request.resume:
             outputs.remove_earlier(output)
         fit = outputs.begun_search(wanted, output) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
-            if not _Runs(request, output, parent, fit, starter).go():
+            if not _Runs(request, way, parent, fit, starter).go():
                 how = f"--resume --output {shlex.quote(str(output))}"
-                groups.say(starter, f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+                screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
                 return 128 + (starter.received or signal.SIGINT)
-        failure = outputs.write_beside(fit, request.unit, output)
+        failure = outputs.write_beside(fit, request.unit, way)
         if request.as_json:
             screen.to_stdout(outputs.as_json(fit))
         else:
@@ -120,24 +123,19 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
 class _Runs:
     """The runs of a search."""
 
-    def __init__(
-        self, request: FitOptions, output: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
-    ) -> None:
+    def __init__(self, request: FitOptions, way: Way, parent: ParentGroup | None, fit: Fit, starter: Starter) -> None:
         self._request = request
-        self._folder = output
+        self._way, self._folder = way, way.folder
         self._parent = parent
         self._fit = fit
         self._starter = starter
         self._input = RepeatedInput()
 
-    def _say(self, text: str) -> None:
-        groups.say(self._starter, text)
-
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
         fit, request = self._fit, self._request
         if fit.free is None:
-            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
             if not self._run_free():
                 return False
         assert fit.free is not None
@@ -146,7 +144,7 @@ class _Runs:
         free = fit.free
         sizes = free.floor, free.comfortable, free.peak_rss
         plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
-        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+        screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         limit = plan.next_limit(fit.trials)
         while limit is not None and fit.runs < request.runs:
             trial = self._try(limit, free)
@@ -156,7 +154,7 @@ class _Runs:
             self._keep(plan)
             limit = plan.next_limit(fit.trials)
             left = self._left(free) if limit is not None and fit.runs < request.runs else "the last run"
-            self._say(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
+            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
         fit.is_finished = limit is None
         self._keep(plan)
         return True
@@ -164,8 +162,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        destination.check_folder("--output", self._folder)
-        outputs.write_state(fit, self._folder)
+        outputs.write_state(fit, self._way)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take if each takes as long as those before."""
@@ -187,9 +184,8 @@ class _Runs:
             fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
-            self._say(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
-        destination.check_folder("--output", self._folder)
-        outputs.write_state(fit, self._folder)
+            screen.line(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
+        outputs.write_state(fit, self._way)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
@@ -264,7 +260,8 @@ class _Runs:
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
         log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
-        destination.check_folder("--output", self._folder)
+        destination.check_folder("--output", self._way)
+        target = destination.at_file(file, force=True)
         with destination.opened("--output", log) as output:
             failed = request.before is not None and self._shell(request.before, output)
             if self._is_interrupted():
@@ -273,7 +270,7 @@ class _Runs:
                 raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
             plan, argv = request.plan(), request.words or []
             planning.watch_disks(plan, argv, self._folder)
-            target, entry = destination.at_file(file, force=True), () if group is None else group.entry
+            entry = () if group is None else group.entry
             run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
             view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()

@@ -182,24 +182,12 @@ def _check_tasks(request: SweepOptions) -> None:
         raise UsageError("option --tasks: for language models; with --kind, your file provides the score")
     if request.include_path is not None:
         with options.naming_option("--include-path"):
-            _check_include_path(request.include_path)
+            grid.check_tasks(request.include_path)
     with options.naming_option("--tasks"):
         for name in request.tasks or ():
             if os.sep in name:
                 raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")
         filling.tasks_of([name for name in request.tasks or () if ":" in name])
-
-
-def _check_include_path(path: pathlib.Path) -> None:
-    """Raise UsageError for tasks that another user could change before they run: they may name functions."""
-    if not path.is_dir():
-        raise UsageError(f"{str(path)!r} is not a folder")
-    folder = path.resolve()
-    try:
-        for part in (*reversed(folder.parents), folder, *folder.rglob("*")):
-            grid.check_owner(part, part.stat())
-    except OSError as error:
-        raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
 
 def _check_packages(request: SweepOptions) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from nncftools.backports import running
+from nncftools.cli import screen
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
@@ -123,7 +124,7 @@ _DIGEST = 16
 class Cluster:
     """Runs tasks on the workers of a cluster; workers may come and go."""
 
-    def __init__(self, address: str, folder: Folder, starter: Starter, say: Callable[[str], None]) -> None:
+    def __init__(self, address: str, folder: Folder, starter: Starter) -> None:
         """Connect to the scheduler. Raises UsageError if that is impossible."""
         try:
             import distributed
@@ -131,7 +132,6 @@ class Cluster:
             raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
         self._folder = folder
         self._starter = starter
-        self._say = say
         self._known: dict[str, tuple[dict[str, str], str]] = {}
         try:
             self._client: Any = distributed.Client(address, timeout=_CONNECTS_S, set_as_default=False)
@@ -170,7 +170,7 @@ class Cluster:
                     waiting.insert(0, task)
             for worker in sorted(workers - set(running))[: len(waiting)]:
                 task = waiting.pop(0)
-                self._say(f"Running {task.row.name} on {worker}…")
+                screen.line(f"Running {task.row.name} on {worker}…")
                 running[worker] = task, self._submitted(task, worker)
             time.sleep(_LOOKS_S)
 
@@ -179,7 +179,7 @@ class Cluster:
         tries[name] = tries.get(name, 0) + 1
         if tries[name] >= _MOST_TRIES:
             raise NncfToolsError(f"{name} failed {_MOST_TRIES} times on the cluster: {why}")
-        self._say(f"{name}: {why}; it runs again")
+        screen.line(f"{name}: {why}; it runs again")
 
     def _submitted(self, task: Task, worker: str) -> Any:  # noqa: ANN401 — Dask's
         """Send inputs if the worker does not have them, and return the future of the task."""

@@ -71,9 +71,11 @@ def _finish(plan: Sweep) -> int:
     table, request = plan.folder.output, plan.options
     if not metrics:
         raise NncfToolsError(f"no figure can be compared, so there is no table and no picture; {table} has the figures")
+    plan.folder.check()
     viz_compression(
         inputs=[table], metrics=metrics, recommend=request.recommend, also=request.also, extra=True, lenient=True
     )
+    plan.folder.check()
     runs.define(table.with_suffix(".md"), rows)
     return int(any(not row.is_complete for row in rows))
 

@@ -246,17 +246,29 @@ def chosen(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
     return [each for each in grid if not names or each.name in names or each.is_baseline]
 
 
-def check_owner(path: pathlib.Path, status: os.stat_result) -> None:
+def refuse_changeable(path: pathlib.Path, status: os.stat_result) -> None:
     """Raise UsageError if another user may change what runs."""
     why = another_owner(status) or open_to_all(status)
     if why:
         raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
 
 
+def check_tasks(path: pathlib.Path) -> None:
+    """Raise UsageError for tasks that another user could change before they run: they may name functions."""
+    if not path.is_dir():
+        raise UsageError(f"{str(path)!r} is not a folder")
+    folder = path.resolve()
+    try:
+        for part in (*reversed(folder.parents), folder, *folder.rglob("*")):
+            refuse_changeable(part, part.stat())
+    except OSError as error:
+        raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
+
+
 def own_content(path: pathlib.Path, *, may_wait: bool) -> bytes:
     """Return the content of a file that decides what runs; it is opened once. Raises NncfToolsError."""
     with intake.open_file(path, may_wait=may_wait) as file:
-        check_owner(path, os.fstat(file.fileno()))
+        refuse_changeable(path, os.fstat(file.fileno()))
         return intake.content(file, path)
 
 

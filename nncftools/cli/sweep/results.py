@@ -27,7 +27,7 @@ from nncftools.compression.filling import GIB
 from nncftools.compression.outputs import escaped
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError
-from nncftools.files import replacing
+from nncftools.files import Way, write_file
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
@@ -152,6 +152,7 @@ class Folder:
     def __init__(self, output: pathlib.Path) -> None:
         self.output = output
         self.path = output.with_name(output.name.removesuffix(".csv") + ENDING)
+        self._way = Way(self.path)
 
     @property
     def exported(self) -> pathlib.Path:
@@ -181,12 +182,16 @@ class Folder:
 
     def locked(self) -> AbstractContextManager[None]:
         """Return what makes the folder and locks it, see ``own_folder``: one sweep at a time."""
-        return destination.own_folder("--output", self.path, f"another sweep runs in {str(self.path)!r}")
+        return destination.own_folder("--output", self._way, f"another sweep runs in {str(self.path)!r}")
+
+    def check(self) -> None:
+        """Make the folder again where it is missing. Raises UsageError if another one has taken its place."""
+        destination.check_folder("--output", self._way)
 
     def begin(self, state: State) -> None:
         """Write what the sweep depends on. Raises OSError."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        _write(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
+        self.check()
+        write_file(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
 
     def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
         """Return the rows of a grid that have ended, by name, without those whose settings have changed.
@@ -201,26 +206,29 @@ class Folder:
 
     def keep(self, row: Row) -> None:
         """Write the row of a configuration that ended. Raises OSError."""
+        self.check()
         folder = self.of(row.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / ROW, msgspec.json.encode(row))
+        folder.mkdir(exist_ok=True)
+        write_file(folder / ROW, msgspec.json.encode(row))
 
     def clear(self, name: str) -> pathlib.Path:
         """Make the folder of a configuration, empty, and return it. Raises OSError.
 
         What a sweep that was killed still writes goes to the old folder.
         """
+        self.check()
         folder = self.of(name)
         if folder.exists():
             old = folder.with_name(f".{os.urandom(4).hex()}.{folder.name}")
             folder.rename(old)
             shutil.rmtree(old, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir()
         return folder
 
     def write_table(self, state: State, rows: Sequence[Row]) -> None:
         """Write the results, whole or not at all. Raises OSError."""
-        _write(self.output, table(state.model, state.setup, rows).encode())
+        self.check()
+        write_file(self.output, table(state.model, state.setup, rows).encode())
 
 
 def stamp(path: pathlib.Path) -> str:
@@ -264,11 +272,6 @@ def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
         return msgspec.json.decode(intake.whole(file, may_wait=False), type=kind)
     except msgspec.MsgspecError as error:
         raise NncfToolsError(f"{file}: cannot be read: {error}") from error
-
-
-def _write(file: pathlib.Path, content: bytes) -> None:
-    with replacing(file) as beside:
-        beside.write_bytes(content)
 
 
 _LAST_WORD = "of the last word of passages: what follows the last blank, after all before it, as in the lambada task"

@@ -21,7 +21,7 @@ from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
-from nncftools.files import replacing
+from nncftools.files import Way, replacing, write_file
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
@@ -99,7 +99,7 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
         runs = _Runs(plan, starter)
         if not runs.go():
             count = " of ".join(runs.count)
-            groups.say(starter, f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
+            screen.line(f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
 
@@ -140,9 +140,6 @@ class _Runs:
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
 
-    def _say(self, text: str) -> None:
-        groups.say(self._starter, text)
-
     def _is_interrupted(self) -> bool:
         return self._starter.received is not None
 
@@ -154,7 +151,7 @@ class _Runs:
             how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
             if parent is not None:
                 groups.remove_leftovers(parent)
-            self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
+            screen.line(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:
             return False
@@ -164,7 +161,7 @@ class _Runs:
             from nncftools.cli.sweep.cluster import Cluster
 
             with contextlib.suppress(Interrupted), self._starter.interruptible():
-                cluster = Cluster(self._options.scheduler, self._folder, self._starter, self._say)
+                cluster = Cluster(self._options.scheduler, self._folder, self._starter)
             if self._is_interrupted():
                 return False
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
@@ -177,10 +174,9 @@ class _Runs:
     def _run_here(self, tasks: Sequence[Task]) -> bool:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
-            self._say(f"Running {task.row.name}…")
+            screen.line(f"Running {task.row.name}…")
             if self._is_interrupted():
                 return False
-            destination.check_folder("--output", self._folder.path)
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
             if row is None:
@@ -195,15 +191,17 @@ class _Runs:
             return inputs
         target = self._folder.exported
         if not (target / _DONE).exists():
-            self._say("Exporting the model…")
+            screen.line("Exporting the model…")
             if self._is_interrupted():
                 return None
+            self._folder.check()
             shutil.rmtree(target, ignore_errors=True)
-            recordings = self._folder.path / "export"
+            recordings = self._folder.path.absolute() / "export"
             recordings.mkdir(exist_ok=True)
+            way = Way(recordings)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, way, "export", self._starter)
             self.measured_s += ran.seconds
             if self._is_interrupted():
                 return None
@@ -238,14 +236,13 @@ class _Runs:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
         self.rows[row.name] = row
-        destination.check_folder("--output", self._folder.path)
         self._folder.keep(row)
         self._write()
         self.measured_s += row.measured_s
         todo = [configuration for configuration in self._plan.chosen if configuration.name not in self.rows]
         left_s = time_left_s(todo, self._plan.grid, {**self._plan.before, **self.rows})
         left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-        self._say(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
+        screen.line(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
 
     def _write(self) -> None:
         rows = [self.rows[configuration.name] for configuration in self._plan.grid if configuration.name in self.rows]
@@ -300,6 +297,6 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
-    with destination.writing("--output", table), replacing(table) as beside:
-        beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
+    with destination.writing("--output", table):
+        write_file(table, intake.whole(table, may_wait=False) + text.encode())
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")

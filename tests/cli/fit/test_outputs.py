@@ -13,6 +13,7 @@ from rich.console import Console
 from nncftools.cli import screen
 from nncftools.cli.fit import outputs, picture
 from nncftools.cli.fit.search import Fit
+from nncftools.files import Way
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -72,8 +73,8 @@ def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
 
-    assert outputs.write_beside(FOUND, GIB, tmp_path) is None
-    assert outputs.write_beside(search(works=None, fast=None), GIB, tmp_path / "free") is None
+    assert outputs.write_beside(FOUND, GIB, Way(tmp_path)) is None
+    assert outputs.write_beside(search(works=None, fast=None), GIB, Way(tmp_path / "free")) is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 

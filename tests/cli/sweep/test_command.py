@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -82,7 +83,12 @@ def words(folder: pathlib.Path, *more: object) -> list[str]:
 
 def environment(folder: pathlib.Path) -> dict[str, str]:
     """Return the environment of a sweep whose configuration "wait" waits the first time."""
-    return {**os.environ, "SWEEP_WAITED": str(folder / "waited"), "XDG_CACHE_HOME": str(folder / "cache")}
+    return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
+
+
+def of_cluster(folder: pathlib.Path) -> dict[str, str]:
+    """Return the environment of a scheduler, its workers and a sweep that sends them its inputs."""
+    return {**environment(folder), "XDG_CACHE_HOME": str(folder / "cache")}
 
 
 def rows(folder: pathlib.Path) -> list[dict[str, str]]:
@@ -91,17 +97,15 @@ def rows(folder: pathlib.Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines())) if file.exists() else []
 
 
-def run(folder: pathlib.Path, *more: object) -> subprocess.CompletedProcess[str]:
-    """Run a sweep to its end."""
-    return subprocess.run(
-        words(folder, *more),
-        env=environment(folder),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=HANGING_S,
-        check=False,
-    )
+@pytest.fixture
+def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run sweeps to their ends in this process, which has Matplotlib; signals are as before when they have ended."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    monkeypatch.setenv("SWEEP_WAITED", environment(inputs)["SWEEP_WAITED"])
+    yield lambda *more: in_process(*words(inputs, *more)[len(command_line()) :])
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 class TestChecks:
@@ -306,13 +310,13 @@ class TestChecks:
 
     @another_user.as_another
     @pytest.mark.process
-    def test_folder_of_another_user_is_refused(self, inputs: pathlib.Path) -> None:
+    def test_folder_of_another_user_is_refused(self, inputs: pathlib.Path, run: Run) -> None:
         """Neither a sweep begins in it, nor is it removed."""
         folder = inputs / "results.sweep"
         folder.mkdir()
         os.chown(folder, another_user.OTHER, another_user.OTHER)
         for option in ("--resume", "--force"):
-            done = run(inputs, "--only", "int8", option)
+            done = run("--only", "int8", option)
 
             assert done.returncode == 2
             assert "results.sweep' belongs to another user (" in done.stderr
@@ -322,7 +326,7 @@ class TestChecks:
 
 @pytest.mark.process
 class TestRuns:
-    def test_killed_sweep_goes_on(self, inputs: pathlib.Path) -> None:
+    def test_killed_sweep_goes_on(self, inputs: pathlib.Path, run: Run) -> None:
         """After kill −9, what ended is there, the step that ran has ended, and only what is missing runs."""
         first = subprocess.Popen(
             words(inputs), env=environment(inputs), cwd=inputs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -333,7 +337,7 @@ class TestRuns:
         before = rows(inputs)
         pid = int((inputs / "waited").read_text())
         until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
-        done = run(inputs, "--resume")
+        done = run("--resume")
 
         assert [row["mode"] for row in before] == ["fp32", "int8 asymmetric", "nf4"]
         assert done.returncode == 1  # one has failed
@@ -342,6 +346,7 @@ class TestRuns:
         assert rows(inputs)[:3] == before
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
 
+    @pytest.mark.long
     def test_interrupted_sweep_ends_its_step(self, inputs: pathlib.Path) -> None:
         """A signal to the sweep alone ends the step that runs, too, and says how to go on."""
         first = subprocess.Popen(words(inputs), env=environment(inputs), cwd=inputs, text=True, stderr=subprocess.PIPE)
@@ -353,10 +358,10 @@ class TestRuns:
         assert "interrupted; 3 of 4 configurations are kept; go on with --resume" in error
         assert not pathlib.Path(f"/proc/{(inputs / 'waited').read_text()}").exists()
 
-    def test_results_are_shown_and_explained(self, inputs: pathlib.Path) -> None:
+    def test_results_are_shown_and_explained(self, inputs: pathlib.Path, run: Run) -> None:
         """A whole sweep ends with table and picture, the verdict of what failed, and what columns mean."""
         (inputs / "waited").touch()
-        done = run(inputs, "--recommend", "error<=20%")
+        done = run("--recommend", "error<=20%")
         table = (inputs / "results.md").read_text()
         failed = rows(inputs)[2]
 
@@ -368,24 +373,24 @@ class TestRuns:
         assert failed["failed"] in table
         assert "rolling log-likelihood" in table
 
-    def test_figure_that_is_no_number_is_a_row_that_failed(self, inputs: pathlib.Path) -> None:
+    def test_figure_that_is_no_number_is_a_row_that_failed(self, inputs: pathlib.Path, run: Run) -> None:
         """The sweep ends with table and picture of the others, and can go on."""
         (inputs / "grid.toml").write_text(COLLAPSED)
-        done = run(inputs, "--resume")
+        done = run("--resume")
 
         assert done.returncode == 1
         assert "failed: nan: evaluate: held-out text, word perplexity is nan: the model has collapsed" in done.stderr
         assert (inputs / "results.png").exists()
-        assert run(inputs, "--resume").returncode == 1
+        assert run("--resume").returncode == 1
 
-    def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path) -> None:
+    def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path, run: Run) -> None:
         """Without --resume or --force nothing is lost; with another text, results cannot be mixed."""
         (inputs / "waited").touch()
-        run(inputs, "--only", "int8")
-        again = run(inputs)
+        run("--only", "int8")
+        again = run()
         (inputs / "text.txt").write_text(OTHER)
-        other = run(inputs, "--resume")
-        dry = run(inputs, "--dry-run")
+        other = run("--resume")
+        dry = run("--dry-run")
 
         assert "has a sweep already; use --resume or --force" in again.stderr
         assert "cannot go on: it was made with another text" in other.stderr
@@ -394,36 +399,38 @@ class TestRuns:
         assert "wait: int4 symmetric: " in dry.stdout
         assert "(estimated)" in dry.stdout
 
-    def test_chosen_configurations_are_added(self, inputs: pathlib.Path) -> None:
+    @pytest.mark.long
+    def test_chosen_configurations_are_added(self, inputs: pathlib.Path, run: Run) -> None:
         """A second sweep of other configurations keeps those of the first; --only runs a failed one again."""
         (inputs / "waited").touch()
-        run(inputs, "--only", "int8")
-        done = run(inputs, "--only", "wait", "--only", "fail", "--resume")
-        again = run(inputs, "--only", "fail", "--resume")
+        run("--only", "int8")
+        done = run("--only", "wait", "--only", "fail", "--resume")
+        again = run("--only", "fail", "--resume")
 
         assert "[3/3] wait" in done.stderr
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
         assert "Running fail" in again.stderr
-        assert "Running fail" not in run(inputs, "--resume").stderr
+        assert "Running fail" not in run("--resume").stderr
 
-    def test_fifo_is_no_row(self, inputs: pathlib.Path) -> None:
+    @pytest.mark.long
+    def test_fifo_is_no_row(self, inputs: pathlib.Path, run: Run) -> None:
         """A FIFO in the place of a file that the sweep reads is refused at once, though somebody has it open."""
-        run(inputs, "--only", "int8")
+        run("--only", "int8")
         for name in ("int8-*/row.json", "sweep.json"):  # the second is read first
             (file,) = inputs.glob(f"results.sweep/{name}")
             file.unlink()
             os.mkfifo(file)
             writer = os.open(file, os.O_RDWR)
-            done = run(inputs, "--only", "int8", "--resume")
+            done = run("--only", "int8", "--resume")
             os.close(writer)
 
             assert done.returncode in {1, 2}
             assert f"{file.name}: cannot be read: a file expected" in done.stderr
             assert done.stderr.count("\n") == 1
 
-    def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
+    def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path, run: Run) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
-        done = run(inputs, "--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
+        done = run("--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
         baseline, int8 = rows(inputs)
 
         assert done.returncode == 0, done.stderr
@@ -444,6 +451,7 @@ class TestRuns:
 
 
 class TestCluster:
+    @pytest.mark.long
     @pytest.mark.process
     def test_lost_worker_does_not_lose_its_configuration(self, inputs: pathlib.Path) -> None:
         """Two workers share the configurations; when one is killed, its configuration runs on the other one."""
@@ -458,13 +466,13 @@ class TestCluster:
             for name, *options in ends:
                 command = [sys.executable, "-m", f"distributed.cli.{name}", *options]
                 process = subprocess.Popen(
-                    command, env=environment(inputs), cwd=inputs, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    command, env=of_cluster(inputs), cwd=inputs, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
                 )
                 stack.callback(process.wait)
                 stack.callback(process.kill)
             sweep = subprocess.Popen(
                 words(inputs, "--scheduler", address),
-                env=environment(inputs),
+                env=of_cluster(inputs),
                 cwd=inputs,
                 text=True,
                 stderr=subprocess.PIPE,
@@ -493,7 +501,7 @@ class TestCluster:
         nowhere: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": inputs}
         with subprocess.Popen([*scheduler, "--no-dashboard"], **nowhere) as hangs:
             command = words(inputs, "--scheduler", f"tcp://127.0.0.1:{port}")
-            with subprocess.Popen(command, env=environment(inputs), **nowhere) as sweep:
+            with subprocess.Popen(command, env=of_cluster(inputs), **nowhere) as sweep:
                 until(lambda: len(psutil.Process(hangs.pid).net_connections("tcp")) > 1 or sweep.poll() is not None)
                 hangs.send_signal(signal.SIGSTOP)
                 until(lambda: psutil.Process(hangs.pid).status() == psutil.STATUS_STOPPED)

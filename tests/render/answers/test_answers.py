@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import pathlib
 import re
@@ -15,6 +17,7 @@ import pytest
 from nncftools import Session
 from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import cpu_s
+from nncftools.cli import app
 from nncftools.errors import NncfToolsError
 from nncftools.render import view
 from nncftools.render.view import View
@@ -68,7 +71,10 @@ class Recorded(NamedTuple):
     outputs: dict[str, str]
 
 
-@pytest.fixture(scope="module", params=RECORDINGS)
+@pytest.fixture(
+    scope="module",
+    params=["profile", *(pytest.param(name, marks=pytest.mark.long) for name in ("monitor", "Profiler"))],
+)
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record a program, and make every output."""
     folder = tmp_path_factory.mktemp("recorded")
@@ -78,9 +84,12 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     session = Session.load(folder / "run.json")
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command_line(*words), cwd=folder, check=False, timeout=HANGING_S, capture_output=True, text=True
-        )
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            patch.chdir(folder)
+            patch.setattr(sys, "argv", [app.PROGRAM, *map(str, words)])
+            status = app.run()
+        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     found = {}
     for name in names():
