@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nncftools.session.model import Exit, Host, LateReadings, Process, SamplerFacts, Start
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
 from nncftools.session.operation import Bracket, Figures
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
@@ -65,7 +65,7 @@ def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Sessi
         "sampler": SamplerFacts(interval_s=0.5, achieved_interval_s=0.5, missed=0, longest_gap_s=0.5),
         "samples": taken,
         "totals": {"cpu_user": 0.5, "cpu_system": 0.25, "read_bytes": 4096, "write_bytes": 0},
-        "peaks": peaks(taken, processes, None, LateReadings()),
+        "peaks": peaks(taken, processes, None, {}),
         "processes": processes,
     }
     return Session(**{**given, **fields})

@@ -24,7 +24,7 @@ from nncftools.errors import SessionFileError
 from nncftools.importers.source import Lines, Problems, Source
 from nncftools.intake import LARGEST, LATEST_S, are_within
 from nncftools.metrics import is_counter, is_memory
-from nncftools.session.model import Host, LateReadings, Process, SamplerFacts, Series, Start
+from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
@@ -252,7 +252,7 @@ def session_of(  # noqa: PLR0913 — everything that differs between logs
         sampler=facts,
         samples=samples,
         totals=last_counters(samples),
-        peaks=peaks(samples, [], None, LateReadings()),
+        peaks=peaks(samples, [], None, {}),
         warnings=[*source.problems.warnings(), *([merge_warning(table.taken, len(time_s))] if is_merged else [])],
         **(given | known),
     )

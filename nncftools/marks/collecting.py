@@ -54,7 +54,7 @@ def narrow(session: Session) -> None:
         own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    peak = sampled_peak(RSS, session.samples, session.late)
+    peak = sampled_peak(RSS, session.samples, session.late.by_time())
     session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, read_at_marks(session.marks))
 
 

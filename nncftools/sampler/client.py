@@ -221,8 +221,7 @@ class Starter:
                 self._raises = False
                 raise Interrupted(number)
             threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
-            return
-        if self.passes_to is not None:
+        elif self.passes_to is not None:
             self.passes_to(number)
         elif number in ENDING:
             self.asked_to_end = self.asked_to_end or number

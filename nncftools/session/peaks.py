@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
@@ -14,13 +14,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import LateReadings, Mark, Peak, Process, Rise, SessionData
+from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
 from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 _CHUNK = 4096
-_IN_TIME = LateReadings()
+ReadUntil = Mapping[float, float]
+"""When samples were read that took long, by their times."""
 
 
 def drift(size: float) -> float:
@@ -51,13 +52,13 @@ class PeakCandidate(NamedTuple):
     """The process whose mark proves it; None for a sample of the whole tree."""
 
 
-def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, late: LateReadings) -> dict[str, Peak]:
+def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, late: ReadUntil) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
     The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
     samples. It was at most the sum of the marks of processes that lived at the same time, and so were PSS and USS.
     ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
-    (getrusage(2)). A sample that was read ``late`` shows what rose until then.
+    (getrusage(2)). A ``late`` sample shows what rose until it was read.
     """
     by_name = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
     if "rss" in by_name:
@@ -76,7 +77,7 @@ def rss_peak(
     return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
 
 
-def sampled_peak(name: str, samples: Samples, late: LateReadings = _IN_TIME) -> Peak:
+def sampled_peak(name: str, samples: Samples, late: ReadUntil | None = None) -> Peak:
     """Return the peak of a metric as far as samples show it."""
     figures = samples.figures(name)
     if not figures.known:
@@ -89,7 +90,7 @@ def sampled_peak(name: str, samples: Samples, late: LateReadings = _IN_TIME) -> 
         low=int(highest),
         low_from=SAMPLED,
         rose_from_s=reached_s,
-        rose_to_s=late.by_time().get(reached_s, reached_s),
+        rose_to_s=(late or {}).get(reached_s, reached_s),
     )
 
 

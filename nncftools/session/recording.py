@@ -377,7 +377,7 @@ class WholeRecording(Recording):
         header, plan = self.header, self.plan
         facts = self._facts(fields)
         samples = Samples(self._columns, self.origin)
-        late, processes = self._late_readings(samples), self._listed()
+        processes = self._listed()
         last_s = samples.time_s[-1] if len(samples) else 0.0
         duration_s = fields.get("duration_s")
         session = SessionData(
@@ -395,9 +395,9 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, late),
+            peaks=peaks(samples, processes, facts.peak_rss, self._late),
             unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
-            late=late,
+            late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],

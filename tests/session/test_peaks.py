@@ -1,21 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from nncftools.session import peaks as of_session
-from nncftools.session.model import LateReadings, Peak, Process, Unseen
+from nncftools.session.model import Peak, Process, Unseen
 from nncftools.session.peaks import Envelope, ProcessTable, first_at_least
 from nncftools.session.samples import Samples
 from tests.made_up import MIB, mib, process, samples, session
 
-IN_TIME = LateReadings()
+IN_TIME: Mapping[float, float] = {}
 
 
 def peaks(
-    taken: Samples, processes: list[Process], floor: int | None = None, late: LateReadings = IN_TIME
+    taken: Samples, processes: list[Process], floor: int | None = None, late: Mapping[float, float] = IN_TIME
 ) -> dict[str, Peak]:
     """Return the peaks, by default of samples that were read in time."""
     return of_session.peaks(taken, processes, floor, late)
@@ -220,8 +221,7 @@ def test_first_at_least(level: float, expected: int) -> None:
 
 def test_moment_of_a_sample_that_was_read_late() -> None:
     """Processes of a sample that is read late are read after its time: so may memory have risen."""
-    late = LateReadings(from_s=[0.5], to_s=[0.75])
-    peak = peaks(samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB]), [], late=late)["rss"]
+    peak = peaks(samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB]), [], late={0.5: 0.75})["rss"]
 
     assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (0.5, 0.5, 0.75)
 
