@@ -16,7 +16,7 @@ import select
 import stat
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from math import isfinite
@@ -32,6 +32,9 @@ from nncftools.units import printable, shortened
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes read and the total, None when that is unknown."""
 
 LARGEST = 2.0**63
 """Of a size, a count or nanoseconds."""
@@ -350,6 +353,18 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
     return data.getvalue()
 
 
+def size_of(file: BinaryIO) -> int | None:
+    """Return the size of an open file, packed as it is; None for a FIFO."""
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def check_size(file: BinaryIO, path: pathlib.Path) -> None:
+    """Raise TooLargeError for a file that is larger than what is read, before it is read: it may be sparse."""
+    if (size_of(file) or 0) > limits().size:
+        raise too_large(path, limits().size)
+
+
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:
     """Return the error of a file that holds more than ``limit`` bytes."""
     size = f"{limit >> 30} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
@@ -361,7 +376,7 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
 
     Raises TooLargeError when it unpacks to far more than recordings do; OSError; ``DAMAGED``.
     """
-    counted = io.BufferedReader(_Counted(file), _PIECE)
+    counted = io.BufferedReader(Counted(file), _PIECE)
     read = counted.raw
     is_packed = counted.peek(len(GZIP))[: len(GZIP)] == GZIP
     source = gzip.GzipFile(fileobj=counted) if is_packed else counted
@@ -385,18 +400,21 @@ def begin(packed: bytes, most: int) -> bytes:
         return b""
 
 
-class _Counted(io.RawIOBase):
-    """A file that counts how much was read of it."""
+class Counted(io.RawIOBase):
+    """A file that counts how much was read of it, and reports it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, progress: Progress | None = None) -> None:
         super().__init__()
         self._file = file
+        self._progress = progress
         self.count = 0
 
-    def readable(self) -> bool:
+    def readable(self) -> bool:  # noqa: D102 — as in io.RawIOBase
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:  # noqa: D102 — as in io.RawIOBase
         read: int = self._file.readinto(buffer)  # type: ignore[attr-defined] # every binary file has it
         self.count += read
+        if self._progress is not None:
+            self._progress(self.count, size_of(self._file))
         return read

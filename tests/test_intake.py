@@ -166,6 +166,25 @@ def test_size_is_limited(tmp_path: pathlib.Path) -> None:
     assert len(intake.whole(path)) == 2000
 
 
+def test_a_sparse_file_is_refused_unread(tmp_path: pathlib.Path) -> None:
+    """A journal of 30 GB without content is refused by its size, before it is kept in memory."""
+    path = tmp_path / "run.journal.jsonl"
+    with path.open("wb") as file:
+        file.write(journal([0, 1], [1, 2], END).splitlines(keepends=True)[0])
+        file.truncate(30 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(intake.TooLargeError, match="larger than 2 GiB"):
+            read_session(path)
+        with pytest.raises(intake.TooLargeError, match="larger than 2 GiB"):
+            Session.load(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert most < 2 * MIB
+
+
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz", "run.journal.jsonl", *LOGS])
 def test_a_byte_order_mark_means_nothing(tmp_path: pathlib.Path, name: str) -> None:
     """A session, a journal and every log can begin with a UTF-8 byte-order mark."""

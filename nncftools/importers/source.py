@@ -10,25 +10,17 @@ import io
 import os
 import pathlib
 import re
-import stat
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from nncftools import intake
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.intake import WrongValueError
+from nncftools.intake import Progress, WrongValueError
 from nncftools.redaction import Redaction
 from nncftools.session import session
 from nncftools.session.session import Session, check
 from nncftools.units import not_one_of
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes read and the total, None when that is unknown."""
 
 _HEAD = 1 << 16
 _LONGEST_LINE = 4 << 20
@@ -121,7 +113,7 @@ class Source:
         self._progress = progress
         self._file = intake.open_file(path)
         try:
-            self._bytes = io.BufferedReader(_Counted(self._file, progress), _HEAD)
+            self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
             begin = self._bytes.peek(_HEAD)[:_HEAD]
         except OSError as error:
             self._file.close()
@@ -146,6 +138,7 @@ class Source:
 
     def as_session(self) -> Session:
         """Read it as our own session or journal. Raises SessionFileError."""
+        intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
     def lines(self) -> Iterator[Lines]:
@@ -181,28 +174,6 @@ class Source:
 
     def _unreadable(self, error: OSError) -> SessionFileError:
         return SessionFileError(f"{self.path}: cannot be read: {error.strerror or error}")
-
-
-class _Counted(io.RawIOBase):
-    """A file that fills whole buffers, also from a pipe, and reports how much was read."""
-
-    def __init__(self, file: io.BufferedIOBase, progress: Progress | None) -> None:
-        super().__init__()
-        self._file = file
-        self._progress = progress
-        status = os.fstat(file.fileno())
-        self._all = status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._read = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        count = self._file.readinto(buffer)
-        self._read += count
-        if self._progress is not None:
-            self._progress(self._read, self._all)
-        return count
 
 
 def shown(line: bytes) -> str:

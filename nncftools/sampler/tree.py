@@ -52,9 +52,7 @@ def read_all(descriptor: int) -> bytes:
 def value_of(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)
-    if begin < 0:
-        return None
-    return int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
+    return None if begin < 0 else int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
 
 
 class MemoryKinds:

@@ -39,6 +39,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     """
     path = pathlib.Path(path)
     with intake.open_file(path, ", with a session of `nncf-tools monitor`") as file:
+        intake.check_size(file, path)
         return load_from(file, path)
 
 
