@@ -40,6 +40,7 @@ _AT_ONCE_NS = 2_000_000
 """A reading that takes longer was interrupted: each file gives other threads the GIL, for 5 ms if they compute."""
 _ONE_THREAD = 3
 """The links of ``/proc/self/task``: a folder for each thread, besides its own."""
+_NONE = ',"descendants":[]'
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
@@ -184,7 +185,8 @@ def own_memory() -> str:
     Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
     distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
     still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger. What an interrupted reading says
-    of descendants is left out: they may have begun or ended since this process was read.
+    of descendants is left out: they may have begun or ended since this process was read. Only a process of one thread
+    that has no children has begun none meanwhile.
     """
     begun_ns = monotonic_ns()
     try:
@@ -196,9 +198,13 @@ def own_memory() -> str:
     mark = max(rss, usage.ru_maxrss * 1024)  # the kernel counts both a little late
     faults = usage.ru_minflt + usage.ru_majflt
     descendants = _descendants(pages)
-    if monotonic_ns() - begun_ns > _AT_ONCE_NS:
+    if monotonic_ns() - begun_ns > _AT_ONCE_NS and (descendants != _NONE or not _has_one_thread()):
         descendants = ""
     return f',"rss":{rss},"high_water_mark":{mark},"faults":{faults}{descendants}'
+
+
+def _has_one_thread() -> bool:
+    return os.stat("/proc/self/task").st_nlink == _ONE_THREAD
 
 
 def _descendants(pages: int) -> str:
@@ -210,7 +216,7 @@ def _descendants(pages: int) -> str:
     try:
         os.waitid(os.P_ALL, 0, _ANY_CHILD)  # 1 µs; reaps nothing
     except ChildProcessError:
-        return ',"descendants":[]'
+        return _NONE
     except (AttributeError, OSError):
         return ""
     for _ in range(2):
@@ -223,7 +229,7 @@ def _descendants(pages: int) -> str:
 
 def _read_descendants(pages: int) -> str:
     """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
-    if os.stat("/proc/self/task").st_nlink == _ONE_THREAD:
+    if _has_one_thread():
         children = [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
         threads = os.listdir("/proc/self/task")

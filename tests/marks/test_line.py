@@ -55,16 +55,32 @@ def test_own_memory() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
-@pytest.mark.parametrize(("took_ns", "is_known"), [(1_000_000, True), (3_000_000, False)])
+@pytest.mark.parametrize(
+    ("took_ns", "has_one_thread", "is_known"),
+    [(1_000_000, False, True), (3_000_000, False, False), (3_000_000, True, True)],
+)
 def test_an_interrupted_reading_says_nothing_of_descendants(
-    monkeypatch: pytest.MonkeyPatch, took_ns: int, *, is_known: bool
+    monkeypatch: pytest.MonkeyPatch, took_ns: int, *, has_one_thread: bool, is_known: bool
 ) -> None:
-    """Other threads may have computed in between, and children ended: the sum would be of two moments."""
+    """Other threads may have begun and ended children in between: the sum would be of two moments."""
     monkeypatch.setattr(line, "monotonic_ns", iter([0, took_ns]).__next__)
+    monkeypatch.setattr(line, "_has_one_thread", lambda: has_one_thread)
     own = json.loads(f'{{"x":0{line.own_memory()}}}')
 
     assert own["rss"] > 0
     assert ("descendants" in own) == is_known
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@pytest.mark.process
+def test_an_interrupted_reading_beside_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The children of a process with one thread may have begun or ended children of theirs."""
+    monkeypatch.setattr(line, "monotonic_ns", iter([0, 3_000_000]).__next__)
+    monkeypatch.setattr(line, "_has_one_thread", lambda: True)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
+        own = json.loads(f'{{"x":0{line.own_memory()}}}')
+
+    assert "descendants" not in own
 
 
 def test_own_memory_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
