@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.session.model import (
     Frame,
-    Look,
     MappingGroup,
     MappingsMoment,
     ProcessMappings,
     Snapshots,
-    ThreadLook,
+    StackWindow,
+    ThreadStacks,
     WatchedProcess,
 )
 from tests.made_up import MIB, process, session
@@ -44,6 +44,12 @@ def group(kind: str, size: float, file: str = "", *, clean: float = 0, copied: f
     return MappingGroup(kind, file, round(size * MIB), 0, 0, round(clean * MIB), dirty, round(copied * MIB))
 
 
+def window(thread: int, *changes: tuple[float, int | None], to_s: float, every_s: float = 0.001) -> StackWindow:
+    """Return a window in which a thread had each of these stacks from a moment on."""
+    times, stacks = [time_s for time_s, _ in changes], [number for _, number in changes]
+    return StackWindow(from_s=times[0], to_s=to_s, every_s=every_s, threads=[ThreadStacks(thread, times, stacks)])
+
+
 def snapshots(
     rises: Sequence[tuple[Stack, float]],
     groups: Sequence[MappingGroup] = (),
@@ -56,14 +62,15 @@ def snapshots(
     """
     frames: list[Frame] = []
     stacks: list[list[int]] = []
-    points, looks, rss = [(0.0, 0)], [], 0.0
+    points, changes, rss = [(0.0, 0)], [], 0.0
     for number, (of, size) in enumerate(rises):
         frames += of
         stacks.append(list(range(len(frames) - len(of), len(frames))))
         begin_s, rss = number / 2, rss + size
         points += [(begin_s + 0.02, points[-1][1]), (begin_s + 0.48, round(rss * MIB))]
-        looks += [Look(begin_s + at_s, [ThreadLook(100, number, 1)]) for at_s in (0.01, 0.25, 0.49)]
-    watched = WatchedProcess(process=0, pid=100, looks=looks)
+        changes.append((begin_s, number))
+    windows = [window(100, *changes, to_s=len(rises) / 2)]
+    watched = WatchedProcess(process=0, pid=100, windows=windows, apart_s=[0.001] * len(points))
     watched.time_s, watched.rss = ([point[place] for point in points] for place in (0, 1))
     read = round((rss if total is None else total) * MIB)
     moment = MappingsMoment(time_s=points[-1][0], total=read, processes=[ProcessMappings(0, list(groups))])

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "snapshots": {"journal", "sampler.tree"},
     "compression": {"drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
-    "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
+    "api": {"sampler.client", "snapshots.client", "journal", "analysis", "session", "marks", "render", "importers"},
     "testing": {"api", "journal", "session", "marks"},
     "cli": {
         "api",
@@ -53,7 +53,6 @@ MAY_IMPORT = {
 TYPES_OF_EACH_OTHER = [
     ("__init__", "api.qeff"),
     ("cli.closing", "cli.recording"),
-    ("snapshots.looks", "snapshots.tree_watch"),
 ]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics"}
 SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}
@@ -203,7 +202,7 @@ MAY_NAME_OPTIONS = {
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.recording": "a warning that stays in the session",
-    "snapshots.looks": "options of py-spy",
+    "snapshots.windows": "options of py-spy",
 }
 
 

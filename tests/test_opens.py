@@ -26,8 +26,9 @@ BARE = {
         "journal.reading os.open",  # journals: O_EXCL, O_NOFOLLOW
         "intake os.open",  # all that is read from outside: O_NONBLOCK, then its kind
     },
-    "it makes a file that nobody else has: O_EXCL and O_NOFOLLOW, in a folder that is held open": {
-        "cli.destination os.open",
+    "it makes a file that nobody else has: O_EXCL": {
+        "api.recorder os.open",  # in the folder of the recording that this process has just made
+        "cli.destination os.open",  # O_NOFOLLOW, in a folder that is held open
     },
     "it appends to the log of the recording that the program was started in, by the log's own rules": {
         "marks.line os.open",
@@ -46,7 +47,7 @@ BARE = {
         "cli.sweep.steps tempfile.TemporaryDirectory",
         "cli.sweep.steps tempfile.TemporaryFile",
         "cli.watch tempfile.TemporaryDirectory",
-        "snapshots.looks os.memfd_create",
+        "snapshots.windows os.memfd_create",
     },
     "it opens a descriptor, a buffer or a stream, no path": {
         "cli.sweep.cluster tarfile.open",
@@ -88,6 +89,7 @@ BARE = {
         "sampler.service open",
         "sampler.service os.open",
         "sampler.target open",
+        "sampler.tree open",
         "sampler.tree os.open",
         "sampler.tree self.open",
         "snapshots.helper open",

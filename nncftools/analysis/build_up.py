@@ -1,8 +1,7 @@
 """The build-up of a peak: which code made memory rise to it, byte level by byte level.
 
 Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it. So memory
-that was freed again before the peak does not count. Stacks are seen only at moments, the looks. If both looks around a
-rise show the same stack, the rise certainly belongs to it, else to one of the two.
+that was freed again before the peak does not count. What programs without Python hold belongs to them.
 """
 
 from __future__ import annotations
@@ -11,15 +10,20 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nncftools.analysis.rise_owners import UNSEEN, RiseAttribution, RiseStack, rss_at
+from nncftools.analysis.code_places import is_machinery
+from nncftools.analysis.rise_owners import Owner, RiseOwners, rss_at
 from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 
-CERTAIN, EITHER, NOT_SEEN, INHERITED = "certain", "either", "not_seen", "inherited"
+SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
 _AROUND_S = 0.06
 """The helper reads RSS at other moments than the sampler."""
+
+
+_INNERMOST = 2
+"""What is certain but for so many of the innermost frames counts as certain."""
 
 
 class Part(NamedTuple):
@@ -27,16 +31,22 @@ class Part(NamedTuple):
 
     size: int
     kind: str
-    """``certain``; ``either``: it belongs to ``stack`` or to ``other``; ``not_seen``; ``inherited``: a forked process
+    """``seen``: it has a stack; ``program``: a process without Python holds it; ``not_seen``; ``shared``: a forked copy
     shares at most this with its parent, and RSS counts it twice."""
     process: int | None
     """The ``id`` of the process."""
     stack: tuple[Frame, ...] = ()
-    """The outermost frame first; of two possible stacks, the one that was seen nearer to the rise."""
-    other: tuple[Frame, ...] = ()
-    """The other stack that it may belong to; empty for an unknown one."""
-    shared: int = 0
-    """How many outer frames both stacks share: the part certainly belongs to these."""
+    """The likeliest stack, the outermost frame first; of a program, where the Python program stood that runs it."""
+    certain: int = 0
+    """How many of the outer frames certainly took it."""
+    program: str = ""
+    """The name of a program without Python."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is certain to within two frames of the innermost function."""
+        likely = sum(not is_machinery(frame) for frame in self.stack[self.certain :])
+        return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 
 class BuildUp(NamedTuple):
@@ -85,10 +95,31 @@ def at(session: Session, time_s: float) -> BuildUp | None:
     return build_ups(session, [Moment(time_s, time_s, -1)])[0]
 
 
+def grown_between(session: SessionData, from_s: float, to_s: float) -> BuildUp | None:
+    """Return what the processes that grew between two moments held more at the second one, in seconds since the start.
+
+    It consists of the levels above their RSS at the first moment. None where the helper saw no process.
+    """
+    snapshots = session.snapshots
+    if snapshots is None or not _has_stacks(snapshots):
+        return None
+    rises = []
+    for watched in snapshots.processes:
+        held = rss_at(watched, from_s)
+        levels = [level.above(held) for level in _levels_at(watched, to_s) if level.high > held]
+        if levels:
+            rises.append(_ProcessRise(watched, levels))
+    return _Builder(snapshots, session.processes).build_up(Moment(to_s, to_s, -1), to_s, rises, [])
+
+
+def _has_stacks(snapshots: Snapshots) -> bool:
+    return any(watched.windows or watched.is_native for watched in snapshots.processes)
+
+
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
     """Return the build-up of each moment; None where the helper saw no process."""
     snapshots = session.snapshots
-    if snapshots is None or not any(watched.looks for watched in snapshots.processes):
+    if snapshots is None or not _has_stacks(snapshots):
         return [None] * len(moments)
     builder = _Builder(snapshots, session.processes)
     built: list[BuildUp | None] = []
@@ -108,17 +139,29 @@ class _RssBand(NamedTuple):
     high: float
     from_s: float
     to_s: float
+    apart_s: float = 0.0
+    """The longest time between two readings of RSS meanwhile."""
 
     def below(self, high: float) -> _RssBand:
-        to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
-        return self._replace(high=high, to_s=to_s)
+        return self._replace(high=high, to_s=self._reached_s(high))
+
+    def above(self, low: float) -> _RssBand:
+        return self if low <= self.low else self._replace(low=low, from_s=self._reached_s(low))
+
+    def _reached_s(self, rss: float) -> float:
+        return self.from_s + (self.to_s - self.from_s) * (rss - self.low) / (self.high - self.low)
 
 
 class _ProcessRise(NamedTuple):
-    """What one process held."""
+    """What one process held, or gained."""
 
     watched: WatchedProcess
     levels: list[_RssBand]
+    """One above the other, the lowest first."""
+
+    @property
+    def size(self) -> float:
+        return self.levels[-1].high - self.levels[0].low
 
     @property
     def rss(self) -> float:
@@ -141,25 +184,25 @@ def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
     """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
     before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0
-    for time_s, rss in zip(watched.time_s, watched.rss, strict=True):
+    for time_s, rss, apart_s in zip(watched.time_s, watched.rss, watched.apart_s, strict=True):
         if time_s > at_s >= before_s:
             risen = before + (rss - before) * (at_s - before_s) / (time_s - before_s)
-            _change(levels, before, risen, before_s, at_s)
+            _change(levels, before, _RssBand(before, risen, before_s, at_s, apart_s))
         if time_s > at_s:
             break
-        _change(levels, before, rss, before_s, time_s)
+        _change(levels, before, _RssBand(before, rss, before_s, time_s, apart_s))
         before_s, before = time_s, rss
     return levels
 
 
-def _change(levels: list[_RssBand], before: float, rss: float, from_s: float, to_s: float) -> None:
-    """Add a level for a rise between two moments, or remove what is above the new RSS."""
-    if rss > before:
-        levels.append(_RssBand(before, rss, from_s, to_s))
-    while levels and levels[-1].low >= rss:
+def _change(levels: list[_RssBand], before: float, band: _RssBand) -> None:
+    """Add a level for a rise, or remove what is above the new RSS."""
+    if band.high > before:
+        levels.append(band)
+    while levels and levels[-1].low >= band.high:
         levels.pop()
-    if levels and levels[-1].high > rss:
-        levels[-1] = levels[-1].below(rss)
+    if levels and levels[-1].high > band.high:
+        levels[-1] = levels[-1].below(band.high)
 
 
 def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> list[Process]:
@@ -176,51 +219,77 @@ def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> 
 
 
 class _Builder:
-    """Makes the build-ups of a session; the looks of each process are prepared once for all of them."""
+    """Makes the build-ups of a session; the timeline of each process is prepared once for all of them."""
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
-        self._attributions: dict[int, RiseAttribution] = {}
+        self._owners: dict[int, RiseOwners] = {}
         self._processes: dict[int | None, Process] = {process.id: process for process in processes}
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment, at_s: float, rises: list[_ProcessRise], others: list[Process]) -> BuildUp:
-        """Return the build-up of these processes at a moment, and of ``others``, whose stacks nobody saw."""
-        whole = sum(rise.rss for rise in rises)
+        """Return the build-up of these processes at a moment, and of ``others``, which nobody watched."""
+        whole = sum(rise.size for rise in rises)
         size = round(whole) if moment.size < 0 else moment.size
-        sums: dict[tuple[int | None, RiseStack | None], float] = {}
+        sums: dict[Part, float] = {}
         for process in others:
             if (unseen := min(process.first_rss or 0, size - whole)) > 0:
-                inherited = self._inherited(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
-                sums[process.id, None], sums[process.id, UNSEEN] = inherited, unseen - inherited
+                shared = self._shared(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
+                sums[Part(0, SHARED, process.id)], sums[Part(0, NOT_SEEN, process.id)] = shared, unseen - shared
                 whole += unseen
-        for rise in _adjusted(rises, size - whole, at_s, moment.process):
-            for owner, amount in self._owners_of(rise):
-                sums[rise.watched.process, owner] = sums.get((rise.watched.process, owner), 0.0) + amount
-        top = self._top(_last(rises, moment.process))
-        parts = _parts(sums, size, self._snapshots)
-        same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
+        for rise in _adjusted(rises, size - whole, at_s, moment.process) if moment.size >= 0 else rises:
+            for part, amount in self._parts_of(rise, at_s):
+                sums[part] = sums.get(part, 0.0) + amount
+        top = self._top(_last(rises, moment.process), at_s) if rises else None
+        parts = _whole_bytes(sums, size)
+        same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
         return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
 
-    def _attribution(self, watched: WatchedProcess) -> RiseAttribution:
-        if id(watched) not in self._attributions:
-            self._attributions[id(watched)] = RiseAttribution(watched, self._snapshots)
-        return self._attributions[id(watched)]
+    def _owners_in(self, watched: WatchedProcess) -> RiseOwners:
+        if id(watched) not in self._owners:
+            self._owners[id(watched)] = RiseOwners(watched, self._snapshots)
+        return self._owners[id(watched)]
 
-    def _owners_of(self, rise: _ProcessRise) -> Iterator[tuple[RiseStack | None, float]]:
-        """Yield the bytes of a process by the stack that they belong to; None for what it shares with its parent."""
+    def _parts_of(self, rise: _ProcessRise, at_s: float) -> Iterator[tuple[Part, float]]:
+        """Yield the parts of a process, without their sizes, and these."""
         watched, lowest = rise.watched, rise.levels[0]
         at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
-        if inherited := min(watched.inherited, at_first):
-            inherited = self._inherited(self._processes.get(watched.process), inherited, watched.time_s[0])
-        yield None, inherited
-        yield UNSEEN, at_first - inherited
-        attribution = self._attribution(rise.watched)
+        if shared := min(watched.inherited, at_first):
+            shared = self._shared(self._processes.get(watched.process), shared, watched.time_s[0])
+            yield Part(0, SHARED, watched.process), shared
+        if watched.is_native and not watched.windows:
+            process = self._processes.get(watched.process)
+            name = "" if process is None else process.name
+            yield Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name), rise.size - shared
+            return
+        yield Part(0, NOT_SEEN, watched.process), at_first - shared
         for level in rise.levels:
             if level.high > at_first:
-                yield from attribution.shares(level.from_s, level.to_s, level.high - max(level.low, at_first))
+                size = level.high - max(level.low, at_first)
+                for owner, amount in self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size):
+                    yield self._part(owner, watched), amount
 
-    def _inherited(self, process: Process | None, size: float, seen_s: float) -> float:
+    def _part(self, owner: Owner, watched: WatchedProcess) -> Part:
+        if owner.stack is None:
+            return Part(0, NOT_SEEN, watched.process)
+        return Part(0, SEEN, watched.process, self._frames(owner.stack), owner.certain)
+
+    def _frames(self, stack: int | None) -> tuple[Frame, ...]:
+        return (
+            () if stack is None else tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
+        )
+
+    def _starter(self, watched: WatchedProcess, at_s: float) -> tuple[Frame, ...]:
+        """Return where the nearest Python program above stood that started a program, or waits for it."""
+        process = self._processes.get(watched.process)
+        for _ in self._processes:  # those of a damaged journal may be a circle
+            process = None if process is None else self._processes.get(process.parent)
+            above = None if process is None else self._watched.get(process.id)
+            if above is not None and above.windows:
+                return self._frames(self._owners_in(above).waits_at(watched.time_s[0], at_s))
+        return ()
+
+    def _shared(self, process: Process | None, size: float, seen_s: float) -> float:
         """Return how much of its first seen RSS, ``size``, a forked copy can share: what its parent had at the fork.
 
         That is the largest RSS of the parent from the fork, whose time the kernel gives in ticks, to that moment.
@@ -234,15 +303,13 @@ class _Builder:
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
         return min(size, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or size)
 
-    def _top(self, last: _ProcessRise) -> Part | None:
+    def _top(self, last: _ProcessRise, at_s: float) -> Part | None:
         """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
         highest = last.levels[-1]
-        at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
-        shares: dict[RiseStack, float] = {}
-        for owner, share in self._attribution(last.watched).shares(at_s, at_s, 1.0):
-            shares[owner] = shares.get(owner, 0.0) + share
-        owner = max(shares, key=shares.__getitem__)
-        return None if owner.stack is None else _part(0, owner, last.watched.process, self._snapshots)
+        middle_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
+        band = highest._replace(from_s=middle_s, to_s=middle_s)
+        top, _ = list(self._parts_of(last._replace(levels=[band]), at_s))[-1]
+        return top if top.stack or top.kind == PROGRAM else None
 
 
 def _last(rises: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
@@ -259,9 +326,9 @@ def _adjusted(rises: Sequence[_ProcessRise], missing: float, at_s: float, proces
         top = last.rss + missing
         levels = list(last.levels)
         if missing >= 0:
-            levels.append(_RssBand(last.rss, top, at_s, at_s))
+            levels.append(_RssBand(last.rss, top, at_s, at_s, _AROUND_S))
         elif top > 0:
-            _change(levels, last.rss, top, at_s, at_s)
+            _change(levels, last.rss, _RssBand(last.rss, top, at_s, at_s))
         else:
             missing = top
             continue
@@ -269,29 +336,9 @@ def _adjusted(rises: Sequence[_ProcessRise], missing: float, at_s: float, proces
     return []
 
 
-def _parts(sums: Mapping[tuple[int | None, RiseStack | None], float], size: int, snapshots: Snapshots) -> list[Part]:
+def _whole_bytes(sums: Mapping[Part, float], size: int) -> list[Part]:
     """Return the parts, the largest first, in whole bytes that sum to ``size``."""
-    parts = []
-    for (process, owner), amount in sums.items():
-        if owner is None:
-            parts.append(Part(round(amount), INHERITED, process))
-        elif owner.stack is None:
-            parts.append(Part(round(amount), NOT_SEEN, process))
-        else:
-            parts.append(_part(round(amount), owner, process, snapshots))
-    parts.sort(key=lambda part: -part.size)
+    parts = sorted((part._replace(size=round(amount)) for part, amount in sums.items()), key=lambda part: -part.size)
     if parts:
         parts[0] = parts[0]._replace(size=parts[0].size + size - sum(part.size for part in parts))
     return [part for part in parts if part.size > 0]
-
-
-def _part(size: int, owner: RiseStack, process: int | None, snapshots: Snapshots) -> Part:
-    stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
-    stack = stack[: owner.depth]
-    if owner.is_certain:
-        return Part(size, CERTAIN, process, stack, other, len(stack))
-    return Part(size, EITHER, process, stack, other, owner.shared)
-
-
-def _frames(number: int | None, snapshots: Snapshots) -> tuple[Frame, ...]:
-    return () if number is None else tuple(snapshots.frames[index] for index in snapshots.stacks[number])

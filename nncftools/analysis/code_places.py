@@ -23,7 +23,7 @@ _BRIEF = 28
 _CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py")
 _CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context"}
 """Functions of PyTorch that stand between a caller and each ``forward``."""
-_LOCALS = ".<locals>"
+_LOCALS, _MODULE = ".<locals>", "<module>"
 
 
 def package_of(file: str) -> str:
@@ -41,34 +41,31 @@ def short_file(file: str) -> str:
     return file if file.startswith("<") else "/".join(file.split("/")[-_KEPT_PARTS:])
 
 
-def label(frame: Frame) -> str:
-    """Return a frame as one text: ``torch/jit/_trace.py:455 _check_trace``, or ``import torch`` for a module's code."""
-    function, file = printable(frame.function), printable(short_file(frame.file))
-    if module := module_of(frame):
-        return shortened(f"import {module}", _LONGEST)
-    line = f":{frame.line}" if frame.line else ""
-    return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
+def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_short: bool = False) -> str:
+    """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``, or ``import torch`` for a module's code.
 
-
-def brief_label(frame: Frame, before: Frame | None = None) -> str:
-    """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``.
-
-    ``before`` is the frame that is named before it: a file is not repeated.
+    ``before`` is the frame that is named before it: a file is not repeated. With ``is_short``, a file has no folder,
+    and a method has no file: ``Model.forward``.
     """
     if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
+    function = shortened(printable(frame.function).replace(_LOCALS, ""), _LONGEST)
+    if is_short and "." in frame.function and _LOCALS not in frame.function:
+        return function
     file, line = "", f":{frame.line}" if frame.line else ""
     if before is None or before.file != frame.file or module_of(before):
         parts = printable(short_file(frame.file)).split("/")
         whole = "/".join(parts)
-        file = whole if len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS else f"{parts[0]}/…/{parts[-1]}"
-    function = printable(frame.function).replace(_LOCALS, "")
-    return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
+        is_whole = len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS
+        file = parts[-1] if is_short else whole if is_whole else f"{parts[0]}/…/{parts[-1]}"
+    place = f"{shortened(file, _LONGEST)}{line}"
+    is_place = place and (not has_function or frame.function == _MODULE)
+    return place if is_place else f"{place} {function}".strip()
 
 
 def module_of(frame: Frame) -> str:
     """Return the module whose code runs while it is imported; empty for a function, or a file of the program."""
-    if frame.function != "<module>" or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
+    if frame.function != _MODULE or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
         return ""
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 

@@ -1,49 +1,54 @@
 """The build-up of a peak as a tree of frames: the few places that hold most, and their names.
 
-A stack is named by the few frames that tell a reader where it is. The tree as rows shows where it branches, and what
-holds the memory there.
+Every output that shows code is a view of this tree. A frame is a function at a line: two lines of one function are two
+places. What programs without Python hold, and what has no stack, stands beside the outermost frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.code_places import PROGRAM, PYTHON, brief_label, is_machinery, module_of, package_of
+from nncftools.analysis import code_places
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.code_places import PYTHON, brief_label, is_machinery, module_of, package_of
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
+from nncftools.units import printable, shortened
 
 _SMALL = 0.05
-"""A smaller part of the peak has no line of its own."""
-_MOSTLY = 0.7
-"""If the parts of a place hold this much of it, they are named and the place is not."""
-_CERTAIN = 0.6
-"""A place is called certain if this much of it is, and uncertain if the rest is."""
+"""A smaller part of the peak is not named: there are at most 20 larger ones."""
+_HALF = 0.5
+"""A place is divided into its parts if these hold half of it; then they say more than the place does."""
+_PROGRAM_NAME = 40
 
-
-WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, at most"}
+WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """What has no stack, in words."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
-    """A function at its place in the stacks, with all that was taken in it and in what it called; bytes."""
+    """A frame at its place in the stacks, with all that was taken in it and in what it called; bytes."""
 
-    frame: Frame | None
-    """The line is the one with the most bytes; None for the root, and for what has no stack."""
-    kind: str = ""
-    """``not_seen`` or ``inherited`` for what has no stack."""
+    frame: Frame | None = None
+    """None for the whole, for a program, and for what has no stack."""
+    parent: Node | None = None
+    kind: str = SEEN
+    """As of ``Part``."""
+    program: str = ""
+    starter: str = ""
+    """Of a program: who started it."""
+    processes: set[int | None] = field(default_factory=set)
+    """Of a program: the ``id`` of each of its processes."""
     size: int = 0
     certain: int = 0
     """The part of ``size`` that certainly belongs here."""
-    deeper: int = 0
-    """The part of ``size`` that was taken in functions called from here, which were not seen."""
-    children: dict[tuple[str, str], Node] = field(default_factory=dict)
-    lines: dict[int, int] = field(default_factory=dict)
-    """Bytes by line."""
+    own: int = 0
+    """The part of ``size`` that was taken here, not in what was called from here."""
+    own_certain: int = 0
+    children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
     def sorted_children(self) -> list[Node]:
@@ -51,228 +56,228 @@ class Node:
         return sorted(self.children.values(), key=lambda node: -node.size)
 
     @property
-    def place(self) -> Frame | None:
-        """The frame, with the line that has the most bytes."""
-        if self.frame is None or not self.lines:
-            return self.frame
-        line = max(self.lines, key=self.lines.__getitem__)
-        return type(self.frame)(self.frame.function, self.frame.file, line)
+    def stack(self) -> list[Frame]:
+        """The frames from the outermost one to this one."""
+        frames: list[Frame] = []
+        node: Node | None = self
+        while node is not None:
+            if node.frame is not None:
+                frames.append(node.frame)
+            node = node.parent
+        return frames[::-1]
+
+    @property
+    def text(self) -> str:
+        """Of what is no frame: ``2 × cc1plus, started by torch/…/cpp_extension.py:2112 run_ninja``."""
+        if self.kind != PROGRAM:
+            return WITHOUT_STACK.get(self.kind, "")
+        several = f"{len(self.processes):,} × " if len(self.processes) > 1 else ""
+        return f"{several}{_named(self.program, self.starter)}"
+
+    def child(self, key: Hashable, frame: Frame | None, kind: str = SEEN) -> Node:
+        """Return a part of this node, which is added if it is new."""
+        if key not in self.children:
+            self.children[key] = Node(frame, self, kind)
+        return self.children[key]
 
 
-def tree_of(build_up: BuildUp) -> Node:
-    """Return the root of the tree; frames that only pass calls on are left out."""
-    root = Node(None, size=build_up.size, certain=build_up.size)
+def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
+    """Return the root of the tree; frames that only pass calls on are left out.
+
+    Without ``by_line``, the lines of a function are one place, and it does not matter who started a program.
+    """
+    root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
-        if not part.stack:
-            root.children.setdefault((part.kind, ""), Node(None, part.kind)).size += part.size
+        if part.kind != SEEN or not part.stack:
+            starter = _starter(part.stack) if by_line and part.kind == PROGRAM else ""
+            node = root.child((part.kind, part.program, starter), None, NOT_SEEN if part.kind == SEEN else part.kind)
+            node.program, node.starter = part.program, starter
+            node.size += part.size
+            node.certain += part.size if part.is_certain else 0
+            node.processes.add(part.process)
             continue
         node = root
-        for depth, frame in enumerate(part.stack):
-            if is_machinery(frame):
-                continue
-            node = node.children.setdefault(frame.code, Node(frame))
+        for depth, frame in _shown(part.stack):
+            node = node.child(frame if by_line else frame.code, frame)
             node.size += part.size
-            node.lines[frame.line] = node.lines.get(frame.line, 0) + part.size
-            if depth < part.shared:
-                node.certain += part.size
-        if part.kind == EITHER and part.shared == len(part.stack) != len(part.other):  # only what two stacks share
-            node.deeper += part.size
+            node.certain += part.size if depth < part.certain else 0
+        node.own += part.size
+        node.own_certain += part.size if part.certain >= len(part.stack) else 0
     return root
 
 
-def holders(root: Node) -> list[Sequence[Node]]:
-    """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
-
-    They do not overlap. A place is divided into its parts as long as a few of these hold most of it. What was taken in
-    functions that were not seen does not count. A place stays whole if it is certain and its parts are not.
-    """
-    least = root.size * _SMALL
-    paths = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
-    return sorted(paths, key=lambda path: -path[-1].size)
+def _shown(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
+    every = list(enumerate(stack))
+    return [item for item in every if not is_machinery(item[1])] or every
 
 
-def unseen_below(root: Node) -> list[Sequence[Node]]:
-    """Return the paths to functions that called others which were not seen, and which took a large part: ``deeper``."""
-    least = root.size * _SMALL
-    paths: list[Sequence[Node]] = []
-    waiting: list[list[Node]] = [[child] for child in root.children.values()]
-    while waiting:
-        path = waiting.pop()
-        if path[-1].deeper >= least:
-            paths.append(path)
-        waiting += [[*path, child] for child in path[-1].children.values() if child.size >= least]
-    return paths
-
-
-def _divided(root: Node, least: float) -> Iterator[list[Node]]:
-    """Yield the paths to the places. There is no recursion: stacks may be as deep as Python allows."""
-    waiting: list[tuple[list[Node], Node]] = [([], root)]
-    while waiting:
-        path, node = waiting.pop()
-        large = [child for child in node.children.values() if child.size >= least]
-        certain, size = sum(child.certain for child in large), sum(child.size for child in large)
-        seen_below = node.size - node.deeper
-        hold_most = bool(large) and size >= seen_below * _MOSTLY
-        lose_certainty = node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
-        if not path or (hold_most and not lose_certainty):
-            waiting += [([*path, child], child) for child in large]
-        elif seen_below >= least:
-            yield path
-
-
-def certain_at_places(build_up: BuildUp) -> int:
-    """Return the bytes that certainly belong to a place of ``holders``, or outside of these, to a stack."""
-    root = tree_of(build_up)
-    places = {id(path[-1]) for path in holders(root)}
-    return sum(part.size for part in build_up.parts if part.stack and _is_certain(part, root, places))
-
-
-def _is_certain(part: Part, root: Node, places: Collection[int]) -> bool:
-    node = root
-    for depth, frame in enumerate(part.stack):
-        if not is_machinery(frame):
-            node = node.children[frame.code]
-        if id(node) in places:
-            return depth < part.shared
-    return part.kind == CERTAIN
-
-
-FOLDED = "…"
-_BELOW = "in calls not seen, from "
-
-
-class CodeShare(NamedTuple):
-    """A place in the code that holds a large part of the memory, in bytes."""
+class Holder(NamedTuple):
+    """A place in the code, or a program, that holds a large part of the memory, in bytes."""
 
     size: int
     certain: int
     """The part of ``size`` that certainly belongs there."""
+    node: Node
     label: str
 
 
-def stack_text(stack: Sequence[Frame]) -> str:
-    """Return a stack by the frames that say most: ``export.py:12 main › … › torch/jit/_trace.py:455 _check_trace``.
+def held_by(root: Node, most: int = 20) -> list[Holder]:
+    """Return the ``most`` places that hold most with their names, the largest first; no two have the same name."""
+    large = _holders(root)[:most]
+    labels = iter(place_labels([stack for *_, node in large if (stack := node.stack)], is_short=True))
+    return [Holder(*of, next(labels) if of[2].stack else of[2].text) for of in large]
 
-    These are the innermost frame of the program itself, the call of the library that the innermost frame is in (or the
-    entry into that library), and the innermost frame. The text is empty for a stack without frames.
+
+def _holders(root: Node) -> list[tuple[int, int, Node]]:
+    """Return the size of each place, what is certain, and the node. They do not overlap.
+
+    A place is divided as long as large parts hold half of it, and half of what is certain. The entry point of a program
+    says nothing: it is divided also if its parts are less certain. Programs are first if they hold half of the memory.
     """
-    shown = _without_machinery(stack)
-    return _joined(shown, _best_frames(shown))
+    least = max(1.0, root.size * _SMALL)
+    large: list[tuple[int, int, Node]] = []
+    waiting = list(_parts(root, least))
+    while waiting:
+        node = waiting.pop()
+        parts = list(_parts(node, least))
+        is_less_certain = sum(part.certain for part in parts) < node.certain * _HALF
+        if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
+            waiting += parts
+            if node.own >= least:
+                large.append((node.own, node.own_certain, node))
+        elif node.kind in {SEEN, PROGRAM}:
+            large.append((node.size, node.certain, node))
+    of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
+    programs_first = of_programs >= root.size * _HALF
+    return sorted(large, key=lambda of: (programs_first and of[2].kind != PROGRAM, -of[0]))
+
+
+def _parts(node: Node, least: float) -> Iterator[Node]:
+    """Yield the large parts of a place; small lines of one function that are large together are one part.
+
+    What a module takes while it is imported is not divided by its own code, only by what it imports from others.
+    """
+    below = list(node.children.values())
+    if node.frame is not None and module_of(node.frame):
+        own, waiting, below = {package_of(node.frame.file), PYTHON}, below, []
+        while waiting:
+            child = waiting.pop()
+            if child.frame is not None and package_of(child.frame.file) in own:
+                waiting += child.children.values()
+            else:
+                below.append(child)
+    small: dict[tuple[str, str], list[Node]] = {}
+    for child in below:
+        if child.size >= least:
+            yield child
+        elif child.frame is not None:
+            small.setdefault(child.frame.code, []).append(child)
+    for (function, file), lines in small.items():
+        size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
+        if size >= least:
+            yield Node(Frame(function, file, 0), lines[0].parent, size=size, certain=certain)
+
+
+def _is_entry(node: Node, root: Node) -> bool:
+    """Return whether a frame starts a program or a thread, or is of the standard library."""
+    if node.frame is None or node.parent is root:
+        return True
+    package = package_of(node.frame.file)
+    return package == PYTHON or (package == code_places.PROGRAM and node.frame.function in {"<module>", "main"})
+
+
+def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
+    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
+
+    With ``is_short``, ``_trace.py:455 trace`` or ``Model.forward``. Places with the same name get the whole one, then
+    the first frame in which the stacks differ.
+    """
+    labels = [_place_label(stack, is_short=is_short) for stack in stacks]
+    for same in _equal(labels):
+        for index in same:
+            labels[index] = _place_label(stacks[index])
+    for same in _equal(labels):
+        depth = shared_depth(*([frame.code for frame in stacks[index]] for index in same))
+        for index in same:
+            if depth < len(stacks[index]) - 1:
+                labels[index] = f"{brief_label(stacks[index][depth])}{SEPARATOR}{labels[index]}"
+    return labels
+
+
+def _equal(labels: Sequence[str]) -> list[list[int]]:
+    places: dict[str, list[int]] = {}
+    for index, text in enumerate(labels):
+        places.setdefault(text, []).append(index)
+    return [same for same in places.values() if len(same) > 1]
+
+
+def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
+    """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
+    texts = [brief_label(stack[-1], is_short=is_short)]
+    if _is_tool(stack[-1]):
+        callers = (frame for frame in reversed(stack[:-1]) if not _is_tool(frame))
+        texts = [*(brief_label(frame, is_short=is_short) for frame in [next(callers, None)] if frame), *texts]
+    return SEPARATOR.join(texts)
+
+
+def _is_tool(frame: Frame) -> bool:
+    return package_of(frame.file) == PYTHON or "/torch/nn/" in frame.file
 
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
-    shown = _without_machinery(stack)
+    shown = [frame for _, frame in _shown(stack)]
     known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
     return next(known, shown[-1] if shown else None)
 
 
-def held_by(root: Node, most: int) -> list[CodeShare]:
-    """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
-    known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
-    within = {id(path[-1]) for _, _, path, _ in known}
-    outside = (path for path in unseen_below(root) if not any(id(node) in within for node in path))
-    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in outside]
-    largest = sorted([*known, *unseen], key=lambda holder: -holder[0])[:most]
-    stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
-    both = zip(largest, place_labels(stacks), strict=True)
-    return [CodeShare(size, certain, f"{prefix}{label}") for (size, certain, _, prefix), label in both]
-
-
-def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
-    """Return a name for the innermost frame of each stack, with its caller in another library.
-
-    If the names are the same, the first frame in which the stacks differ is added.
-    """
-    shown = [_without_machinery(stack) for stack in stacks]
-    labels = [_joined(stack, _holding(stack)) for stack in shown]
-    for label in {label for label in labels if labels.count(label) > 1}:
-        same = [index for index, other in enumerate(labels) if other == label]
-        depth = shared_depth(*([frame.code for frame in shown[index]] for index in same))
-        for index in same:
-            stack = shown[index]
-            labels[index] = _joined(stack, sorted({min(depth, len(stack) - 1), *_holding(stack)}), whole=True)
-    return labels
-
-
 def running_text(top: Part) -> str:
-    """Return where the program stood; of two possible places both, the deeper one first if one stack has both."""
-    here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
-    if not here or not there or here[-1].code == there[-1].code:
-        return stack_text(here or there)
-    if len(there) > len(here) and shared_depth(*([frame.code for frame in stack] for stack in (here, there))) == len(
-        here
-    ):
-        here, there = there, here
-    return f"{stack_text(here)}, or {brief_label(there[-1], here[-1])}"
+    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
+
+    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
+    """
+    if top.kind == PROGRAM:
+        return _named(top.program, _starter(top.stack))
+    stack = [frame for _, frame in _shown(top.stack)]
+    if (frame := best_frame(stack)) is None:
+        return ""
+    caller = _caller(stack[: stack.index(frame) + 1])
+    text = brief_label(frame)
+    return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
 
 
-def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:
-    return [frame for frame in stack if not is_machinery(frame)]
+def _caller(stack: Sequence[Frame]) -> int | None:
+    """Return the index of the frame that called the library of the innermost frame; None if there is none."""
+    package = package_of(stack[-1].file)
+    skipped = {package, PYTHON} - {code_places.PROGRAM}
+    above = range(len(stack) - 2, -1, -1)
+    return next((index for index in above if package_of(stack[index].file) not in skipped), None)
 
 
-def _best_frames(stack: Sequence[Frame]) -> list[int]:
-    """Return the indexes of the frames that say most, as ``stack_text`` names them."""
-    if not stack:
-        return []
-    innermost, first = len(stack) - 1, _entry(stack)
-    if package_of(stack[first].file) == PROGRAM:
-        return [max(0, innermost - 1), innermost] if innermost else [0]
-    own = max((index for index, frame in enumerate(stack) if _is_own(frame)), default=None)
-    if own is None:  # the last frame of the outermost library
-        packages = [package_of(frame.file) for frame in stack]
-        own = next((index for index, package in enumerate(packages) if package not in {PROGRAM, PYTHON}), 0)
-        while own < len(stack) - 1 and packages[own + 1] in {packages[own], PYTHON}:
-            own += 1
-    return sorted({own, first if own >= first - 1 else first - 1, innermost})
+def _named(program: str, starter: str) -> str:
+    name = shortened(printable(program), _PROGRAM_NAME) or "a program without Python"
+    return f"{name}, {starter}" if starter else name
 
 
-def _holding(stack: Sequence[Frame]) -> list[int]:
-    """Return the indexes of the innermost frame and its caller in another package; of an import, its first module."""
-    if not stack:
-        return []
-    innermost, first = len(stack) - 1, _entry(stack)
-    if module_of(stack[first]):
-        return sorted({first, innermost})
-    caller = stack[first - 1]
-    is_telling = first > 0 and (package_of(caller.file) != PROGRAM or _is_own(caller))
-    return [first - 1, innermost] if is_telling else [innermost]
-
-
-def _entry(stack: Sequence[Frame]) -> int:
-    """Return the index of the first frame of the library that the innermost frame is in, or works for."""
-    packages = [package_of(frame.file) for frame in stack]
-    index = len(stack) - 1
-    while index and packages[index] == PYTHON:
-        index -= 1
-    package = packages[index]
-    while index and packages[index - 1] in {package, PYTHON}:
-        index -= 1
-    while index < len(stack) - 1 and packages[index] == PYTHON != package:
-        index += 1
-    return index
-
-
-def _is_own(frame: Frame) -> bool:
-    """Return whether a frame is of the program itself, and not of the few lines that pip writes to start a tool."""
-    name = frame.file.rpartition("/")[2]
-    return package_of(frame.file) == PROGRAM and not (frame.function == "<module>" and "." not in name)
-
-
-def _joined(stack: Sequence[Frame], indexes: Sequence[int], *, whole: bool = False, before: Frame | None = None) -> str:
-    """Return some frames of a stack as one text. A sign stands for those left out, unless ``whole``."""
-    words: list[str] = []
-    last: int | None = None
-    for index in indexes:
-        if last is not None and index > last + 1 and not whole:
-            words.append(FOLDED)
-        words.append(brief_label(stack[index], before))
-        before, last = stack[index], index
-    return SEPARATOR.join(words)
+def _starter(stack: Sequence[Frame]) -> str:
+    """Return who started a program, and for which call into another library."""
+    if (frame := best_frame(stack)) is None:
+        return ""
+    packages = ((package_of(of.file), of) for of in stack)
+    package, entry = next(
+        (item for item in packages if item[0] not in {code_places.PROGRAM, PYTHON}), (package_of(frame.file), frame)
+    )
+    text = f"started by {brief_label(frame)}"
+    if package == package_of(frame.file):
+        return text
+    call = module_of(entry) or shortened(printable(entry.function), _PROGRAM_NAME)
+    return f"{text}, for {f'import {call}' if module_of(entry) else f'{package}/…/{call}'}"
 
 
 _ALMOST_ALL = 0.99
+"""A frame that holds so much of its caller shares the row with it."""
 _LESS_CERTAIN = 0.2
+"""A frame that is less certain than its caller, by this part of the bytes, has a row of its own."""
 
 
 class TreeRow(NamedTuple):
@@ -291,7 +296,7 @@ def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
     Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
     """
     least = root.size * share
-    every = list(_below(root, 0, least, None))
+    every = list(_rows(root, 0, least, None))
     if len(every) > most:
         least = sorted((row.size for row in every), reverse=True)[most - 1]
         kept = [row for row in every if row.size >= least][:most]
@@ -299,22 +304,19 @@ def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
     return every, 0
 
 
-def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
+def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
     smaller, count = 0, 0
-    if node.deeper >= least and node.deeper:
-        yield TreeRow(depth, node.deeper, None, "in calls that were not seen")
     for child in node.sorted_children:
         if child.size < least or not child.size:
             smaller, count = smaller + child.size, count + 1
             continue
-        if child.kind:
-            yield TreeRow(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
+        if child.frame is None:
+            yield TreeRow(depth, child.size, child.certain if child.kind == PROGRAM else None, child.text)
             continue
         chain = _chain(child)
-        frames = [frame for callee in chain if (frame := callee.place) is not None]
-        label = _joined(frames, sorted({0, *_best_frames(frames)}), before=before)
-        yield TreeRow(depth, child.size, chain[-1].certain, label)
-        yield from _below(chain[-1], depth + 1, least, frames[-1])
+        frames = [callee.frame for callee in chain if callee.frame is not None]
+        yield TreeRow(depth, child.size, chain[-1].certain, _joined(frames, before))
+        yield from _rows(chain[-1], depth + 1, least, frames[-1])
     if smaller >= least and count:
         yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
 
@@ -324,8 +326,19 @@ def _chain(node: Node) -> Sequence[Node]:
     chain = [node]
     while True:
         largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)
-        if largest is None or largest.size < node.size * _ALMOST_ALL or largest.kind:
+        if largest is None or largest.size < node.size * _ALMOST_ALL:
             return chain
         if largest.certain < node.certain - node.size * _LESS_CERTAIN:
             return chain
         chain.append(largest)
+
+
+def _joined(frames: Sequence[Frame], before: Frame | None) -> str:
+    """Return the first and the last of some frames, and who called the library of the last one."""
+    texts: list[str] = []
+    last = -1
+    for index in sorted({0, _caller(frames) or 0, len(frames) - 1}):
+        texts += ["…"] if index > last + 1 else []
+        texts.append(brief_label(frames[index], before))
+        before, last = frames[index], index
+    return SEPARATOR.join(texts)

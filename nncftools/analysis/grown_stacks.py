@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp
-from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
-from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
+from nncftools.analysis import code_places
+from nncftools.analysis.build_up import NOT_SEEN, SEEN, BuildUp
+from nncftools.analysis.code_places import PYTHON, package_of, short_file
+from nncftools.analysis.frames import Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
 CodePath = tuple[tuple[str, str], ...]
-"""Functions with their files, the outermost first. It is the same in another environment, and after lines moved. Memory
-without a stack has its kind and an empty text."""
+"""Functions with their files, the outermost first. It is the same in another environment, and after lines moved. A
+program without Python has its name and an empty text; so has memory without a stack."""
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
 _SMALLEST = 0.005
+"""A place that holds less, as a share of the peak, is not compared."""
 _LEAST_CHANGE = 0.01
+"""A smaller change, as a share of the larger peak, is none."""
 _EXPLAINED = 0.7
+"""A place is divided if its parts explain this much of its change."""
 
 
 class HeldSize(NamedTuple):
@@ -28,11 +32,12 @@ class HeldSize(NamedTuple):
     low: float = 0.0
     """What certainly belongs there."""
     high: float = 0.0
-    """What may belong there: also the bytes of two places, and those that were not seen."""
+    """What may belong there: also what belongs to callers with certainty and to no function in them, and the unseen."""
+    below: float = 0.0
+    """What may belong to a place in it that was not seen."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
-_NOTHING = HeldSize()
 
 
 class GrownStack(NamedTuple):
@@ -45,7 +50,7 @@ class GrownStack(NamedTuple):
     base: float
     new: float
     is_within_bounds: bool
-    """Whether both may have held the same: memory belongs to one of two stacks."""
+    """Whether both may have held the same: not all of it is certain."""
 
     @property
     def change(self) -> float:
@@ -55,49 +60,52 @@ class GrownStack(NamedTuple):
 
 def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
     """Return what each function held at its place in the stacks, without those that held less than 0.5 %."""
-    root = tree_of(build_up)
-    possible, unseen = _possible(root, build_up), build_up.sum_of(NOT_SEEN)
-    sizes: dict[CodePath, HeldSize] = {}
+    root = tree_of(build_up, by_line=False)
+    root.certain = build_up.sum_of(SEEN)
+    unseen = build_up.sum_of(NOT_SEEN)
+    sizes: dict[CodePath, HeldSize] = {(): HeldSize(below=unseen + _anywhere_in(root))}
     waiting: list[tuple[CodePath, Node]] = [((), root)]
     while waiting:
         above, node = waiting.pop()
         for child in node.children.values():
-            if (most := child.size + possible.get(id(child), 0)) >= root.size * _SMALLEST:
-                frame = child.frame
-                here = (*above, (child.kind, "") if frame is None else (frame.function, _file(frame.file)))
-                before = sizes.get(here, _NOTHING)
-                low, high = (child.size, child.size) if child.kind else (child.certain, most + unseen)
-                sizes[here] = HeldSize(before.size + child.size, before.low + low, before.high + high)
-                waiting.append((here, child))
+            if child.size < root.size * _SMALLEST:
+                continue
+            if child.frame is None:
+                here = (*above, (child.program or child.text, ""))
+                held = HeldSize(child.size, child.size, child.size)
+            else:
+                here = (*above, (child.frame.function, _file(child.frame.file)))
+                most, below = child.certain + sizes[above].below, sizes[above].below + _anywhere_in(child)
+                held = HeldSize(child.size, child.certain, most, below)
+            before = sizes.get(here, HeldSize())  # a file of the same name in another folder
+            sizes[here] = HeldSize(*map(sum, zip(before, held, strict=True)))
+            waiting.append((here, child))
     return sizes
 
 
-def _possible(root: Node, build_up: BuildUp) -> dict[int, int]:
-    """Return by the ``id()`` of each node the bytes that may belong there; add the nodes that have only such bytes."""
-    sizes: dict[int, int] = {}
-    for part in build_up.parts:
-        node = root
-        for depth, frame in enumerate(part.other if part.kind == EITHER else ()):
-            if not is_machinery(frame):
-                node = node.children.setdefault(frame.code, Node(frame))
-                if depth >= part.shared:
-                    sizes[id(node)] = sizes.get(id(node), 0) + part.size
-    return sizes
+def _anywhere_in(node: Node) -> int:
+    """Return the bytes that certainly belong to a place, and to no function that it called with certainty."""
+    of_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
+    return node.certain - node.own_certain - of_children
 
 
 def _file(file: str) -> str:
     """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
-    folder = {PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
+    folder = {code_places.PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
 
 @dataclass
 class _Change:
-    base: HeldSize = _NOTHING
-    new: HeldSize = _NOTHING
+    """A place in the runs of both sides."""
+
+    runs: tuple[Sequence[HeldSize], Sequence[HeldSize]]
     children: dict[tuple[str, str], _Change] = field(default_factory=dict)
     largest: float = 0.0
     """The largest change here or below: what grew in one place may have shrunk in another."""
+
+    def __post_init__(self) -> None:
+        self.base, self.new = (HeldSize(*map(median, zip(*runs, strict=True))) for runs in self.runs)
 
     @property
     def change(self) -> float:
@@ -113,36 +121,31 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
 
     A place is divided into its parts as long as a few of these explain most of its change.
     """
-    root = _Change()
+    root = _Change(([run[()] for run in base], [run[()] for run in new]))
     nodes = [root]
-    for path in dict.fromkeys(path for run in (*base, *new) for path in run):
+    for path in dict.fromkeys(path for run in (*base, *new) for path in run if path):
         node = root
-        for code in path:
-            if code not in node.children:
-                node.children[code] = _Change()
-                nodes.append(node.children[code])
+        for code in path[:-1]:
             node = node.children[code]
-        node.base, node.new = (_median([_size_at(run, path) for run in runs]) for runs in (base, new))
+        of_base, of_new = (
+            [run.get(path, HeldSize(high=above.below, below=above.below)) for run, above in zip(*sides, strict=True)]
+            for sides in ((base, node.runs[0]), (new, node.runs[1]))
+        )
+        nodes.append(node.children.setdefault(path[-1], _Change((of_base, of_new))))
     for node in reversed(nodes):
         node.largest = max([abs(node.change), *(child.largest for child in node.children.values())])
     whole = (sum(getattr(child, side).size for child in root.children.values()) for side in ("base", "new"))
     least = max(whole) * _LEAST_CHANGE
     changes = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
+    stacks_of = ([Frame(*code, 0) for code in path] for path, _ in changes if path[-1][1])
+    labels = iter(place_labels(list(stacks_of)))
     stacks = []
-    for label, (path, node) in zip(_labels([path for path, _ in changes]), changes, strict=True):
+    for path, node in changes:
         function, file = path[-1]
-        names = label, function if file else label, short_file(file)
-        stacks.append(GrownStack(*names, node.base.size, node.new.size, node.is_within_bounds))
+        label = next(labels) if file else function
+        sizes = node.base.size, node.new.size
+        stacks.append(GrownStack(label, function, short_file(file), *sizes, node.is_within_bounds))
     return stacks
-
-
-def _size_at(run: Sizes, path: CodePath) -> HeldSize:
-    """Return what a place held. One that was not seen may hold all that was not seen."""
-    return run.get(path) or HeldSize(high=run.get(((NOT_SEEN, ""),), _NOTHING).size)
-
-
-def _median(runs: Sequence[HeldSize]) -> HeldSize:
-    return HeldSize(*(median(values) for values in zip(*runs, strict=True)))
 
 
 def _divided(root: _Change, least: float) -> Iterator[tuple[CodePath, _Change]]:
@@ -158,12 +161,3 @@ def _divided(root: _Change, least: float) -> Iterator[tuple[CodePath, _Change]]:
             waiting += [((*path, code), child) for code, child in large]
         elif abs(node.change) >= least:
             yield path, node
-
-
-def _labels(paths: Sequence[CodePath]) -> list[str]:
-    stacks = [[Frame(function, file, 0) for function, file in path if file] for path in paths]
-    labels = iter(place_labels([stack for stack in stacks if stack]))
-    return [
-        next(labels) if stack else WITHOUT_STACK.get(path[0][0], path[0][0])
-        for path, stack in zip(paths, stacks, strict=True)
-    ]

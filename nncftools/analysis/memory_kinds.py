@@ -11,7 +11,8 @@ from nncftools.session.model import MappingGroup, MappingsMoment, SessionData
 
 _FAR_S = 10.0
 """Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
-_SAME_SIZE, _SAME_TIME_S = 0.02, 1.0
+_SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
+"""Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 
 
@@ -41,7 +42,8 @@ def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
         return None
 
     def distance(moment: MappingsMoment) -> float:
-        return abs(moment.total - size) / size + abs(moment.time_s - at_s) / _FAR_S
+        far_s = abs(moment.time_s - at_s)
+        return abs(moment.total - size) / size + (far_s / _FAR_S if far_s > _SAME_TIME_S else 0.0)
 
     best = min(moments, key=distance)
     is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S

@@ -35,10 +35,14 @@ class Profiler:
     ``p.to_html("run.html")``, or use ``p.session``.
     """
 
-    def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
-        """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
+    def __init__(self, interval: float = 0.05, *, include_children: bool = True, stacks: bool = False) -> None:
+        """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year.
+
+        With ``stacks``, a helper process also reads which code memory comes from; it needs py-spy.
+        """
         self._number = next(operations.profilers)
-        self._recorder = Recorder(_METRICS, interval, children=include_children, profiler=self._number)
+        more = {"children": include_children, "stacks": stacks}
+        self._recorder = Recorder(_METRICS, interval, profiler=self._number, **more)
 
     @property
     def is_running(self) -> bool:
@@ -125,7 +129,7 @@ _INTERVAL_S = 0.05
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Add the magic ``%%memory [SECONDS]``: run a cell, sample every SECONDS (0.05), show what it cost."""
+    """Add the magic ``%%memory [SECONDS] [stacks]``: run a cell, sample every SECONDS (0.05), show what it cost."""
     from IPython.core.error import UsageError
 
     def memory(line: str, cell: str) -> Session:
@@ -135,6 +139,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
             %%memory            a sample every 0.05 s
             %%memory 10ms       a sample every 0.01 s, from 0.001 on
+            %%memory stacks     also which code memory comes from; it needs py-spy
 
         A separate process takes the samples, so a call that holds the interpreter leaves no gap. The kernel's memory
         before the cell is included: see "from zero" or "Delta" for what the cell added. Name parts of the cell to see
@@ -147,11 +152,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         The result is a nncftools.Session: _ in the next cell, and Out[N] later. It has report(), plot("run.png"),
         to_html("run.html"), to_pandas() and save("run.json"), which `nncf-tools report run.json` reads.
         """
+        words = line.split()
+        stacks = words[-1:] == ["stacks"]
+        interval = " ".join(words[: len(words) - stacks])
         try:
-            profiler = Profiler(seconds_from(line) if line.strip() else _INTERVAL_S)
+            profiler = Profiler(seconds_from(interval) if interval else _INTERVAL_S, stacks=stacks)
         except ValueError:
             expected = "seconds from 0.001 to a year expected"
-            takes = "%%memory takes only the time between samples, such as 0.1 or 100ms"
+            takes = "%%memory takes the time between samples, such as 0.1 or 100ms, and the word stacks"
             raise UsageError(f"{takes}: {expected}, found {line.strip()!r}") from None
         if _needs_the_running_loop(shell, cell):
             why = "a cell that awaits at its top level: this kernel's event loop is already running"

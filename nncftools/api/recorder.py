@@ -25,6 +25,7 @@ from nncftools.session import launcher
 if TYPE_CHECKING:
     from nncftools.api.session import Session
     from nncftools.sampler.client import DetachedSampler
+    from nncftools.snapshots.client import Helper
 
 SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
@@ -49,7 +50,15 @@ class Recorder:
     In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
 
-    def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True, profiler: int = 0) -> None:
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        interval_s: float,
+        *,
+        children: bool = True,
+        profiler: int = 0,
+        stacks: bool = False,
+    ) -> None:
         """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
         With the number of a ``profiler``, the session holds its marks and those of no profiler, otherwise all. Raises
@@ -64,6 +73,8 @@ class Recorder:
         )
         self._folder: pathlib.Path | None = None
         self._profiler = profiler
+        self._takes_stacks = stacks
+        self._helper: Helper | None = None
         self._pid = 0
         self._sampler: DetachedSampler | None = None
         self._memory = -1
@@ -101,6 +112,16 @@ class Recorder:
         if not self._sampler.has_news(_READY_WITHIN_S) or not self._sampler.has_begun():
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
+        if self._takes_stacks and self._folder is not None:  # not where the journal is in memory
+            self._start_helper()
+
+    def _start_helper(self) -> None:
+        from nncftools.snapshots.client import DEFAULT_SHARE, Helper, stack_access
+
+        log = os.open(reading.snapshots_beside(self.journal), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        self._helper = Helper(log, detached=True)
+        os.close(log)
+        self._helper.follow(self._pid, self._plan, stack_access(with_hook=False), DEFAULT_SHARE)
 
     def __deepcopy__(self, _: object) -> NoReturn:
         """Refuse: a second object would close the descriptors of the first."""
@@ -113,6 +134,9 @@ class Recorder:
         """
         if not self.is_running or self._sampler is None:
             return
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
         self._sampler.stop()
         self._sampler.has_news(_ENDS_WITHIN_S)
         try:

@@ -6,7 +6,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
@@ -45,7 +45,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--from TOOL",
             READ,
-            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
+            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised. With --to: a time.",
             autocompletion=options.candidates(IMPORTERS),
         ),
     ] = None,
@@ -82,6 +82,10 @@ def report(  # noqa: PLR0913 — one parameter per option
         float | None,
         option("--at TIME", SHOW, "With --peak: this time since the start instead: 7.5, 2min.", parser=seconds_from),
     ] = None,
+    to: Annotated[
+        float | None,
+        option("--to TIME", SHOW, "With --peak and --from TIME: what grew between these times.", parser=seconds_from),
+    ] = None,
     depth: options.Depth = 1,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
@@ -105,6 +109,7 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report run.json --peak
       nncf-tools report run.json --peak --operation Export
       nncf-tools report run.json --peak --at 7.5
+      nncf-tools report run.json --peak --from 4.2 --to 6
       nncf-tools report run.json --plot run.svg --type rss --from-zero
       nncf-tools report latest --title 'int4, group 64'
       nncf-tools report run-rank*.json
@@ -127,7 +132,9 @@ def report(  # noqa: PLR0913 — one parameter per option
 
     with options.naming_option("--format"):
         render = render_view.format_named(format_)
-    _check_peak(format_, operation, at, is_asked=peak)
+    of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)
+    if peak and format_ not in _PEAK_FORMATS:
+        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
     pictures = {
@@ -138,12 +145,13 @@ def report(  # noqa: PLR0913 — one parameter per option
     ways = ways_to(output, *pictures.values(), output and output / "any")
     named = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
     with options.reading(max_size), options.naming_remedy(importer=named):
-        session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
+        tool = None if to is not None else from_
+        session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], tool)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available, available), unit, from_zero=from_zero, title=title, depth=depth)
     if peak:
-        content = _build_up(session, view, format_, operation, at)
+        content = _build_up(session, view, format_, of_peak)
     else:
         with options.naming_option("--format"), options.naming_remedy(stacks=_RECORD_STACKS):
             content = render(session, view)
@@ -166,23 +174,41 @@ def report(  # noqa: PLR0913 — one parameter per option
     return 0
 
 
-def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
-    for name, value in (("--operation", operation), ("--at", at)):
-        if value is not None and not is_asked:
-            raise UsageError(f"option {name}: only with --peak")
-    if operation is not None and at is not None:
-        raise UsageError("option --at: either --operation or --at, not both")
-    if is_asked and format_ not in _PEAK_FORMATS:
-        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
+class _Part(NamedTuple):
+    """What of the memory to show; the whole peak without any."""
+
+    option: str = "--peak"
+    """What asks for it."""
+    operation: str | None = None
+    at_s: float | None = None
+    between_s: tuple[float, float] | None = None
 
 
-def _build_up(session: Session, view: View, format_: str, operation: str | None, at: float | None) -> Content:
-    """Return what the memory consisted of at the peak, at that of an operation, or at a moment."""
+def _of_peak(operation: str | None, at: float | None, from_: str | None, to: float | None, *, is_asked: bool) -> _Part:
+    """Return what of the memory to show. Raises UsageError for options that do not go together."""
+    given = [name for name, value in (("--operation", operation), ("--at", at), ("--to", to)) if value is not None]
+    if given and not is_asked:
+        raise UsageError(f"option {given[0]}: only with --peak")
+    if len(given) > 1:
+        raise UsageError(f"option {given[1]}: either {given[0]} or {given[1]}, not both")
+    if to is None:
+        if is_asked and from_ is not None and from_ not in IMPORTERS:
+            raise UsageError("option --from: a time needs --to TIME")
+        return _Part(given[0] if given else "--peak", operation, at)
+    if from_ is None:
+        raise UsageError("option --to: only with --from TIME")
+    try:
+        return _Part("--to", between_s=(seconds_from(from_), to))
+    except ValueError as error:
+        raise UsageError(f"option --from: {error}") from error
+
+
+def _build_up(session: Session, view: View, format_: str, part: _Part) -> Content:
+    """Return what the memory consisted of at the peak, at that of an operation, at a moment, or what grew."""
     from nncftools.render import build_up
 
-    option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
-    with options.naming_option(option), options.naming_remedy(stacks=_RECORD_STACKS):
-        whole = build_up.build_up_report(session, view.unit, operation, at)
+    with options.naming_option(part.option), options.naming_remedy(stacks=_RECORD_STACKS):
+        whole = build_up.build_up_report(session, view.unit, *part[1:])
     return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
 
 

@@ -1,7 +1,7 @@
 """The sources of a live view: a recording that goes on, and a recorded session that is replayed.
 
 A ``Follower`` reads a journal, its marks log and the helper's log while others append to them; nothing is parsed twice.
-The helper looks at a process only when it has grown, so that the last look is that of the process that grew last.
+The helper reads stacks of processes that grow: the newest window is that of the process that grew last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import pathlib
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import mark_of_tree
 from nncftools.session.recording import Line, Recording
 from nncftools.session.session import Session
-from nncftools.session.snapshots import WRONG, Look, LostError, SnapshotLine, Stacks, decoded
+from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
 
 _MOST = 50_000
@@ -46,12 +46,19 @@ class Growth(NamedTuple):
     """When it was seen, in CLOCK_MONOTONIC."""
 
 
+_LINES = tuple(b'{"%s"' % key for key in (b"frame", b"stack", b"faults", b"window"))
+_NUMBERED = _LINES[:2]
+"""If one of these is lost, later lines may name another one by its number."""
+
+
 class GrowthLog:
     """Finds where memory grew last, from the lines of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
         self._stacks = Stacks(redaction)
+        self._faults: dict[int, dict[int, int]] = {}
+        """By process: the page faults of its threads in the last line about them."""
         self._is_lost = False
         self.last: Growth | None = None
         """None until growth was seen."""
@@ -59,35 +66,31 @@ class GrowthLog:
     def take(self, data: bytes) -> None:
         """Take complete lines; after a damaged frame or stack, nothing more is taken."""
         for text in data.split(b"\n"):
-            if self._is_lost or not text.startswith((b'{"frame"', b'{"stack"', b'{"look"')):
+            if self._is_lost or not text.startswith(_LINES):
                 continue
             try:
                 self._take(decoded(text))
             except (LostError, *WRONG):
-                self._is_lost = not text.startswith(b'{"look"')
+                self._is_lost = text.startswith(_NUMBERED)
 
     def _take(self, line: SnapshotLine) -> None:
         stacks = self._stacks
-        before = dict(stacks.threads.get(line["look"]["process"], {})) if "look" in line else {}
         stacks.take(line)
-        if "look" in line:
-            self._take_look(line["look"], before)
-        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(stacks.threads)) > _MOST
+        if "faults" in line:
+            self._faults[line["faults"]["process"]] = line["faults"]["threads"]
+        if "window" in line:
+            self._take_window(line["window"])
+        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(stacks.threads), len(self._faults)) > _MOST
 
-    def _take_look(self, line: Look, before: Mapping[int, int]) -> None:
-        threads, faults = self._stacks.threads[line["process"]], line["faults"]
+    def _take_window(self, line: Window) -> None:
+        """Take where the thread stood at last that touches most new memory; with several, one of them must."""
+        threads, faults = self._stacks.threads[line["process"]], self._faults.get(line["process"], {})
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return
-        stack, stack_before = (self._frames(number) for number in (threads[busiest], before.get(busiest)))
-        if [frame.code for frame in stack] == [frame.code for frame in stack_before[: len(stack)]]:
-            stack = stack_before  # its functions have returned: those made memory grow
-        frame = best_frame(stack)
-        if frame is not None and (self.last is None or line["t_ns"] >= self.last.at_ns):
-            self.last = Growth(frame, line["t_ns"])
-
-    def _frames(self, stack: int | None) -> list[Frame]:
-        return [] if stack is None else [self._stacks.frames[number] for number in self._stacks.stacks[stack]]
+        frame = best_frame([self._stacks.frames[number] for number in self._stacks.stacks[threads[busiest]]])
+        if frame is not None and (self.last is None or line["to_ns"] >= self.last.at_ns):
+            self.last = Growth(frame, line["to_ns"])
 
 
 class Follower:

@@ -18,6 +18,7 @@ from nncftools.analysis.build_up import NOT_SEEN, BuildUp
 from nncftools.analysis.comparison import function_of, unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
+from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.markdown import code, painted, text
@@ -45,11 +46,20 @@ class BuildUpReport:
     session: Session
     build_up: BuildUp
     unit: MemoryUnit
+    whole: str = "the peak"
+    """What it is of, in a sentence."""
+    is_growth: bool = False
+    """Whether it is what grew between two moments: what mappings say is of one moment."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
         """The summary, as under the headline of the report."""
-        return lines_of(self.session, self.build_up, self.unit)
+        return lines_of(self.session, self.build_up, self.unit, self.whole, has_kinds=not self.is_growth)
+
+    @property
+    def _kinds(self) -> Kinds | None:
+        near = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
+        return None if self.is_growth else near
 
     @property
     def code(self) -> Table:
@@ -83,7 +93,7 @@ class BuildUpReport:
     @property
     def kinds(self) -> Table:
         """What the memory is, by the mappings."""
-        kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
+        kinds = self._kinds
         names = ("share", "private", "shared", "clean", "copied")
         columns = [*map(Column, (f"{self.unit}", *names)), Column("memory", is_text=True)]
         if kinds is None or kinds.is_other_memory:
@@ -106,42 +116,62 @@ class BuildUpReport:
     @property
     def notes(self) -> Iterator[str]:
         """What a reader should know about the tables."""
-        kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
-        if kinds is None:
+        kinds = self._kinds
+        if kinds is None and not self.is_growth:
             yield "the kinds of memory were not read"
-        elif not kinds.is_other_memory:
+        elif kinds is not None and not kinds.is_other_memory:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
+        yield "certain: all stacks around the rise have this function; the rest is likely: the longest stack"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            stacks = "stack" if snapshots.failed == 1 else "stacks"
-            failed = f", {snapshots.failed:,} {stacks} could not be read" if snapshots.failed else ""
-            none = "no stack of the process within a second of the rise"
-            yield f"not seen: {missing(self.session) if snapshots.missing else none}{failed}"
+            none = "no stack within a second of the rise, or the thread is not known"
+            yield f"not seen: {missing(self.session) if snapshots.missing else none}"
 
 
 def build_up_report(
-    session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None
+    session: Session,
+    unit: MemoryUnit,
+    operation: str | None = None,
+    at_s: float | None = None,
+    between_s: tuple[float, float] | None = None,
 ) -> BuildUpReport:
-    """Return the build-up of the peak of a session, of one of its operations, or of a moment.
+    """Return the build-up of the peak of a session, of one of its operations, of a moment, or of growth.
 
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
     """
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
+    whole = "the peak"
     if operation is not None:
         title, rise = _of_operation(session, operation)
+    elif between_s is not None:
+        from_s, to_s = (_checked(moment, session) for moment in between_s)
+        if from_s >= to_s:
+            raise UsageError(f"{from_s:g} s is not before {to_s:g} s")
+        title, whole = f"Growth from {seconds_text(from_s)} to {seconds_text(to_s)}", "the growth"
+        rise = build_up.grown_between(session, from_s, to_s)
+        if rise is not None and not rise.size:
+            raise NncfToolsError(f"{title}: no process grew")
     elif at_s is not None:
-        if not 0 <= at_s <= session.duration_s:
-            raise UsageError(f"{at_s:g} s is outside of the recording, which lasted {seconds_text(session.duration_s)}")
-        title, rise = f"At {seconds_text(at_s)}", build_up.at(session, at_s)
+        title, whole = f"At {seconds_text(_checked(at_s, session))}", "this memory"
+        rise = build_up.at(session, at_s)
     else:
         peak = session.peak_place
         when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
         title, rise = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
-    return BuildUpReport(title=f"{title}: RSS {unit.label(rise.size)}", session=session, build_up=rise, unit=unit)
+    title = f"{title}: RSS {unit.label(rise.size)}"
+    return BuildUpReport(
+        title=title, session=session, build_up=rise, unit=unit, whole=whole, is_growth=between_s is not None
+    )
+
+
+def _checked(at_s: float, session: Session) -> float:
+    if not 0 <= at_s <= session.duration_s:
+        raise UsageError(f"{at_s:g} s is outside of the recording, which lasted {seconds_text(session.duration_s)}")
+    return at_s
 
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:

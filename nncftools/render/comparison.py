@@ -204,7 +204,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: it may have held the same: memory belongs to one of two stacks, or was not seen"
+        yield f"{_UNCERTAIN} code: it may have held the same: not all of it is certain"
     has_stacks = [any(run.stacks is not None for run in runs) for runs in (comparison.base, comparison.new)]
     if comparison.stacks is None and any(has_stacks):
         yield f"only {'base' if has_stacks[0] else 'new'} has stacks: which code grew is unknown"

@@ -1,7 +1,7 @@
 """The report as one self-contained page with interactive charts, and the data of these charts.
 
-It needs plotly, but no network: plotly's program is packed, and the browser unpacks it. The kinds of memory are bars at
-the moments at which mappings were read.
+It needs plotly, but no network: plotly's program is packed, and the browser unpacks it. The kinds of memory are areas
+between the moments at which mappings were read, if memory did not rise or fall in between.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import math
 import pathlib
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render import session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
-from nncftools.render.peak_lines import drawn_limit, limit_text, memory_line, peak_label, verdict_lines
+from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
@@ -43,8 +43,10 @@ _CHARTS_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
 _MOST_FILES = 5
 _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
-_NARROWEST_KIND, _WIDEST, _FILLED = 0.002, 0.008, 0.8
-"""Of bars: as a share of the run, and of the time to the next bar."""
+_NARROWEST_KIND, _ALONE = 0.002, 0.004
+"""As a share of the run: moments are at least so far apart; half of the width of one that stands alone."""
+_AS_BEFORE = 0.05
+"""Between two moments, memory is known if RSS stays between those of both, or so near."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 _TEXTS = {
@@ -68,7 +70,7 @@ class _Part(NamedTuple):
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[dict[str, Any]]:
-    """Return the parts from the bottom up, each as bars with a legend; none where mappings were not read.
+    """Return the parts from the bottom up, each as a line with gaps; none where mappings were not read.
 
     Memory that counts from the first sample is not drawn: each part would have a zero of its own.
     """
@@ -87,19 +89,44 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
         rest = sum(of.pop(part) for part in small & of.keys())
         if rest:
             of[_Part(_OTHER)] = of.get(_Part(_OTHER), 0) + rest
-    times = [moment.at_s / factor for moment in moments]
-    widths = [width / factor for width in _widths(moments, length_s)]
+    points = list(_points(session, moments, length_s))
+    times = [round(at_s / factor, 9) for at_s, _ in points]
     digits = 3 if view.unit.factor > 1 else 0
-    below = [0.0] * len(moments)
     drawn = []
     files = [_Part(_CHARTS_FILE, file, is_copied) for file in named for is_copied in (True, False)]
     others = map(_Part, ("other_files", "libraries", "shared", _OTHER, _NOT_READ))
     for part in (_Part("anonymous"), *files, *others):  # from the bottom up
         if any(part in of for of in sizes):
-            y = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
-            drawn.append({**_look(part, named), "x": times, "width": widths, "base": below, "y": y, "unit": view.unit})
-            below = [round(bottom + size, digits) for bottom, size in zip(below, y, strict=True)]
+            held = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
+            y = [None if place is None else held[place] for _, place in points]
+            drawn.append({**_look(part, named), "x": times, "y": y, "unit": view.unit})
     return drawn
+
+
+def _points(session: Session, moments: Sequence[Kinds], length_s: float) -> Iterator[tuple[float, int | None]]:
+    """Yield times with the indexes of moments; None where a gap begins and where it ends. Times differ, they rise."""
+    times = [moment.at_s for moment in moments]
+    for place, at_s in enumerate(times):
+        before_s, after_s = (times[place + by] if 0 <= place + by < len(times) else None for by in (-1, 1))
+        near_s = min(abs(other_s - at_s) for other_s in (before_s, after_s, at_s + length_s) if other_s is not None)
+        half_s = min(length_s * _ALONE, near_s / 3)
+        is_first = not place or not _is_known(session, moments[place - 1], moments[place])
+        is_last = after_s is None or not _is_known(session, moments[place], moments[place + 1])
+        if is_first:
+            yield from ((at_s - half_s * 1.001, None), (at_s - half_s, place))
+        yield at_s, place
+        if is_last:
+            yield from ((at_s + half_s, place), (at_s + half_s * 1.001, None))
+
+
+def _is_known(session: Session, before: Kinds, after: Kinds) -> bool:
+    """Return whether memory between two moments was as at one of them, or in between."""
+    if "rss" not in session.samples:
+        return False
+    first, last = (bisect_left(session.samples.time_s, moment.at_s) for moment in (before, after))
+    low, high = sorted((before.total, after.total))
+    between = session.samples["rss"][first:last]
+    return all(low * (1 - _AS_BEFORE) <= rss <= high * (1 + _AS_BEFORE) for rss in between if rss == rss)  # noqa: PLR0124 — NaN
 
 
 def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
@@ -144,14 +171,6 @@ def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
     name = shortened(printable(part.file.rpartition("/")[2]), _KIND_NAME)
     name, pattern = (f"copied from {name}", _COPIED) if part.is_copied else (name, "")
     return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": pattern}
-
-
-def _widths(moments: Sequence[Kinds], length_s: float) -> list[float]:
-    """Return how wide each bar is in seconds: bars do not touch."""
-    times = [moment.at_s for moment in moments]
-    gaps = [after - before for before, after in pairwise(times)]
-    nearest = [min(pair) for pair in zip([length_s, *gaps], [*gaps, length_s], strict=True)]
-    return [min(length_s * _WIDEST, gap * _FILLED) for gap in nearest]
 
 
 _POINTS = 24_000
@@ -342,14 +361,14 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _data(session: Session, view: View) -> dict[str, Any]:
-    peak, limit = session_tables.peak(session, view), limit_text(session)
+    peak = session_tables.peak(session, view)
     every = with_inner_levels(session, view.depth)
     return {
         "title": shortened(printable(view.title) or command_text(session), _TITLE),
         "run": shortened(session_tables.run(session), _TITLE),
         "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit)],
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
-        "limit": "" if peak is None or limit is None else f"Limit: {limit}",
+        "lines": [] if peak is None else peak_lines(session, view.unit),
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "levels": view.depth,
         "tables": {

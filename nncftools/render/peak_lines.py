@@ -15,7 +15,7 @@ from nncftools.limits.needs import MACHINE, needs
 from nncftools.limits.verdict import Verdict, most_memory
 from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
-from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from nncftools.analysis.build_up import BuildUp
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nncftools.analysis.peak_text import SEPARATOR, span_text, where_text
+from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.series import Floats, decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.needs import Effective, effective_limit
@@ -147,19 +147,17 @@ def _owner(session: Session, unit: MemoryUnit) -> str:
     build_up = of_peak(session)
     if not (largest := [] if build_up is None else held_by(tree_of(build_up), 1)):
         return ""
-    text = largest[0].label
-    if len(text) > _OWNER:
-        text = text.rpartition(SEPARATOR)[2]
-    return f"{unit.brief(largest[0].size)} {unit} by {shortened(text, _OWNER)}"
+    return f"{_brief(largest[0].size, unit)} by {shortened(largest[0].label, _OWNER)}"
 
 
-_HOLDERS = 3
+_HOLDERS = 4
+_LINE = 64
+"""Characters: what stands behind a heading in a line of 80 columns."""
+_MOST_LINES = 6
 _SMALL = 0.01
 """A smaller part of the memory is not named."""
-_LEAST = 0.005
-"""A part that rounds to 0 % is not named."""
 _MOSTLY = 0.95
-_NAME = 40
+_NAME = 32
 _WORDS = {
     "anonymous": "anonymous",
     "other_files": "smaller files",
@@ -182,14 +180,22 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
         return [*lines, *lines_of(session, rise, unit)]
     peak, moment = session.peaks.get("rss"), session.peak_place
     size = 0 if peak is None or moment is None else peak.low or 0
-    kinds = [] if moment is None else list(_kinds(session, moment.to_s, size, unit))
+    kinds = [] if moment is None else list(_kinds(session, moment.to_s, size, unit, 2))
     return [*lines, ("stacks", f"none: {missing(session)}"), *kinds]
 
 
-def lines_of(session: Session, rise: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts about a build-up."""
-    kinds = _kinds(session, rise.at_s, rise.size, unit)
-    return [*_stacks(rise, session, unit), *kinds, ("certain", certainty(rise, session))]
+def lines_of(
+    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = "the peak", *, has_kinds: bool = True
+) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up; ``whole`` is what it is of."""
+    lines = [*_stacks(rise, session, unit), ("seen", seen_text(rise, session, whole))]
+    free = _MOST_LINES - sum(map(_height, lines))
+    kinds = _kinds(session, rise.at_s, rise.size, unit, free) if has_kinds else ()
+    return [*lines[:-1], *kinds, lines[-1]]
+
+
+def _height(line: tuple[str, str]) -> int:
+    return 1 + len(line[1]) // _LINE
 
 
 def missing(session: Session) -> str:
@@ -201,20 +207,24 @@ def missing(session: Session) -> str:
 def _stacks(rise: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     from nncftools.analysis.frames import held_by, running_text, tree_of
 
-    if rise.top is None:
-        yield "running", "not seen"
-    else:
-        yield "running", f"{_process(rise.top.process, session)}{running_text(rise.top)}"
-    for number, holder in enumerate(held_by(tree_of(rise), _HOLDERS)):
-        known = f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
-        certain = f" ({known})" if holder.certain < holder.size * _MOSTLY else ""
-        yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
+    top = rise.top
+    running = "running", "not seen" if top is None else f"{_process(top.process, session)}{running_text(top)}"
+    yield running
+    text, free = "", _MOST_LINES - 2 - _height(running)  # a line for what it is made of, and for what was seen
+    for of in held_by(tree_of(rise), _HOLDERS):
+        known = f"{unit.brief(of.certain)} certain" if of.certain >= rise.size * _SMALL else "likely"
+        holder = f"{_brief(of.size, unit)} {of.label}{f' ({known})' if of.certain < of.size * _MOSTLY else ''}"
+        if text and len(text) + len(holder) > free * _LINE:
+            break
+        text = f"{text} · {holder}" if text else holder
+    if text:
+        yield "held by", text
 
 
 def _process(number: int | None, session: Session) -> str:
     """Return the process, if several processes have stacks; else nothing."""
     snapshots = session.snapshots
-    if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
+    if snapshots is None or sum(bool(watched.windows) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
         return ""
     process = next((process for process in session.processes if process.id == number), None)
     return "" if process is None else f"{shortened(printable(process.name), _NAME)} (pid {process.pid}): "
@@ -224,17 +234,17 @@ def _brief(size: float, unit: MemoryUnit) -> str:
     return f"{unit.brief(size)} {unit}"
 
 
-def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: int) -> Iterator[tuple[str, str]]:
     from nncftools.analysis.memory_kinds import near
 
     if (kinds := near(session, at_s, size)) is None:
         return
-    parts = ", ".join(_parts(kinds, unit))
     if kinds.is_other_memory:
-        now = ", ".join(_sampled(session, at_s, size, unit)) or "not known"
-        yield "made of", f"{now}; {moment_text(kinds, unit)}: {parts}"
-    else:
-        yield "made of", parts if kinds.is_of_moment else f"{parts} ({moment_text(kinds, unit)})"
+        now = " · ".join(_sampled(session, at_s, size, unit)) or "not known"
+        yield "made of", f"{now}; mappings were read {moment_text(kinds, unit)}"
+        return
+    when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
+    yield "made of", " · ".join(_parts(kinds, unit, _LINE * max(1, min(lines, 2)))) + when
 
 
 def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:
@@ -254,24 +264,30 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
     return f"at {seconds_text(kinds.at_s)}, with {_brief(kinds.total, unit)}"
 
 
-def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the kinds of memory; the first one has its unit, the first clean file an explanation."""
-    least = kinds.total * _SMALL
-    shown = [group for group in kinds.groups if group.rss >= least]
-    rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)
-    explained = False
-    for number, group in enumerate(shown):
-        text = f"{unit.brief(group.rss)}{'' if number else f' {unit}'} {kind_name(group)}"
-        if group.kind == "file":
-            if group.clean >= group.rss * _MOSTLY:
-                text += " (clean)" if explained else " (clean: the kernel can drop it)"
-                explained = True
-            elif group.anonymous >= group.rss * _SMALL:
-                text += f" ({unit.brief(group.anonymous)} of it copied)"
+def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> Iterator[str]:
+    """Yield the kinds of memory, as many as fit into a line; only the first one has its unit."""
+    least, length = kinds.total * _SMALL, 0
+    rest = sum(group.rss for group in kinds.groups)
+    for group in kinds.groups:
+        text = f"{unit.brief(group.rss)}{'' if length else f' {unit}'} {kind_name(group)}"
+        if length + len(text) + len(remark := _what_it_is(group, unit)) <= room:
+            text += remark
+        if group.rss < least or (length and length + len(text) > room):
+            break
+        length += len(text) + 3
+        rest -= group.rss
         yield text
-    others = rest + kinds.not_read
-    if others >= least:
-        yield f"{unit.brief(others)} other" if kinds.not_read < least else f"{unit.brief(others)} of other processes"
+    for size, name in ((rest, "other"), (kinds.not_read, "of other processes")):
+        if size >= least:
+            yield f"{unit.brief(size)}{'' if length else f' {unit}'} {name}"
+
+
+def _what_it_is(group: MappingGroup, unit: MemoryUnit) -> str:
+    if group.kind != "file":
+        return ""
+    if group.clean >= group.rss * _MOSTLY:
+        return " (the kernel can drop it)"
+    return f" ({unit.brief(group.anonymous)} of it copied)" if group.anonymous >= group.rss * _SMALL else ""
 
 
 def kind_name(group: MappingGroup) -> str:
@@ -281,41 +297,35 @@ def kind_name(group: MappingGroup) -> str:
     return _WORDS.get(group.kind, printable(group.kind))
 
 
-def certainty(rise: BuildUp, session: Session) -> str:
-    """Return which part of the memory certainly belongs to its place and to its whole stack, and what the rest is."""
-    from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
-    from nncftools.analysis.frames import certain_at_places
+def seen_text(rise: BuildUp, session: Session, whole: str) -> str:
+    """Return which part of the memory was seen and which is certain, and what the rest is."""
+    from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED
 
-    whole = _percent(rise.sum_of(CERTAIN), rise.size)
-    by_place = _percent(certain_at_places(rise), rise.size)
+    certain = sum(part.size for part in rise.parts if part.is_certain)
+    seen, shared, not_seen = percents([rise.sum_of(SEEN, PROGRAM), rise.sum_of(SHARED), rise.sum_of(NOT_SEEN)])
+    text = f"{seen} % of {whole}, {min(seen, percents([certain, rise.size - certain])[0])} % certain"
     reason = None if session.snapshots is None else session.snapshots.missing
-    why = f": {printable(reason)}" if reason and rise.sum_of(NOT_SEEN) >= rise.size * _SMALL else ""
-    rest = [
-        f"{bound}{_percent(size, rise.size)} {words}"
-        for size, bound, words in (
-            (rise.sum_of(EITHER), "", "belongs to one of two stacks"),
-            (rise.sum_of(INHERITED), "at most ", "shared with a parent process"),
-            (rise.sum_of(NOT_SEEN), "", f"not seen{why}"),
-        )
-        if size >= rise.size * _LEAST
-    ]
-    certain = whole if by_place == whole else f"{by_place} at these places, {whole} down to the innermost function"
-    return "; ".join([certain, *([", ".join(rest)] if rest else [])])
+    why = f": {printable(reason)}" if reason else ""
+    rest = [f"{shared} % shared with the parent"] if shared else []
+    if not_seen and (shared or why):
+        rest.append(f"{not_seen} % not seen{why}")
+    return "; ".join([text, *([", ".join(rest)] if rest else [])])
 
 
-def _percent(size: float, whole: float) -> str:
-    return f"{size / whole * 100:.0f} %" if whole else UNKNOWN
+def percents(sizes: Sequence[float]) -> list[int]:
+    """Return the shares of a whole in percent: they sum to 100, or are all 0."""
+    whole = sum(sizes)
+    exact = [size / whole * 100 if whole else 0.0 for size in sizes]
+    shares = [int(share) for share in exact]
+    by_rest = sorted(range(len(sizes)), key=lambda place: shares[place] - exact[place])
+    for place in by_rest[: round(sum(exact)) - sum(shares)]:
+        shares[place] += 1
+    return shares
 
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one text for each heading, with all of its lines."""
-    sentences: list[str] = []
-    for heading, text in lines:
-        if heading or not sentences:
-            sentences.append(f"{heading}: {text}")
-        else:
-            sentences[-1] += f"; {text}"
-    return sentences
+    """Return each heading with its text."""
+    return [f"{heading}: {text}" for heading, text in lines]
 
 
 def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
-Stacks are slices: how long a frame was seen at its place in the stack of a thread.
+Stacks are slices: how long a frame, at one line, was seen at its place in the stack of a thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +18,6 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import is_machinery, module_of
-from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
@@ -33,20 +33,15 @@ from nncftools.units import MemoryUnit, shortened
 Event = dict[str, Any]
 Values = Iterable[float | None]
 
-HOLDS_S = 0.6
-"""A stack is drawn until the next look at the process, but not longer than this."""
 MOST_SLICES = 50_000
 
 
 class StackSlice(NamedTuple):
-    """A frame that was seen at one place of a stack from one look to another one, in seconds since the start."""
+    """A frame for as long as it was seen at one place of a stack, in seconds since the start."""
 
     frame: Frame
-    """With the line of the first look."""
     from_s: float
     to_s: float
-    looks: int
-    """How many looks saw it."""
 
     @property
     def name(self) -> str:
@@ -65,39 +60,39 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
     stacks = [
         [frame for index in stack if not is_machinery(frame := snapshots.frames[index])] for stack in snapshots.stacks
     ]
-    threads = sorted({thread.thread for look in watched.looks for thread in look.threads if thread.stack is not None})
-    return {thread: list(_slices_of_stacks(_seen(watched, thread, stacks))) for thread in threads}
+    by_thread: dict[int, list[StackSlice]] = {}
+    running: dict[int, list[StackSlice]] = {}
+    for window in sorted(watched.windows, key=lambda window: window.from_s):
+        for thread in window.threads:
+            until_s = running[thread.thread][0].to_s if running.get(thread.thread) else -inf
+            ends = [*thread.time_s[1:], window.to_s]
+            for from_s, to_s, stack in zip(thread.time_s, ends, thread.stacks, strict=True):
+                if to_s < until_s:  # the window before has it
+                    continue
+                frames = [] if stack is None else stacks[stack]
+                is_next = from_s <= until_s + window.every_s
+                before = running.get(thread.thread, [])
+                same = _same(before, frames) if is_next else 0
+                begin_s = max(from_s, until_s)
+                ended = [of._replace(to_s=begin_s if is_next else of.to_s) for of in before[same:]]
+                by_thread.setdefault(thread.thread, []).extend(ended)
+                goes_on = [of._replace(to_s=to_s) for of in before[:same]]
+                running[thread.thread] = goes_on + [StackSlice(frame, begin_s, to_s) for frame in frames[same:]]
+                until_s = to_s
+    for thread_id, slices in running.items():
+        by_thread.setdefault(thread_id, []).extend(slices)
+    return {thread_id: slices for thread_id, slices in sorted(by_thread.items()) if slices}
+
+
+def _same(running: Sequence[StackSlice], frames: Sequence[Frame]) -> int:
+    """Return how many of the outer frames go on, at the same lines."""
+    pairs = enumerate(zip(running, frames, strict=False))
+    return next((place for place, (of, frame) in pairs if of.frame != frame), min(len(running), len(frames)))
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
     """Return the longest slices: what encloses one of them is among them."""
     return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
-
-
-def _seen(
-    watched: WatchedProcess, thread: int, stacks: Sequence[Sequence[Frame]]
-) -> Iterator[tuple[float, float, Sequence[Frame]]]:
-    """Yield the time for which each look of a thread holds, and the frames that it saw."""
-    times = [look.time_s for look in watched.looks]
-    last_s = max([*times[-1:], *watched.time_s[-1:]], default=0.0)
-    for look, next_s in zip(watched.looks, [*times[1:], last_s], strict=True):
-        stack = next((state.stack for state in look.threads if state.thread == thread), None)
-        yield look.time_s, min(next_s, look.time_s + HOLDS_S), () if stack is None else stacks[stack]
-
-
-def _slices_of_stacks(seen: Iterable[tuple[float, float, Sequence[Frame]]]) -> Iterator[StackSlice]:
-    """Yield a slice for each frame; it ends where a look no longer sees it, or where none holds."""
-    running: list[StackSlice] = []
-    until_s = 0.0
-    for from_s, to_s, frames in seen:
-        same = 0
-        if from_s <= until_s:
-            same = shared_depth([of.frame.code for of in running], [frame.code for frame in frames])
-        yield from (of._replace(to_s=min(from_s, until_s)) for of in running[same:])
-        running = [of._replace(looks=of.looks + 1) for of in running[:same]]
-        running += [StackSlice(frame, from_s, from_s, 1) for frame in frames[same:]]
-        until_s = to_s
-    yield from (of._replace(to_s=until_s) for of in running)
 
 
 _JSON = msgspec.json.Encoder()
@@ -314,8 +309,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + order})
         for stack in slices:
             if stack in shown:
-                args = {"place": stack.place, "looks": stack.looks}
-                event = _slice(stack.name, (stack.from_s, stack.to_s), args)
+                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": stack.place})
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 

@@ -7,14 +7,13 @@ flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Moment, build_ups, of_peak
-from nncftools.analysis.code_places import is_machinery, module_of, package_of, short_file
-from nncftools.analysis.frames import WITHOUT_STACK, Node, tree_of
+from nncftools.analysis.build_up import BuildUp, Moment, build_ups, of_peak
+from nncftools.analysis.code_places import module_of, package_of, short_file
+from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
@@ -24,12 +23,6 @@ from nncftools.session.operation import Bracket
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
-UNCERTAIN = "not certain"
-"""The only frame, in brackets, of memory that belongs to one of two stacks, if these have no frame in common."""
-NEEDED = "stacks"
-"""The error's ``remedy``: the session has no stacks."""
-_LONGEST = 200
-
 
 class Named(NamedTuple):
     """A frame with what a reader sees of it."""
@@ -38,6 +31,13 @@ class Named(NamedTuple):
     file: str = ""
     """The whole path."""
     line: int = 0
+
+
+UNCERTAIN = Named("[not certain]")
+"""The only frame of memory that certainly belongs to no function."""
+NEEDED = "stacks"
+"""The error's ``remedy``: the session has no stacks."""
+_LONGEST = 200
 
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
@@ -57,13 +57,20 @@ def build_up_of_peak(session: Session, format_: str) -> BuildUp:
 def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[tuple[Named, ...], int]]:
     """Yield stacks, the outermost frame first, and their bytes: they sum to the peak.
 
-    What belongs to one of two stacks counts for the nearer one, or, with ``only_certain``, for the frames that both
-    share. Frames of Python's import system are left out.
+    With ``only_certain``, memory counts for the innermost function that it certainly belongs to.
     """
-    for part in build_up.parts:
-        frames = part.stack[: part.shared] if only_certain else part.stack
-        named = tuple(name for frame in frames if (name := _named(frame)) is not None)
-        yield named or (Named(f"[{WITHOUT_STACK.get(part.kind, UNCERTAIN)}]"),), part.size
+    waiting: list[tuple[tuple[Named, ...], Node]] = [((), tree_of(build_up))]
+    while waiting:
+        above, node = waiting.pop()
+        children = [child for child in node.children.values() if child.frame is not None]
+        if not above:
+            yield from (((Named(f"[{of.text}]"),), of.size) for of in node.children.values() if of.frame is None)
+            size = sum(child.size - child.certain for child in children) if only_certain else 0
+        else:
+            size = node.certain - sum(child.certain for child in children) if only_certain else node.own
+        if size:
+            yield above or (UNCERTAIN,), size
+        waiting += [((*above, _named(child.frame)), child) for child in children if child.frame is not None]
 
 
 def place_text(frame: Frame) -> str:
@@ -72,14 +79,8 @@ def place_text(frame: Frame) -> str:
     return f"{shortened(printable(short_file(frame.file)), _LONGEST)}{line}"
 
 
-@lru_cache(maxsize=10_000)
-def _named(frame: Frame) -> Named | None:
-    """Return a frame with its function and its place as the name: ``_check_trace (torch/jit/_trace.py:455)``.
-
-    It is None for a frame of the import system.
-    """
-    if is_machinery(frame):
-        return None
+def _named(frame: Frame) -> Named:
+    """Return a frame with its function and its place as the name: ``_check_trace (torch/jit/_trace.py:455)``."""
     function = shortened(printable(frame.function), _LONGEST) or "?"
     where = place_text(frame)
     return Named(f"{function} ({where})" if where else function, printable(frame.file), frame.line)
@@ -201,20 +202,8 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         "unit": view.unit,
         "factor": view.unit.factor,
         "digits": view.unit.decimals,
-        "text": _text(build_up, view),
+        "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
     }
-
-
-def _text(build_up: BuildUp, view: View) -> str:
-    every = {
-        CERTAIN: "{} certain down to the innermost function",
-        EITHER: "{} at the likelier of two places",
-        NOT_SEEN: "{} not seen",
-        INHERITED: "at most {} shared with a parent process",
-    }
-    sizes = ((build_up.sum_of(kind), text) for kind, text in every.items())
-    known = ", ".join(text.format(view.unit.label(size)) for size, text in sizes if size)
-    return f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}: {known}."
 
 
 def _boxes(root: Node) -> Iterator[_Box]:
@@ -249,10 +238,9 @@ def _drawn(root: Node) -> set[int]:
 
 
 def _box(node: Node, parent: int | None) -> _Box:
-    if node.frame is None or node.place is None:
-        name = WITHOUT_STACK.get(node.kind, _WHOLE)
-        return _Box(parent, name, "", node.size, node.certain if parent is None else 0, None)
+    if node.frame is None:
+        return _Box(parent, node.text or _WHOLE, "", node.size, node.certain, None)
     module = module_of(node.frame)
     name = f"import {module}" if module else node.frame.function
     name = shortened(printable(name), _FLAME_NAME) or "?"
-    return _Box(parent, name, place_text(node.place), node.size, node.certain, package_of(node.frame.file))
+    return _Box(parent, name, place_text(node.frame), node.size, node.certain, package_of(node.frame.file))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
-from nncftools.analysis.frames import Node, holders, tree_of
+from nncftools.analysis.frames import Holder, held_by, running_text, tree_of
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
@@ -128,19 +128,21 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     return {
         "at_s": rise.at_s,
         "size": rise.size,
-        **{kind: rise.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
-        "holders": [_holder(path) for path in holders(tree_of(rise))],
+        **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
+        "certain": sum(part.size for part in rise.parts if part.is_certain),
+        "running": None if rise.top is None else running_text(rise.top),
+        "holders": [_holder(holder) for holder in held_by(tree_of(rise))],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
     }
 
 
-def _holder(path: Sequence[Node]) -> dict[str, Any]:
-    """Return a place in the code: its frames, the outermost first, and what it holds."""
-    stack = [frame for node in path if (frame := node.place) is not None]
-    described = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in stack]
-    return {"size": path[-1].size, "certain": path[-1].certain, "frames": described}
+def _holder(holder: Holder) -> dict[str, Any]:
+    """Return a place in the code, with its frames, the outermost first, or a program, and what it holds."""
+    described = [{"function": of.function, "file": of.file, "line": of.line or None} for of in holder.node.stack]
+    names = {"text": holder.label, "program": holder.node.program or None}
+    return {**names, "size": holder.size, "certain": holder.certain, "frames": described}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.target import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import DETACHED_NAME, exit_watch
+from nncftools.sampler.tree import detach, exit_watch
 
 TYPE_CHECKING = False
 
@@ -57,19 +57,6 @@ def _utc_error_s() -> float | None:
 
 _STANDARD_ERROR = 2
 _URGENT = -10
-
-
-def detach() -> None:
-    """Stop being a child of the starter, and begin a session of our own.
-
-    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
-    The name tells other recordings that this process is not part of what they measure.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
-        name.write(DETACHED_NAME)
-    if os.fork():
-        os._exit(0)
-    os.setsid()
 
 
 def occupy_standard_descriptors() -> None:

@@ -10,6 +10,7 @@ address space with another one: a child of vfork(2) shares its parent's until ex
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -115,6 +116,19 @@ _STARTED = 19
 """Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
 _RESCANS = 2
 """The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
+
+
+def detach() -> None:
+    """Stop being a child of the starter, and begin a session of our own.
+
+    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
+    The name tells other recordings that this process is not part of what they measure.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(DETACHED_NAME)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
 
 
 class Allowance:

@@ -27,26 +27,36 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
         return self.function, self.file
 
 
-class ThreadLook(msgspec.Struct, frozen=True, array_like=True):
-    """A thread at one look."""
+class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
+    """The Python stacks of a thread over time."""
 
     thread: int
-    """Its ID in the kernel."""
-    stack: int | None
-    """The index of its stack in ``Snapshots.stacks``; null when it has no Python frame, or could not be read."""
-    faults: int = 0
-    """Its page faults since the look before."""
-    cpu_s: float = 0.0
-    """Its CPU time since the look before."""
+    """Its ID in the kernel; below 0 where Python (before 3.11) does not keep it and there are several threads."""
+    time_s: list[float]
+    stacks: list[int | None]
+    """The index in ``Snapshots.stacks`` of the stack that was first seen at each of these moments; null for none."""
 
 
-class Look(msgspec.Struct, frozen=True, array_like=True):
-    """The threads of a process at one moment: all with a Python stack, and all that touched new memory."""
+class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """Stacks of all Python threads of a process, read at random times between two moments."""
+
+    from_s: float
+    to_s: float
+    every_s: float = 0.0
+    """The mean time between two readings."""
+    lost: int = 0
+    """Readings that failed: after them, the stacks before seem to go on."""
+    threads: list[ThreadStacks] = []
+
+
+class PageFaults(msgspec.Struct, frozen=True, array_like=True):
+    """Which threads touched new memory since the reading before."""
 
     time_s: float
-    threads: list[ThreadLook]
+    threads: list[tuple[int, int]]
+    """IDs in the kernel, and page faults."""
     lost: int = 0
-    """The page faults of threads that have ended since the look before."""
+    """The page faults of threads that have ended."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):
@@ -57,10 +67,15 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     pid: int
     inherited: int = 0
     """Of a forked copy: its RSS when it was first seen; what it shares with its parent is part of that."""
+    is_native: bool = False
+    """Whether it was seen to grow without any file of Python."""
     time_s: list[float] = []
     rss: list[int] = []
     """Its RSS at these moments; in between it changed about evenly."""
-    looks: list[Look] = []
+    apart_s: list[float] = []
+    """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
+    faults: list[PageFaults] = []
+    windows: list[StackWindow] = []
 
 
 class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -122,7 +137,7 @@ class Snapshots(msgspec.Struct, kw_only=True):
 
 
 def check_snapshots(snapshots: Snapshots) -> None:
-    """Raise WrongValueError for the first stack or frame that is not there, and for looks out of order."""
+    """Raise WrongValueError for the first stack or frame that is not there, and for moments out of order."""
     for number, stack in enumerate(snapshots.stacks):
         key = f"$.snapshots.stacks[{number}]"
         if len(stack) > MOST_FRAMES:
@@ -130,11 +145,15 @@ def check_snapshots(snapshots: Snapshots) -> None:
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
             raise intake.error_at(key, "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
-        key = f"$.snapshots.processes[{number}].looks"
-        intake.check_rising([look.time_s for look in watched.looks], key)
-        stacks = {thread.stack for look in watched.looks for thread in look.threads if thread.stack is not None}
-        if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
-            raise intake.error_at(key, "a stack that is not in `stacks`")
+        key = f"$.snapshots.processes[{number}]"
+        intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")
+        if not len(watched.time_s) == len(watched.rss) == len(watched.apart_s):
+            raise intake.error_at(key, "`time_s`, `rss` and `apart_s` of the same length expected")
+        for thread in (thread for window in watched.windows for thread in window.threads):
+            intake.check_rising(thread.time_s, f"{key}.windows")
+            stacks = {stack for stack in thread.stacks if stack is not None}
+            if len(thread.time_s) != len(thread.stacks) or not all(0 <= at < len(snapshots.stacks) for at in stacks):
+                raise intake.error_at(f"{key}.windows", "a stack that is not in `stacks`")
 
 
 FORMAT = "nncf-tools-session"

@@ -16,8 +16,6 @@ from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
 
-TICKS_PER_S = 100
-"""Clock ticks in ``/proc`` (USER_HZ), the same on all machines that Linux runs on today."""
 _HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
 """Frames of the hook: see ``marks/hook/sitecustomize.py``."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
@@ -48,20 +46,30 @@ class RssPoints(TypedDict):
     process: int
     t_ns: list[int]
     rss: list[int]
+    apart_ns: list[int]
+    """The longest time between two readings since the moment before."""
 
 
-class Look(TypedDict):
-    """The stacks of a process at one moment, and which threads touched new memory since the look before."""
+class Faults(TypedDict):
+    """The page faults of a process since its line before."""
 
     process: int
     t_ns: int
-    stacks: dict[int, int | None]
-    """By thread: its stack, where it changed; null for a thread that ended or whose stack was not seen."""
-    faults: dict[int, int]
-    """By thread: its page faults since the look before; none where it is missing."""
-    ticks: dict[int, int]
-    """By thread: its CPU time since the look before, in clock ticks."""
+    threads: dict[int, int]
+    """By thread; none where it is missing."""
     lost: int
+
+
+class Window(TypedDict):
+    """The stacks of a process between two moments."""
+
+    process: int
+    from_ns: int
+    to_ns: int
+    every_ns: int
+    lost: int
+    threads: dict[int, list[tuple[int, int | None]]]
+    """By thread: the moments at which its stack was first seen, and its number; null for none."""
 
 
 class Mappings(TypedDict):
@@ -96,8 +104,11 @@ class SnapshotLine(TypedDict, total=False):
     """Its number, function, file and line."""
     stack: tuple[int, list[int]]
     """Its number, and the numbers of its frames, the outermost first."""
+    native: int
+    """The number of a process that grew without any file of Python."""
     rss: RssPoints
-    look: Look
+    faults: Faults
+    window: Window
     mappings: Mappings
     problem: Problem
     end: HelperEnd
@@ -115,7 +126,7 @@ class LostError(Exception):
 
 
 class Stacks:
-    """The stacks of a log, and where each thread stood at the last look."""
+    """The stacks of a log, and where each thread stood at the end of the last window."""
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
@@ -124,7 +135,7 @@ class Stacks:
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, the outermost first; without frames of the hook."""
         self.threads: dict[int, dict[int, int]] = {}
-        """By process and thread: the stack at the last look."""
+        """By process and thread: the last stack."""
 
     def take(self, line: SnapshotLine) -> None:
         """Take a line if it is about stacks. Raises LostError, LookupError."""
@@ -138,15 +149,14 @@ class Stacks:
             if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
                 raise LostError("the line was damaged")
             self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
-        elif "look" in line:
-            threads = self.threads.setdefault(line["look"]["process"], {})
-            for thread, seen in line["look"]["stacks"].items():
-                if seen is None:
-                    threads.pop(thread, None)
-                elif 0 <= seen < len(self.stacks):
-                    threads[thread] = seen
-                else:
+        elif "window" in line:
+            threads = self.threads[line["window"]["process"]] = {}
+            for thread, changes in line["window"]["threads"].items():
+                if not all(stack is None or 0 <= stack < len(self.stacks) for _, stack in changes):
                     raise LookupError("the line was damaged")
+                stacks = [stack for _, stack in changes if stack is not None]
+                if stacks:
+                    threads[thread] = stacks[-1]
 
 
 def _expect(number: int, expected: int) -> None:
@@ -191,8 +201,12 @@ class _SnapshotReader:
             self._take_process(line["process"])
         elif "rss" in line:
             self._take_points(line["rss"])
-        elif "look" in line:
-            self._take_look(line["look"])
+        elif "native" in line:
+            self._watched[line["native"]].is_native = True
+        elif "faults" in line:
+            self._take_faults(line["faults"])
+        elif "window" in line:
+            self._take_window(line["window"])
         elif "mappings" in line:
             self._take_mappings(line["mappings"])
         elif "problem" in line:
@@ -220,23 +234,34 @@ class _SnapshotReader:
 
     def _take_points(self, line: RssPoints) -> None:
         watched = self._watched[line["process"]]
-        for t_ns, rss in zip(line["t_ns"], line["rss"], strict=False):
+        for t_ns, rss, apart_ns in zip(line["t_ns"], line["rss"], line["apart_ns"], strict=False):
             time_s = self._seconds(t_ns)
             before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
             if (time_s, rss) != before and time_s >= before[0]:
                 watched.time_s.append(time_s)
                 watched.rss.append(rss)
+                watched.apart_s.append(apart_ns / 1e9)
 
-    def _take_look(self, line: Look) -> None:
-        threads, faults, ticks = self._stacks.threads[line["process"]], line["faults"], line["ticks"]
-        seen = [
-            model.ThreadLook(thread, threads.get(thread), faults.get(thread, 0), ticks.get(thread, 0) / TICKS_PER_S)
-            for thread in sorted(threads.keys() | faults.keys())
-        ]
-        look = model.Look(self._seconds(line["t_ns"]), seen, line["lost"])
-        looks = self._watched[line["process"]].looks
-        intake.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
-        looks.append(look)
+    def _take_faults(self, line: Faults) -> None:
+        readings = self._watched[line["process"]].faults
+        reading = model.PageFaults(self._seconds(line["t_ns"]), sorted(line["threads"].items()), line["lost"])
+        intake.check_rising([*(before.time_s for before in readings[-1:]), reading.time_s], "$.faults.t_ns")
+        readings.append(reading)
+
+    def _take_window(self, line: Window) -> None:
+        threads = []
+        for thread, changes in sorted(line["threads"].items()):
+            times = [self._seconds(t_ns) for t_ns, _ in changes]
+            intake.check_rising(times, "$.window.threads")
+            threads.append(model.ThreadStacks(thread, times, [stack for _, stack in changes]))
+        window = model.StackWindow(
+            from_s=self._seconds(line["from_ns"]),
+            to_s=self._seconds(line["to_ns"]),
+            every_s=line["every_ns"] / 1e9,
+            lost=line["lost"],
+            threads=threads,
+        )
+        self._watched[line["process"]].windows.append(window)
 
     def _take_mappings(self, line: Mappings) -> None:
         listed = []

@@ -9,6 +9,9 @@ import sys
 if __name__ == "__main__":
     here = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(here))))
+    from nncftools.sampler.tree import DETACHED_ARGUMENT, detach
     from nncftools.snapshots.helper import main
 
+    if sys.argv[-1] == DETACHED_ARGUMENT:
+        detach()
     sys.exit(main(int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""How much CPU time the helper may still spend: when it may take the next stacks, and how far apart its polls are."""
+"""How much CPU time the helper may still spend, and how far apart its polls are."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_S = 2.0
-"""What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
-_STEP, _SHARE = (1 << 20, 24 << 20), (0.01, 0.08)
-"""The smallest steps, fine and coarse: in bytes, and as a part of all memory."""
-_FINE_UNTIL, _COARSE_FROM = 0.2, 0.4
-_SPREAD_OF_POLLS_S = 10.0
+_SPREAD_OF_POLLS_S = 60.0
 """Polling would spend what is left in this time."""
-_SLOWEST_POLLS = 0.05
+_SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
 
@@ -38,7 +33,6 @@ class Budget:
         self._own_cpu = own_cpu
         self._begun_s = clock()
         self._of_children_s = 0.0
-        self._wait_until_s = 0.0
 
     @property
     def spent_s(self) -> float:
@@ -50,51 +44,23 @@ class Budget:
         """The CPU seconds that may be spent now."""
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s
 
-    @property
-    def used(self) -> float:
-        """The part of the CPU seconds up to now that is spent."""
-        left_s = self.left_s
-        return 1 - left_s / max(left_s + self.spent_s, self._least_s)
-
-    @property
-    def waits(self) -> bool:
-        """Whether too little time has passed since ``begin``."""
-        return self._clock() < self._wait_until_s
-
-    def allows(self, expected_s: float) -> bool:
-        """Return whether something that takes this many CPU seconds may begin now."""
-        return not self.waits and self.left_s > expected_s
-
-    def begin(self, expected_s: float) -> None:
-        """Begin something that ``allows`` allowed: the less is left, the longer the next one waits."""
-        left_s = max(self.left_s, expected_s)
-        self._wait_until_s = max(self._wait_until_s, self._clock()) + expected_s * _SPREAD_S / left_s
-
     def add(self, cpu_s: float) -> None:
         """Count the CPU seconds of a program that has ended."""
         self._of_children_s += cpu_s
+
+    def speed(self, spread_s: float) -> float:
+        """Return the CPU seconds per second that spend what is left in this time."""
+        return max(0.0, self.left_s) / spread_s
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
         return poll_s / max(self._share * _SLOWEST_POLLS, self.left_s / _SPREAD_OF_POLLS_S)
 
 
-def step(used: float, rss: int) -> float:
-    """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
-
-    Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
-    costs 10 ms, and 30 steps of 8 % are a factor of ten. ``rss`` is the memory of all processes.
-    """
-    coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
-    return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * rss, _SHARE[1] * rss))))
-
-
 _MS = 1_000_000
 _DISTANCES = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The distance of polls in seconds, up to this time after memory last rose fast."""
 _RENEW_EVERY_NS = 500 * _MS
-_MORE_WHEN_USED = 2
-"""Polls are up to this many times farther apart, as the steps between looks grow."""
 _MEAN_OF = 50
 _FIRST_S = 0.0001
 _LONGEST_S = 0.001
@@ -108,7 +74,6 @@ class Pace:
         self._budget = budget
         self._poll_s = _FIRST_S
         self._allowed_s = 0.0
-        self._slower = 1.0
         self._renew_at_ns = 0
         self._cpu_s = time.process_time()
 
@@ -121,7 +86,6 @@ class Pace:
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._allowed_s = self._budget.distance_s(self._poll_s)
-            self._slower = 1 + _MORE_WHEN_USED * self._budget.used
         calm_ns = now_ns - rose_fast_ns
         distance_s = next(wanted_s for wanted_s, until_ns in _DISTANCES if calm_ns < until_ns)
-        return max(distance_s * self._slower, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9
+        return max(distance_s, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9

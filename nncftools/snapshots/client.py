@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import sysconfig
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 if TYPE_CHECKING:
     from nncftools.snapshots.helper import Order
@@ -28,7 +30,7 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""The CPU seconds that short runs may take; fewer when the share is below the default."""
+"""The CPU seconds that short runs may take; fewer or more when the share is below or above the default."""
 ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
 
 
@@ -80,19 +82,19 @@ def _may_trace_all() -> bool:
 class Helper:
     """A helper process, from its start to its end."""
 
-    def __init__(self, log: int | None) -> None:
+    def __init__(self, log: int | None, *, detached: bool = False) -> None:
         """Start it, with ``log`` as the descriptor to append to; start nothing without one.
 
-        It has a session of its own: no Ctrl-C reaches it.
+        It has a session of its own: no Ctrl-C reaches it. A ``detached`` one is no part of the tree that it watches.
         """
         self._process: subprocess.Popen[bytes] | None = None
         if log is None:
             return
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_MAIN), str(log)],
+                [sys.executable, "-I", "-S", str(_MAIN), str(log), *([DETACHED_ARGUMENT] if detached else [])],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(log,),
                 start_new_session=True,
@@ -112,7 +114,7 @@ class Helper:
             "py_spy": stack_access.py_spy,
             "missing": stack_access.missing,
             "share": budget,
-            "least_s": LEAST_S * min(1.0, budget / DEFAULT_SHARE),
+            "least_s": LEAST_S * budget / DEFAULT_SHARE,
         }
         self._send(json.dumps(order).encode() + b"\n")
 
@@ -126,13 +128,13 @@ class Helper:
         if self._process is None:
             return
         self._send(b"end\n")
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
         self._process = None

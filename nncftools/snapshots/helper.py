@@ -18,8 +18,8 @@ import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
-from nncftools.snapshots.looks import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
+from nncftools.snapshots.windows import StackTaker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,11 +110,12 @@ def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]
     return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
-_STEP = 2.5
-_STEP_AT_REST = 1.4
-_MORE_WHEN_USED = 0.3
-"""Steps grow with the used part of the budget: each reading takes longer than the one before."""
+_SMALLEST_STEP, _LARGEST_STEP = 0.02, 0.4
+"""Mappings are read when memory is higher by this part: by 1/n if n readings can be paid."""
+_GROWING_EVERY_NS = 1_000_000_000
+"""While memory grows, mappings are read so often."""
 _SMALLEST = 128 << 20
+_COPIED = 1.4
 _HELD = 0.9
 """If the tree still holds this part of its maximum, and much of it became anonymous, mapped files were copied."""
 _AT_REST_NS = 30_000_000
@@ -123,7 +124,7 @@ _MOST_PROCESSES = 8
 
 
 class MappingWatch:
-    """Reads mappings when the tree holds clearly more than at the last reading, or a little more and stays there."""
+    """Reads mappings when the tree holds more than ever and stays there for a moment, or grows for long."""
 
     def __init__(self, writer: Writer, share: float, least_s: float) -> None:
         self.spent_s = 0.0
@@ -131,21 +132,21 @@ class MappingWatch:
         self._writer = writer
         self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
         self._highest = _SMALLEST
-        self._most_anonymous = 0
+        self._most_anonymous = self._read_ns = 0
         self._expected_s = 0.005
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
-        step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
         anonymous = sum([process.anonymous for process in watched])
-        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * step
+        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
         is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
-        is_due = total >= self._highest * step or is_copied
-        if not (is_due and self._budget.allows(self._expected_s)):
+        step = min(_LARGEST_STEP, max(_SMALLEST_STEP, self._expected_s / max(self._expected_s, self._budget.left_s)))
+        is_more = total >= self._highest * (1 + step) and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)
+        if self._budget.left_s < self._expected_s or not (is_more or is_copied):
             return
-        self._budget.begin(self._expected_s)
+        self._read_ns = now_ns
         before_s = time.process_time()
         self._highest, self._most_anonymous = max(total, self._highest), anonymous
         t_ns, covered, described = time.monotonic_ns(), 0, []
@@ -181,7 +182,7 @@ class Helper:
         self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._looks = StackTaker(writer, self._budget, self._poller, order["py_spy"])
+        self._stacks = StackTaker(writer, self._budget, order["py_spy"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:
@@ -194,10 +195,10 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            if self._looks.finish():
+            if self._stacks.finish():
                 self._tree.write_points()
-            if now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._looks.begin(self._tree.watched, now_ns)
+            if self._stacks.running or now_ns - self._tree.rose_ns < _GROWING_NS:
+                self._stacks.begin(self._tree.watched, now_ns)
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
@@ -209,20 +210,19 @@ class Helper:
             if not self._writer.flush():  # the disk is full, and this log is the first to do without
                 break
             is_wanted = self._sleep(now_ns, control) and is_wanted
-        self._looks.close()
+        self._stacks.close()
         self._tree.write_points()
         cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
-        self._writer.line("end", {"cpu_s": cpu_s, "looks": self._looks.taken, "failed": self._looks.failed})
+        self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
         self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
-        """Wait until the next poll, or the end of a dump; return False when the starter has asked for the end."""
+        """Wait until the next poll; return False when the starter has asked for the end."""
         rest_s = self._pace.rest_s(now_ns, self._tree.rose_fast_ns)
-        for descriptor, _ in self._poller.poll(max(1.0, rest_s * 1e3)):
-            if descriptor == control:
-                if os.read(control, 64):
-                    return False
-                self._poller.unregister(control)  # the starter is gone; the recording goes on
+        if self._poller.poll(max(1.0, rest_s * 1e3)):
+            if os.read(control, 64):
+                return False
+            self._poller.unregister(control)  # the starter is gone; the recording goes on
         return True
 
 

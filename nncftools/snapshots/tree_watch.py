@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import pairwise
 
 from nncftools.sampler.tree import PAGE, Tree, shared
 
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
-    from nncftools.snapshots.looks import Frame
 
-    Point = tuple[int, int]
-    """A moment on CLOCK_MONOTONIC in nanoseconds, and RSS in bytes."""
+    Point = tuple[int, int, int]
+    """A moment on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, and the longest time between two readings before it."""
 
 _SMALLEST_STEP = 64 * 1024
 _SMALLEST_DEVIATION = 256 * 1024
-_MOST_POINTS = 16
+_MOST_POINTS = 200
 _FULL = 512
 
 
@@ -35,32 +35,38 @@ class Growth:
 
     def __init__(self, t_ns: int) -> None:
         """Begin at nothing: the first reading is a rise, too."""
-        self.points: list[Point] = [(t_ns, 0)]
+        self.points: list[Point] = [(t_ns, 0, 0)]
         self.rss = 0
         self.first = 0
         """The first reading."""
         self._lowest = 0
         self._polled_ns = t_ns
+        self._apart_ns = 0
+        """The longest time between two readings since the last point."""
         self.rose_ns = t_ns
         """When RSS last rose."""
 
     def add(self, t_ns: int, pages: int) -> int:
         """Take a reading of RSS; return by how many bytes it rose."""
         rss = pages * PAGE
-        last_t_ns, last_rss = self.points[-1]
+        last_t_ns, last_rss, _ = self.points[-1]
         step = rss - last_rss
         before_ns, before, self._polled_ns = self._polled_ns, self.rss, t_ns
         if rss == before:
             return 0
+        apart_ns = t_ns - before_ns
         self.rss = rss
         self.first = self.first or rss
         self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
             if before_ns > last_t_ns:
-                self.points.append((before_ns, before))  # until then it was level
-            self.points.append((t_ns, rss))
+                self.points.append((before_ns, before, self._apart_ns))  # until then it was level
+            self.points.append((t_ns, rss, apart_ns))
+            self._apart_ns = 0
             if len(self.points) > _FULL:
                 self.points = thinned(self.points, _FULL // 2)
+        else:
+            self._apart_ns = max(self._apart_ns, apart_ns)
         if rss > before:
             self.rose_ns = t_ns
         return rss - before
@@ -78,13 +84,13 @@ class Growth:
         """Return the points since the last call, as few as possible; the last one is now."""
         points = self.points
         if points[-1][0] != t_ns:
-            points.append((t_ns, self.rss))
+            points.append((t_ns, self.rss, self._apart_ns))
         self.points = [points[-1]]
         return thinned(points, _MOST_POINTS)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Return at most ``most`` points: those that lie farthest from the lines between the others."""
+    """Return at most ``most`` points, the last one too: those that lie farthest from the lines between the others."""
     kept = {0, len(points) - 1}
     pending = [_farthest(points, 0, len(points) - 1)]
     while pending and len(kept) < most:
@@ -94,23 +100,28 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
             break
         kept.add(number)
         pending += [_farthest(points, first, number), _farthest(points, number, last)]
-    return [points[number] for number in sorted(kept)]
+    chosen = sorted(kept)
+    thin = [points[0]]
+    for before, number in pairwise(chosen):
+        t_ns, rss, _ = points[number]
+        thin.append((t_ns, rss, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
+    return thin
 
 
 def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
     """Return deviation and place of the point farthest from the line between two others, and these."""
-    (t0, rss0), (t1, rss1) = points[first], points[last]
+    (t0, rss0, _), (t1, rss1, _) = points[first], points[last]
     slope = (rss1 - rss0) / (t1 - t0) if t1 > t0 else 0.0
     deviation, farthest = 0.0, first
     for number in range(first + 1, last):
-        t, rss = points[number]
+        t, rss, _ = points[number]
         distance = abs(rss - rss0 - slope * (t - t0))
         if distance > deviation:
             deviation, farthest = distance, number
     return deviation, farthest, first, last
 
 
-_MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12
+_MINOR, _MAJOR = 7, 9
 """Positions after the closing parenthesis of the name."""
 
 
@@ -121,43 +132,39 @@ class Threads:
         """Read the threads of the process with this folder in ``/proc``."""
         self._path = path
         self._whole = 0
-        self._before: dict[int, tuple[int, int]] = {}
+        self._before: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
+        """When threads were first seen to have ended."""
 
-    def read(self) -> tuple[dict[int, tuple[int, int]], int]:
-        """Return page faults and clock ticks of each thread since the last call, and the faults of ended threads.
+    def read(self) -> tuple[dict[int, int], int]:
+        """Return the page faults of each thread since the last call, and those of ended threads.
 
         Raises OSError when the process has ended.
         """
-        whole, _ = _counted(f"{self._path}/stat")
-        now: dict[int, tuple[int, int]] = {}
+        whole = _faults(f"{self._path}/stat")
+        now: dict[int, int] = {}
         for name in os.listdir(f"{self._path}/task"):
             try:
-                now[int(name)] = _counted(f"{self._path}/task/{name}/stat")
+                now[int(name)] = _faults(f"{self._path}/task/{name}/stat")
             except OSError:  # the thread has ended
                 continue
-        since = {}
-        for thread, (faults, ticks) in now.items():
-            faults_before, ticks_before = self._before.get(thread, (0, 0))
-            since[thread] = faults - faults_before, ticks - ticks_before
-        lost = whole - self._whole - sum(faults for faults, _ in since.values())
+        self.ended |= dict.fromkeys(self._before.keys() - now.keys(), time.monotonic_ns())
+        since = {thread: faults - self._before.get(thread, 0) for thread, faults in now.items()}
+        lost = whole - self._whole - sum(since.values())
         self._whole, self._before = whole, now
-        return since, max(0, lost)
+        return {thread: faults for thread, faults in since.items() if faults}, max(0, lost)
 
 
-def _counted(path: str) -> tuple[int, int]:
-    """Return the page faults and the clock ticks of CPU time of a process or thread. Raises OSError."""
+def _faults(path: str) -> int:
+    """Return the page faults of a process or thread. Raises OSError."""
     with open(path, "rb", buffering=0) as file:
         data = file.read(512)
     fields = data[data.rindex(b")") + 2 :].split()
-    return int(fields[_MINOR]) + int(fields[_MAJOR]), int(fields[_USER]) + int(fields[_SYSTEM])
-
-
-EXPECTED_S = 0.009
-"""The CPU time of the first dump of a process."""
+    return int(fields[_MINOR]) + int(fields[_MAJOR])
 
 
 class Watched:
-    """A process of the tree: its growth, and the stacks that were seen last."""
+    """A process of the tree: its growth, and what reading its stacks costs."""
 
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
@@ -167,21 +174,20 @@ class Watched:
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
+        self.faults_after_ns = 0
         self._program = self._running_program()
         self.begin_program()
 
     def begin_program(self) -> None:
         """Know nothing of the program that it runs."""
-        self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
-        """The last stack of each thread: its number and its frames."""
-        self.imports = False
-        """Whether it imported a module at the last look."""
-        self.looked_ns = 0
-        self.needs_blocking = False
+        self.is_python = False
         self.may_look = True
         self.look_after_ns = 0
         self.failures = 0
-        self.cost_s = EXPECTED_S
+        self.cost_s = 0.0
+        """The CPU time of a reading of its stacks; 0 for unknown."""
+        self.size = 2_700
+        """The bytes of a reading: at first, those of one whose whole stack changed."""
 
     def has_execed(self) -> bool:
         """Return whether it runs another program than at the last call."""
@@ -299,5 +305,5 @@ class TreeWatch:
     def _write_points(self, watched: Watched, now_ns: int) -> None:
         if watched.is_introduced:
             points = watched.growth.take_points(now_ns)
-            values = {"t_ns": [t_ns for t_ns, _ in points], "rss": [rss for _, rss in points]}
-            self._writer.line("rss", {"process": watched.process.number, **values})
+            columns = dict(zip(("t_ns", "rss", "apart_ns"), zip(*points, strict=True), strict=True))
+            self._writer.line("rss", {"process": watched.process.number, **columns})

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nncftools.analysis.build_up import BuildUp, Moment, build_ups
+from nncftools.analysis.build_up import SEEN, BuildUp, Moment, build_ups
 from nncftools.session.model import (
     Frame,
     Host,
-    Look,
+    PageFaults,
     Process,
     SamplerFacts,
     SessionData,
     Snapshots,
+    StackWindow,
     Start,
-    ThreadLook,
+    ThreadStacks,
     WatchedProcess,
 )
 from nncftools.session.samples import Samples
 
 MAIN = 1
-Seen = tuple[float, Mapping[int, str | None]]
-"""A moment, and the stack of each thread; None for a thread without Python code."""
+Change = tuple[float, str | None]
+"""A moment, and the stack that a thread has from then on; None for none."""
 
 
 class Made:
@@ -45,32 +46,32 @@ class Made:
         return self.snapshots.stacks.index(numbers)
 
     def process(
-        self,
-        points: Sequence[tuple[float, int]],
-        *looks: tuple[float, str],
-        inherited: int = 0,
+        self, points: Sequence[tuple[float, int]], *changes: Change, inherited: int = 0, every_s: float = 0.0
     ) -> WatchedProcess:
-        """Add a process with one thread, by its points of seconds and bytes, and its looks."""
-        watched = self.threads(points, *((time_s, {MAIN: (text, 1, 0.0)}) for time_s, text in looks))
+        """Add a process with one thread, by its points of seconds and bytes, and its stacks up to its last point."""
+        watched = self.threads(points, {MAIN: changes} if changes else {}, every_s=every_s)
         watched.inherited = inherited
         return watched
 
     def threads(
         self,
         points: Sequence[tuple[float, int]],
-        *looks: tuple[float, Mapping[int, tuple[str | None, int, float]]],
-        lost: Sequence[int] = (),
+        threads: Mapping[int, Sequence[Change]],
+        *faults: tuple[float, Mapping[int, int], int],
+        every_s: float = 0.0,
     ) -> WatchedProcess:
-        """Add a process; its threads have a stack, page faults and CPU seconds at each look."""
+        """Add a process with the stacks of its threads, and its page faults: by thread, and of those that ended."""
         number = len(self.snapshots.processes)
-        watched = WatchedProcess(process=number, pid=MAIN)
+        watched = WatchedProcess(process=number, pid=MAIN, apart_s=[0.0] * len(points))
         watched.time_s, watched.rss = [time_s for time_s, _ in points], [rss for _, rss in points]
-        for place, (time_s, threads) in enumerate(looks):
-            seen = [
-                ThreadLook(thread, None if text is None else self.stack(text), faults, cpu_s)
-                for thread, (text, faults, cpu_s) in threads.items()
-            ]
-            watched.looks.append(Look(time_s, seen, lost[place] if place < len(lost) else 0))
+        watched.faults = [PageFaults(time_s, sorted(of.items()), lost) for time_s, of, lost in faults]
+        seen = [
+            ThreadStacks(thread, [at for at, _ in of], [None if text is None else self.stack(text) for _, text in of])
+            for thread, of in threads.items()
+        ]
+        if seen:
+            from_s = min(thread.time_s[0] for thread in seen)
+            watched.windows = [StackWindow(from_s=from_s, to_s=points[-1][0], every_s=every_s, threads=seen)]
         self.snapshots.processes.append(watched)
         self.processes.append(Process(id=number, pid=MAIN, counted_s=0.0))
         return watched
@@ -102,7 +103,7 @@ def by_function(found: BuildUp, *, certain: bool = False) -> dict[str, int]:
     """Return the bytes of each innermost function; with ``certain``, only those that certainly belong to it."""
     sums: dict[str, int] = {}
     for part in found.parts:
-        if part.stack and (not certain or part.shared == len(part.stack)):
+        if part.kind == SEEN and (not certain or part.certain == len(part.stack)):
             name = part.stack[-1].function
             sums[name] = sums.get(name, 0) + part.size
     return sums

@@ -7,14 +7,16 @@ from msgspec.structs import replace
 
 from nncftools.analysis import build_up
 from nncftools.analysis.build_up import (
-    CERTAIN,
-    EITHER,
-    INHERITED,
     NOT_SEEN,
+    PROGRAM,
+    SEEN,
+    SHARED,
     BuildUp,
     Moment,
+    Part,
     at,
     build_ups,
+    grown_between,
     of_operation,
     of_peak,
 )
@@ -41,15 +43,7 @@ def made() -> Made:
 
 def test_two_functions(made: Made) -> None:
     """Each function has what memory gained while it ran."""
-    made.process(
-        [(0, 0), (1, 100), (2, 100), (3, 400)],
-        (0.0, "main>load"),
-        (0.5, "main>load"),
-        (1.0, "main>load"),
-        (2.0, "main>trace"),
-        (2.5, "main>trace"),
-        (3.0, "main>trace"),
-    )
+    made.process([(0, 0), (1, 100), (2, 100), (3, 400)], (0.0, "main>load"), (1.5, "main>trace"))
 
     assert by_function(made.build_up(3.0), certain=True) == {"load": 100, "trace": 300}
 
@@ -70,71 +64,49 @@ def test_earlier_moment(made: Made) -> None:
     assert by_function(made.build_up(0.5)) == {"a": 50}
 
 
-def test_either_of_two(made: Made) -> None:
-    """A rise between two looks with different stacks belongs to one of both, and to the frames that they share."""
-    made.process([(0, 0), (0.4, 100)], (0.0, "main>load>read"), (0.4, "main>load>copy"))
+def test_certain_up_to_a_change(made: Made) -> None:
+    """Around a change of the stack, only the frames that both share are certain; the likeliest stack is named."""
+    made.process([(0, 0), (1.0, 100)], (0.0, "main>load>read"), (0.5, "main>load>copy"), every_s=0.01)
 
-    found = made.build_up(0.4)
+    found = made.build_up(1.0)
 
-    assert by_kind(found) == {EITHER: 100}
-    assert {(part.stack[-1].function, part.other[-1].function, part.shared, part.size) for part in found.parts} == {
-        ("read", "copy", 2, 50),
-        ("copy", "read", 2, 50),
-    }
-
-
-def test_pause_at_a_look(made: Made) -> None:
-    """If memory rises at only one of two looks, the rise is more likely of that one."""
-    made.process(
-        [(0, 0), (0.3, 30 << 20), (1.0, 30 << 20)], (0.0, "main>load"), (0.1, "main>load"), (0.4, "main>sleep")
-    )
-
-    assert by_function(made.build_up(1.0)) == {"load": 30 << 20}
+    assert by_kind(found) == {SEEN: 100}
+    assert {part.certain for part in found.parts} == {2, 3}
+    assert by_function(found) == pytest.approx({"read": 50, "copy": 50}, abs=1)
+    assert 0 < sum(by_function(found, certain=True).values()) < 100
 
 
-def test_looks_far_apart(made: Made) -> None:
-    """Between two looks that are long apart, a rise belongs to the frames that both share, if any."""
-    made.process([(0, 0), (0.1, 0), (9, 900)], (0.1, "main>load>read"), (9.0, "main>save"))
-    shared = made.build_up(9.0)
-    made.process([(0, 0), (0.1, 0), (9, 900)], (0.1, "load"), (9.0, "save"))
-    nothing = made.build_up(9.0)
+def test_certain_to_within_two_frames() -> None:
+    """A part is certain if all but two of its innermost frames are."""
+    parts = [Part(1, SEEN, 0, stack("/a.py:1 a", "/a.py:2 b", "/a.py:3 c"), certain) for certain in range(4)]
 
-    assert by_function(shared)["main"] == pytest.approx(700, abs=20)
-    assert by_kind(nothing)[NOT_SEEN] == pytest.approx(700, abs=20)
+    assert [part.is_certain for part in parts] == [False, True, True, True]
+    assert Part(1, PROGRAM, 0).is_certain
 
 
-def test_equal_by_chance(made: Made) -> None:
-    """Where stacks change at each look, two equal ones prove nothing."""
-    texts = ["main>a", "main>b", "main>a", "main>a", "main>b", "main>a", "main>b"]
-    made.process([(0, 0), (0.7, 700)], *((number / 10, text) for number, text in enumerate(texts)))
+def test_long_after_the_last_window(made: Made) -> None:
+    """What rises more than a second after the last window was not seen."""
+    watched = made.process([(0, 0), (1, 100), (3, 100), (5, 500)], (0.0, "main"))
+    watched.windows = [replace(watched.windows[0], to_s=1.0)]
 
-    assert by_kind(made.build_up(0.6)) == {EITHER: 600}
+    found = made.build_up(5.0)
 
-
-def test_equal_for_long(made: Made) -> None:
-    """Two equal stacks a second apart prove something only if the looks around show the same."""
-    made.process([(0, 0), (9, 900)], *((float(number), "main>a") for number in range(10)))
-    steady = made.build_up(9.0)
-    made = Made()
-    made.process([(0, 0), (1, 100)], (0.0, "main>a"), (1.0, "main>a"))
-    alone = made.build_up(1.0)
-
-    assert steady.sum_of(CERTAIN) > 700
-    assert by_kind(alone) == {EITHER: 100}
+    assert by_function(found, certain=True) == pytest.approx({"main": 100}, abs=1)
+    assert found.sum_of(NOT_SEEN) == 400
 
 
-def test_another_line_is_the_same_code(made: Made) -> None:
-    """Two lines of one function are one place."""
-    made.process([(0, 0), (0.2, 100)], (0.0, "main:3>load:8"), (0.2, "main:3>load:9"))
+def test_another_line_is_the_same_function(made: Made) -> None:
+    """If only the line of a function changes, it is certain all the time."""
+    made.process([(0, 0), (0.2, 100)], (0.0, "main:3>load:8"), (0.1, "main:3>load:9"), every_s=0.01)
 
-    assert by_kind(made.build_up(0.2)) == {CERTAIN: 100}
+    assert by_function(made.build_up(0.2), certain=True) == {"load": 100}
 
 
 def test_held_at_first_sight(made: Made) -> None:
     """What a process held when it was first seen was seen by nobody."""
     made.process([(5, 0), (5, 80), (5.2, 100)], (5.0, "main"), (5.2, "main"))
 
-    assert by_kind(made.build_up(5.2)) == {NOT_SEEN: 80, CERTAIN: 20}
+    assert by_kind(made.build_up(5.2)) == {NOT_SEEN: 80, SEEN: 20}
 
 
 def test_forked_copy(made: Made) -> None:
@@ -144,7 +116,7 @@ def test_forked_copy(made: Made) -> None:
 
     found = made.build_up(0.2)
 
-    assert by_kind(found) == {CERTAIN: 340, INHERITED: 150}
+    assert by_kind(found) == {SEEN: 340, SHARED: 150}
     assert by_function(found) == {"load": 300, "work": 40}
 
 
@@ -154,8 +126,8 @@ def test_what_a_parent_cannot_share(made: Made) -> None:
     made.process([(0.15, 0), (0.15, 130), (0.2, 130)], (0.15, "work"), (0.2, "work"), inherited=130)
     made.processes[1].parent, made.processes[1].start_s = 0, 0.1
 
-    assert by_kind(made.build_up(0.2))[INHERITED] == 100
-    assert by_process(made.build_up(0.2))[1] == {INHERITED: 100, NOT_SEEN: 30}
+    assert by_kind(made.build_up(0.2))[SHARED] == 100
+    assert by_process(made.build_up(0.2))[1] == {SHARED: 100, NOT_SEEN: 30}
 
 
 def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
@@ -164,7 +136,7 @@ def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
     made.processes.append(Process(id=9, peak_rss=60, high_water_mark=70))
     made.processes[0].parent = 9
 
-    assert by_process(made.build_up(0.2))[0] == {INHERITED: 70, NOT_SEEN: 80}
+    assert by_process(made.build_up(0.2))[0] == {SHARED: 70, NOT_SEEN: 80}
 
 
 def test_ended_process(made: Made) -> None:
@@ -180,7 +152,7 @@ def test_process_that_the_helper_missed(made: Made) -> None:
     made.process([(0, 0), (0.2, 300)], (0.0, "main"), (0.2, "main"))
     made.processes.append(Process(id=7, counted_s=0.15, end_s=0.25, first_rss=290, forked_copy=True))
 
-    assert by_kind(made.build_up(0.2, 590)) == {CERTAIN: 300, INHERITED: 290}
+    assert by_kind(made.build_up(0.2, 590)) == {SEEN: 300, SHARED: 290}
 
 
 def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
@@ -189,7 +161,7 @@ def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
     copy = Process(id=7, parent=0, start_s=0.1, counted_s=0.25, end_s=0.35, first_rss=290, forked_copy=True)
     made.processes.append(copy)
 
-    assert by_process(made.build_up(0.25, 490))[7] == {INHERITED: 200, NOT_SEEN: 90}
+    assert by_process(made.build_up(0.25, 490))[7] == {SHARED: 200, NOT_SEEN: 90}
 
 
 def test_parts_sum_to_a_higher_peak(made: Made) -> None:
@@ -212,7 +184,7 @@ def test_parts_sum_to_a_lower_peak(made: Made) -> None:
 
 def test_highest_moment_of_a_span(made: Made) -> None:
     """Of the moments between which the peak was reached, the one counts at which most was held."""
-    made.process([(0, 0), (0.5, 100), (0.6, 400), (0.7, 50)], (0.0, "a"), (0.5, "a"), (0.6, "b"), (0.65, "b"))
+    made.process([(0, 0), (0.5, 100), (0.6, 400), (0.7, 50)], (0.0, "a"), (0.55, "b"))
 
     found = made.build_up(0.5, 400, to_s=0.7)
 
@@ -279,7 +251,7 @@ def test_any_moment(made: Made) -> None:
 
 
 def test_nothing_was_seen() -> None:
-    """Without a look there is no build-up."""
+    """Without a stack there is no build-up."""
     made = Made()
     made.process([(0, 0), (1.0, 200)])
     of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
@@ -326,8 +298,7 @@ def test_stack_of_the_last_rise() -> None:
 
     assert found is not None
     assert found.top is not None
-    assert (found.top.stack, found.top.kind) == (SECOND, CERTAIN)
-    assert found.top.size / MIB == pytest.approx(50, abs=1)
+    assert (found.top.stack, found.top.kind, found.top.size) == (SECOND, SEEN, 50 * MIB)
 
 
 def test_not_seen() -> None:
@@ -335,9 +306,67 @@ def test_not_seen() -> None:
     session = grown((FIRST, 100), (SECOND, 50))
     assert session.snapshots is not None
     (watched,) = session.snapshots.processes
-    watched.looks = watched.looks[:1]
-    watched.time_s = [at_s if at_s < 0.1 else at_s + 9 for at_s in watched.time_s]
+    watched.windows = [replace(watched.windows[0], to_s=0.5)]
+    watched.time_s = [at_s if at_s < 0.5 else at_s + 9 for at_s in watched.time_s]
     found = build_up.at(session, watched.time_s[-1])
 
     assert found is not None
     assert found.top is None
+
+
+def compiling(made: Made) -> Made:
+    """Fill in a program that starts two compilers, which Python waits for."""
+    made.process([(0, 0), (1, 100), (5, 100)], (0.0, "main>load"), (1.5, "main>build>wait"))
+    for number in (1, 2):
+        native = made.process([(2, 0), (2, 10), (3, 400), (5, 400)])
+        native.is_native = True
+        made.processes[number].parent = 0
+        made.processes[number].name = "cc1plus"
+    return made
+
+
+def test_programs_without_python(made: Made) -> None:
+    """What a program without Python holds belongs to it; it has the stack of the Python program that waits for it."""
+    found = compiling(made).build_up(4.0)
+    programs = [part for part in found.parts if part.kind == PROGRAM]
+
+    assert by_kind(found) == {PROGRAM: 800, SEEN: 100}
+    assert {(part.program, part.stack[-1].function, part.process) for part in programs} == {
+        ("cc1plus", "wait", 1),
+        ("cc1plus", "wait", 2),
+    }
+
+
+def growth(made: Made, from_s: float, to_s: float) -> BuildUp:
+    """Return what grew between two moments."""
+    found = grown_between(session({"rss": mib(0, 1)}, snapshots=made.snapshots, processes=made.processes), from_s, to_s)
+    assert found is not None
+    assert sum(part.size for part in found.parts) == found.size
+    return found
+
+
+class TestGrowth:
+    def test_levels_above(self, made: Made) -> None:
+        """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
+        made.process([(0, 0), (1, 100), (2, 300), (3, 50), (4, 200)], (0.0, "a"), (1.0, "b"), (2.0, "c"), (3.0, "d"))
+
+        assert by_function(growth(made, 0.5, 2.0)) == pytest.approx({"a": 50, "b": 200}, abs=1)
+        assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
+
+    def test_processes(self, made: Made) -> None:
+        """Each process that grew counts; one that shrank takes nothing away."""
+        made.process([(0, 0), (1, 100), (2, 10)], (0.0, "a"), (1.0, "b"))
+        made.process([(0, 0), (1, 100), (2, 150)], (0.0, "c"), (1.0, "d"))
+
+        assert by_function(growth(made, 1.0, 2.0)) == {"d": 50}
+
+    def test_programs(self, made: Made) -> None:
+        """A program without Python counts with what it gained."""
+        assert by_kind(growth(compiling(made), 2.5, 4.0)) == {PROGRAM: 390}
+
+    def test_nothing(self, made: Made) -> None:
+        """Where nothing grew, there are no parts; without stacks, nothing is known."""
+        made.process([(0, 100), (2, 10)], (0.0, "a"))
+
+        assert growth(made, 0.5, 2.0).size == 0
+        assert grown_between(session(), 0.0, 1.0) is None

@@ -33,7 +33,7 @@ def test_package(file: str, expected: str) -> None:
         (Frame("outer.<locals>.f", "/home/me/work/a.py", 7), "work/a.py:7 outer.f"),
         (Frame("f", "/home/me/work/a.py", 0), "work/a.py f"),
         (Frame("<module>", f"{SITE}torch/nn/__init__.py", 7), "import torch.nn"),
-        (Frame("<module>", "/home/me/work/a.py", 7), "work/a.py:7 <module>"),
+        (Frame("<module>", "/home/me/work/a.py", 7), "work/a.py:7"),
     ],
 )
 def test_brief_label(of: Frame, expected: str) -> None:

@@ -1,21 +1,23 @@
 from __future__ import annotations
 
-from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.frames import (
-    Node,
-    best_frame,
-    branches,
-    held_by,
-    place_labels,
-    running_text,
-    stack_text,
-    tree_of,
-)
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.frames import Node, best_frame, branches, held_by, place_labels, running_text, tree_of
 from nncftools.session.model import Frame
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 
 MAIN, LOAD, RUN = "/a/b.py:9 main", "/a/b.py:1 load", "/a/b.py:2 run"
+WORK = "/home/me/work/export.py:12 work"
+DECODER = "openvino/frontend/pytorch/ts_decoder.py:105 scripted"
+CHECK = ("torch/jit/_trace.py:1000 trace", "torch/jit/_trace.py:455 _check_trace")
+MACHINERY = ("<frozen importlib._bootstrap>:1176 _find_and_load", "<frozen importlib._bootstrap_external>:940 exec")
+STANDARD = "/usr/lib/python3.11/dataclasses.py:5 field"
+NINJA = (
+    "/w/ptq.py:38 <module>",
+    "nncf/quantization/quantize_model.py:201 quantize",
+    "torch/utils/cpp_extension.py:2112 run_ninja",
+    "/usr/lib/python3.11/subprocess.py:548 run",
+)
 
 
 def tree(*parts: Part) -> Node:
@@ -23,10 +25,15 @@ def tree(*parts: Part) -> Node:
     return tree_of(BuildUp(1.0, sum(part.size for part in parts), parts))
 
 
-def certain(size: int, *places: str) -> Part:
-    """Return MiB that certainly belong to a stack."""
+def seen(size: int, *places: str, certain: int = 99_999) -> Part:
+    """Return MiB with a stack, of which so many outer frames are certain."""
     of = stack(*places)
-    return Part(size * MIB, "certain", 0, of, of, len(of))
+    return Part(size * MIB, SEEN, 0, of, min(certain, len(of)))
+
+
+def program(size: int, process: int, name: str = "cc1plus") -> Part:
+    """Return MiB of a compiler that Python waits for."""
+    return Part(size * MIB, PROGRAM, process, stack(*NINJA), 0, name)
 
 
 def rows(root: Node, most: int = 60) -> list[tuple[int, int, str]]:
@@ -34,183 +41,197 @@ def rows(root: Node, most: int = 60) -> list[tuple[int, int, str]]:
     return [(row.depth, row.size // MIB, row.label) for row in branches(root, 0.01, most)[0]]
 
 
-def test_a_row_for_each_branch() -> None:
-    """Functions that hold the same memory share a row; a row stands above its parts."""
-    root = tree(certain(70, MAIN, LOAD, "torch/a.py:1 f"), certain(30, MAIN, RUN))
-
-    assert rows(root) == [(0, 100, "a/b.py:9 main"), (1, 70, ":1 load › torch/a.py:1 f"), (1, 30, ":2 run")]
+def held(*parts: Part) -> list[tuple[int, int, str]]:
+    """Return MiB, certain MiB and names of the places that hold most."""
+    return [(of.size // MIB, of.certain // MIB, of.label) for of in held_by(tree(*parts))]
 
 
-def test_small_parts_are_summed() -> None:
-    """Parts of less than 1 % are one row; if they are less than 1 % together, they are left out."""
-    small = [certain(1, MAIN, f"/a/b.py:3 f{number}") for number in range(5)]
-    root = tree(certain(195, MAIN, LOAD), *small)
+class TestRows:
+    def test_branches(self) -> None:
+        """Functions that hold the same memory share a row; a row stands above its parts."""
+        root = tree(seen(70, MAIN, LOAD, "torch/a.py:1 f"), seen(30, MAIN, RUN))
 
-    assert rows(root) == [(0, 200, "a/b.py:9 main"), (1, 195, ":1 load"), (1, 5, "… 5 smaller")]
-    assert rows(tree(certain(999, MAIN, LOAD), certain(1, MAIN, RUN))) == [(0, 1000, "a/b.py:9 main › :1 load")]
+        assert rows(root) == [(0, 100, "a/b.py:9 main"), (1, 70, ":1 load › torch/a.py:1 f"), (1, 30, ":2 run")]
 
+    def test_lines(self) -> None:
+        """Two lines of one function are two places, also of a module's code."""
+        root = tree(seen(70, "/a/mod.py:4 <module>"), seen(30, "/a/mod.py:2 <module>"))
 
-def test_what_has_no_stack() -> None:
-    """What was not seen, is shared with a parent, or was taken in unseen calls, has a row."""
-    cut = Part(20 * MIB, EITHER, 0, stack(MAIN), stack(MAIN, RUN), 1)
-    root = tree(certain(40, MAIN, LOAD), cut, Part(30 * MIB, NOT_SEEN, 0), Part(10 * MIB, INHERITED, 1))
+        assert rows(root) == [(0, 70, "a/mod.py:4"), (0, 30, "a/mod.py:2")]
 
-    assert rows(root) == [
-        (0, 60, "a/b.py:9 main"),
-        (1, 20, "in calls that were not seen"),
-        (1, 40, ":1 load"),
-        (0, 30, "not seen"),
-        (0, 10, "shared with a parent process, at most"),
-    ]
+    def test_small_parts_are_summed(self) -> None:
+        """Parts of less than 1 % are one row; if they are less than 1 % together, they are left out."""
+        small = [seen(1, MAIN, f"/a/b.py:3 f{number}") for number in range(5)]
+        root = tree(seen(195, MAIN, LOAD), *small)
 
+        assert rows(root) == [(0, 200, "a/b.py:9 main"), (1, 195, ":1 load"), (1, 5, "… 5 smaller")]
+        assert rows(tree(seen(999, MAIN, LOAD), seen(1, MAIN, RUN))) == [(0, 1000, "a/b.py:9 main › :1 load")]
 
-def test_less_certain() -> None:
-    """A function that holds the same memory less certainly has a row of its own."""
-    either = Part(100 * MIB, EITHER, 0, stack(MAIN, LOAD), stack(MAIN, RUN), 1)
-
-    assert [(row.label, row.certain) for row in branches(tree(either), 0.01, 60)[0]] == [
-        ("a/b.py:9 main", 100 * MIB),
-        (":1 load", 0),
-    ]
-
-
-def test_bounded() -> None:
-    """Of many rows, the largest stay, and the others are counted."""
-    root = tree(*(certain(10 + number, MAIN, f"/a/b.py:3 f{number}") for number in range(30)))
-    kept, left_out = branches(root, 0.01, 10)
-
-    assert (len(kept), left_out) == (10, 21)
-    assert [row.size // MIB for row in kept[1:]] == list(range(39, 30, -1))
-
-
-def test_deep() -> None:
-    """A stack of 1,000 frames is one row."""
-    (row,) = rows(tree(certain(10, *(f"/a/b.py:3 f{number}" for number in range(1000)))))
-
-    assert row == (0, 10, "a/b.py:3 f0 › … › :3 f998 › :3 f999")
-
-
-TOOL = "/env/bin/optimum-cli:8 <module>"
-TELLING_MAIN = "/home/me/work/export.py:12 main"
-EXPORT = ("optimum/cli.py:20 main", "optimum/exporters/openvino/convert.py:394 export")
-DECODER = "openvino/frontend/pytorch/ts_decoder.py:105 scripted"
-CHECK = ("torch/jit/_trace.py:1000 trace", "torch/jit/_trace.py:455 _check_trace")
-MACHINERY = ("<frozen importlib._bootstrap>:1176 _find_and_load", "<frozen importlib._bootstrap_external>:940 exec")
-STANDARD = "/usr/lib/python3.11/dataclasses.py:5 field"
-
-
-def built(*parts: tuple[tuple[Frame, ...], int]) -> BuildUp:
-    """Return a build-up of stacks with their MiB, all certain."""
-    found = [Part(size * MIB, "certain", 0, of, of, len(of)) for of, size in parts]
-    return BuildUp(1.0, sum(part.size for part in found), found)
-
-
-class TestStack:
-    def test_program_caller_and_innermost(self) -> None:
-        """A stack is told by the program's own innermost frame, the caller of the innermost library, and the end."""
-        told = stack_text(stack(TELLING_MAIN, *EXPORT, DECODER, *CHECK))
-
-        assert told == (
-            "work/export.py:12 main › … › openvino/…/ts_decoder.py:105 scripted"
-            " › … › torch/jit/_trace.py:455 _check_trace"
+    def test_what_has_no_stack(self) -> None:
+        """What was not seen, what is shared with the parent, and programs have rows beside the outermost frames."""
+        root = tree(
+            seen(40, MAIN, LOAD),
+            Part(30 * MIB, NOT_SEEN, 0),
+            Part(10 * MIB, SHARED, 1),
+            program(12, 2),
+            program(8, 3),
         )
 
-    def test_tool_that_pip_installed(self) -> None:
-        """The starter of an installed tool tells nothing: the end of the outermost library stands for the program."""
-        told = stack_text(stack(TOOL, *EXPORT, DECODER, CHECK[0]))
+        assert rows(root) == [
+            (0, 40, "a/b.py:9 main › :1 load"),
+            (0, 30, "not seen"),
+            (
+                0,
+                20,
+                "2 × cc1plus, started by torch/utils/cpp_extension.py:2112 run_ninja, for nncf/…/quantize",
+            ),
+            (0, 10, "shared with the parent"),
+        ]
 
-        assert told == (
-            "optimum/…/convert.py:394 export › openvino/…/ts_decoder.py:105 scripted › torch/jit/_trace.py:1000 trace"
-        )
+    def test_less_certain(self) -> None:
+        """A function that holds the same memory less certainly has a row of its own."""
+        root = tree(seen(100, MAIN, LOAD, certain=1))
 
-    def test_called_by_the_program(self) -> None:
-        """Of a library that the program itself calls, the entry is named; its file is not repeated."""
-        assert stack_text(stack(TELLING_MAIN, *CHECK)) == (
-            "work/export.py:12 main › torch/jit/_trace.py:1000 trace › :455 _check_trace"
-        )
+        assert [(row.label, row.certain) for row in branches(root, 0.01, 60)[0]] == [
+            ("a/b.py:9 main", 100 * MIB),
+            (":1 load", 0),
+        ]
 
-    def test_program_alone(self) -> None:
-        """Of the program's own frames, the innermost two are told."""
-        told = stack_text(stack("/a/b.py:9 <module>", "/a/b.py:7 main", "/a/b.py:3 grow"))
+    def test_bounded(self) -> None:
+        """Of many rows, the largest stay, and the others are counted."""
+        root = tree(*(seen(10 + number, MAIN, f"/a/b.py:3 f{number}") for number in range(30)))
+        kept, left_out = branches(root, 0.01, 10)
 
-        assert told == "a/b.py:7 main › :3 grow"
-
-    def test_import(self) -> None:
-        """Code that runs while a module is imported is told by the module; import machinery is never shown."""
-        told = stack_text(stack(TELLING_MAIN, *MACHINERY, "torch/__init__.py:5 <module>", *MACHINERY, STANDARD))
-
-        assert told == "work/export.py:12 main › import torch › dataclasses.py:5 field"
-
-    def test_nothing(self) -> None:
-        """A stack without frames, or of import machinery alone, is an empty text."""
-        assert [stack_text(()), stack_text(stack(*MACHINERY))] == ["", ""]
+        assert (len(kept), left_out) == (10, 21)
+        assert [row.size // MIB for row in kept[1:]] == list(range(39, 30, -1))
 
     def test_deep(self) -> None:
-        """A stack of 400 frames is as short as any other."""
-        deep = stack(TELLING_MAIN, *(f"torch/nn/m{number}.py:1 forward" for number in range(400)))
+        """A stack of 1,000 frames is one row."""
+        (row,) = rows(tree(seen(10, *(f"/a/b.py:3 f{number}" for number in range(1000)))))
 
-        assert stack_text(deep) == "work/export.py:12 main › torch/nn/m0.py:1 forward › … › torch/nn/m399.py:1 forward"
+        assert row == (0, 10, "a/b.py:3 f0 › … › :3 f998 › :3 f999")
 
-    def test_hostile_names(self) -> None:
-        """Control characters are escaped, and long names are shortened in the middle."""
-        told = stack_text([Frame("\x1b[31m[bold]\n" + "f" * 500, "/a/\x9b.py", 1)])
 
-        assert told.isprintable()
-        assert len(told) < 100
+def test_machinery_is_left_out() -> None:
+    """Frames of the import system are no places; what is certain is still counted by whole stacks."""
+    (main,) = tree(seen(10, MAIN, *MACHINERY, LOAD, certain=3)).children.values()
+    (load,) = main.children.values()
+
+    assert (main.certain, load.certain) == (10 * MIB, 0)
+    assert load.frame == stack(LOAD)[0]
 
 
 class TestRunning:
-    def test_one_of_two(self) -> None:
-        """If the program stood in one of two stacks, both are told."""
-        top = Part(1, EITHER, 0, stack(TELLING_MAIN, CHECK[0]), stack(TELLING_MAIN, DECODER), 1)
-
-        assert running_text(top) == (
-            "work/export.py:12 main › torch/jit/_trace.py:1000 trace, or openvino/…/ts_decoder.py:105 scripted"
+    def test_caller_of_the_library(self) -> None:
+        """The innermost function is named, and who called its library."""
+        assert running_text(seen(1, WORK, DECODER, *CHECK)) == (
+            "torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:105"
         )
 
-    def test_function_that_returned(self) -> None:
-        """If one stack continues the other, it is told first: memory grew in what was called."""
-        top = Part(1, EITHER, 0, stack(TELLING_MAIN), stack(TELLING_MAIN, CHECK[0]), 1)
+    def test_program_alone(self) -> None:
+        """In the program itself, the function above is the caller."""
+        assert running_text(seen(1, "/a/b.py:7 main", "/a/b.py:3 grow")) == "a/b.py:3 grow, called by a/b.py:7"
+        assert running_text(seen(1, "/a/b.py:7 main")) == "a/b.py:7 main"
 
-        assert running_text(top) == "work/export.py:12 main › torch/jit/_trace.py:1000 trace, or work/export.py:12 main"
+    def test_not_the_standard_library(self) -> None:
+        """Where the standard library works for others, these are named."""
+        assert running_text(seen(1, WORK, *MACHINERY, "torch/__init__.py:5 <module>", STANDARD)) == (
+            "import torch, called by work/export.py:12"
+        )
+
+    def test_other_program(self) -> None:
+        """A program without Python is named with who started it."""
+        assert running_text(program(1, 2)).startswith("cc1plus, started by torch/utils/cpp_extension.py:2112 run_ninja")
+
+    def test_nothing(self) -> None:
+        """A stack without frames is an empty text."""
+        assert running_text(Part(1, SEEN, 0)) == ""
+
+    def test_hostile_names(self) -> None:
+        """Control characters are escaped, and long names are shortened in the middle."""
+        text = running_text(Part(1, SEEN, 0, (Frame("\x1b[31m[bold]\n" + "f" * 500, "/a/\x9b.py", 1),), 1))
+
+        assert text.isprintable()
+        assert len(text) < 100
 
 
-class TestPlaces:
-    def test_named_by_their_callers(self) -> None:
-        """Two places with the same function are told apart by the first frame in which their stacks differ."""
-        first = stack("/a/b.py:9 main", "/a/b.py:1 first", "/a/b.py:3 grow")
-        second = stack("/a/b.py:9 main", "/a/b.py:2 second", "/a/b.py:3 grow")
-
-        assert place_labels([first, second]) == ["a/b.py:1 first › :3 grow", "a/b.py:2 second › :3 grow"]
-
+class TestHeldBy:
     def test_largest_first(self) -> None:
-        """Those that hold most are named, the largest first, with what is certain."""
-        found = held_by(tree_of(built((stack(TELLING_MAIN, DECODER), 100), (stack(TELLING_MAIN, CHECK[0]), 200))), 3)
-
-        assert [(one.size // MIB, one.certain // MIB) for one in found] == [(200, 200), (100, 100)]
-        assert found[0].label == "work/export.py:12 main › torch/jit/_trace.py:1000 trace"
-
-    def test_calls_that_were_not_seen(self) -> None:
-        """What was taken between two different stacks is named by the function that they share."""
-        shared = Part(300 * MIB, EITHER, 0, stack(TELLING_MAIN), stack(TELLING_MAIN, DECODER), 1)
-        known = built((stack(TELLING_MAIN, *CHECK), 100)).parts
-        found = held_by(tree_of(BuildUp(1.0, 400 * MIB, [shared, *known])), 3)
-
-        assert [(one.size // MIB, one.label) for one in found] == [
-            (300, "in calls not seen, from work/export.py:12 main"),
-            (100, "work/export.py:12 main › … › torch/jit/_trace.py:455 _check_trace"),
+        """The places that hold most are named, the largest first, with what is certain."""
+        assert held(seen(100, WORK, DECODER, certain=1), seen(200, WORK, CHECK[0])) == [
+            (200, 200, "_trace.py:1000 trace"),
+            (100, 0, "ts_decoder.py:105 scripted"),
         ]
+
+    def test_not_the_entry_point(self) -> None:
+        """The entry point is not named while large parts of it hold half, even if these are less certain."""
+        parts = [seen(60, MAIN, LOAD, certain=1), seen(40, MAIN)]
+
+        assert held(*parts) == [(60, 0, "b.py:1 load"), (40, 40, "b.py:9 main")]
+
+    def test_certain_place_above_likely_ones(self) -> None:
+        """A place that is certain is named, not its parts that are likely."""
+        parts = [seen(50, MAIN, LOAD, f"/a/b.py:{line} f", certain=2) for line in (5, 6)]
+
+        assert held(*parts) == [(100, 100, "b.py:1 load")]
+
+    def test_small_lines_of_one_function(self) -> None:
+        """Lines of one function that are small, but not together, are one place."""
+        parts = [seen(4, MAIN, f"/a/b.py:{line} f") for line in range(20)]
+
+        assert held(*parts, seen(20, MAIN, RUN)) == [(80, 80, "b.py f"), (20, 20, "b.py:2 run")]
+
+    def test_torch_nn_has_its_caller(self) -> None:
+        """A function of torch.nn is named with the function of the model that called it."""
+        linear = "torch/nn/modules/linear.py:125 Linear.forward"
+        model = "transformers/models/llama.py:180 LlamaMLP.forward"
+
+        assert held(seen(100, MAIN, model, linear)) == [(100, 100, "LlamaMLP.forward › Linear.forward")]
+
+    def test_import(self) -> None:
+        """An import is one place, whatever it imports of its own; other large libraries in it are places."""
+        torch = ("torch/__init__.py:9 <module>", *MACHINERY, "torch/_C.py:1 <module>")
+
+        assert held(seen(60, MAIN, *torch), seen(40, MAIN, *torch[:1])) == [(100, 100, "import torch")]
+        assert held(seen(60, MAIN, *torch, "sympy/__init__.py:1 <module>"), seen(40, MAIN, *torch)) == [
+            (60, 60, "import sympy")
+        ]
+
+    def test_programs_first(self) -> None:
+        """If other programs hold half of the memory, they are named first."""
+        parts = [program(26, 2), program(25, 3, "ld"), seen(45, MAIN, LOAD)]
+
+        assert [label[:7] for *_, label in held(*parts)] == ["cc1plus", "ld, sta", "b.py:1 "]
+
+    def test_program_of_an_unknown_starter(self) -> None:
+        """Without a Python program above, nobody is named."""
+        assert held(Part(10 * MIB, PROGRAM, 1, (), 0, "ld\x1b")) == [(10, 10, "ld\\x1b")]
 
     def test_deepest_stack_that_python_allows(self) -> None:
         """A stack of 5,000 frames has its place."""
-        deep = stack(TELLING_MAIN, *(f"torch/nn/m{number}.py:1 forward" for number in range(5000)))
-        (found,) = held_by(tree_of(built((deep, 100))), 3)
+        ((_, _, label),) = held(seen(100, WORK, *(f"torch/m{number}.py:1 forward" for number in range(5000))))
 
-        assert found.label.endswith("torch/nn/m4999.py:1 forward")
+        assert label == "m4999.py:1 forward"
 
 
-def test_most_telling_frame() -> None:
-    """The innermost frame outside of the standard library tells most; if there is none, the innermost one."""
-    assert best_frame(stack(TELLING_MAIN, DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
+class TestLabels:
+    def test_other_lines(self) -> None:
+        """Two lines of a method are told apart by them."""
+        stacks = [stack(f"x/m.py:{line} Model.forward") for line in (3, 5)]
+
+        assert place_labels(stacks[:1], is_short=True) == ["Model.forward"]
+        assert place_labels(stacks, is_short=True) == ["x/m.py:3 Model.forward", "x/m.py:5 Model.forward"]
+
+    def test_other_callers(self) -> None:
+        """Two places with the same name are told apart by the first frame in which their stacks differ."""
+        first = stack("/a/b.py:9 main", "/a/b.py:1 first", "/a/b.py:3 grow")
+        second = stack("/a/b.py:9 main", "/a/b.py:2 second", "/a/b.py:3 grow")
+
+        assert place_labels([first, second]) == ["a/b.py:1 first › a/b.py:3 grow", "a/b.py:2 second › a/b.py:3 grow"]
+
+
+def test_best_frame() -> None:
+    """The innermost frame outside of the standard library says most; if there is none, the innermost one."""
+    assert best_frame(stack(WORK, DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
     assert best_frame(stack(STANDARD)) == stack(STANDARD)[0]
     assert best_frame(()) is None

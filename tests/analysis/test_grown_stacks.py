@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp, Part
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, BuildUp, Part
 from nncftools.analysis.grown_stacks import CodePath, GrownStack, HeldSize, grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
@@ -9,9 +9,13 @@ MAIN, LOAD, RUN = "/a/b.py:9 main", "torch/load.py:1 load", "torch/run.py:2 run"
 
 
 def held(*parts: tuple[int, tuple[str, ...]]) -> dict[CodePath, HeldSize]:
-    """Return what stacks held, in MiB."""
-    found = [Part(size * MIB, "certain", 0, stack(*of), stack(*of), len(of)) for size, of in parts]
-    return places(BuildUp(1.0, sum(part.size for part in found), found))
+    """Return what stacks held, in MiB; all of it is certain."""
+    return of_parts(*(Part(size * MIB, SEEN, 0, stack(*of), len(of)) for size, of in parts))
+
+
+def of_parts(*parts: Part) -> dict[CodePath, HeldSize]:
+    """Return what parts of a peak held."""
+    return places(BuildUp(1.0, sum(part.size for part in parts), parts))
 
 
 def changes(found: list[GrownStack]) -> list[tuple[str, int]]:
@@ -24,7 +28,7 @@ def test_largest_change_first() -> None:
     base = held((100, (MAIN, LOAD)), (100, (MAIN, RUN)))
     new = held((100, (MAIN, LOAD)), (300, (MAIN, RUN)))
 
-    assert changes(grown([base], [new], 5)) == [("b.py main › torch/run.py run", 200)]
+    assert changes(grown([base], [new], 5)) == [("torch/run.py run", 200)]
 
 
 def test_matched_by_function() -> None:
@@ -43,8 +47,8 @@ def test_grown_here_and_shrunk_there() -> None:
     new = held((100, (MAIN, LOAD)), (210, (MAIN, RUN)))
 
     assert changes(grown([base], [new], 5)) == [
-        ("b.py main › torch/run.py run", 110),
-        ("b.py main › torch/load.py load", -100),
+        ("torch/run.py run", 110),
+        ("torch/load.py load", -100),
     ]
 
 
@@ -53,28 +57,50 @@ def test_groups_by_their_medians() -> None:
     base = [held((size, (MAIN, LOAD))) for size in (100, 110, 500)]
     new = [held((size, (MAIN, LOAD))) for size in (150, 160, 170)]
 
-    assert changes(grown(base, new, 5)) == [("b.py main › torch/load.py load", 50)]
+    assert changes(grown(base, new, 5)) == [("torch/load.py load", 50)]
+
+
+def test_other_lines() -> None:
+    """Lines of one function are one place: they move from version to version."""
+    base = held((100, (MAIN, LOAD)), (100, (MAIN, "torch/load.py:7 load")))
+    new = held((300, ("/a/b.py:4 main", "torch/load.py:3 load")))
+
+    assert changes(grown([base], [new], 5)) == [("torch/load.py load", 100)]
+
+
+def test_programs_by_name() -> None:
+    """A program without Python is compared by its name, however many processes it has and whoever started it."""
+    base = of_parts(Part(100 * MIB, PROGRAM, 1, stack(MAIN), 0, "cc1plus"))
+    new = of_parts(*(Part(100 * MIB, PROGRAM, number, stack(LOAD), 0, "cc1plus") for number in (2, 3)))
+
+    assert changes(grown([base], [new], 5)) == [("cc1plus", 100)]
 
 
 def test_not_seen() -> None:
     """What was not seen is compared, too: a change of it is no change of the code."""
-    seen = Part(100 * MIB, "certain", 0, stack(MAIN))
-    of = [places(BuildUp(1.0, (100 + size) * MIB, [seen, Part(size * MIB, NOT_SEEN, 0)])) for size in (20, 60)]
+    certain = Part(100 * MIB, SEEN, 0, stack(MAIN), 1)
+    of = [of_parts(certain, Part(size * MIB, NOT_SEEN, 0)) for size in (20, 60)]
 
     assert changes(grown([of[0]], [of[1]], 5)) == [("not seen", 40)]
 
 
 def test_bounds() -> None:
-    """A change is within its bounds if memory of one of two stacks, or what was not seen, may explain it."""
-    both = Part(100 * MIB, EITHER, 0, stack(MAIN, LOAD), stack(MAIN, RUN), 1)
-    swapped = both._replace(stack=both.other, other=both.stack)
-    unsure = [places(BuildUp(1.0, 100 * MIB, [part])) for part in (both, swapped)]
-    unseen = places(BuildUp(1.0, 100 * MIB, [Part(100 * MIB, NOT_SEEN, 0)]))
-    sure = held((100, (MAIN, LOAD)))
+    """A change is within its bounds if what is only likely, or what was not seen, may explain it."""
+    likely = [of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, place), 1)) for place in (LOAD, RUN)]
+    unseen = of_parts(Part(100 * MIB, NOT_SEEN, 0))
+    certain = held((100, (MAIN, LOAD)))
 
-    assert all(one.is_within_bounds for one in grown(unsure[:1], unsure[1:], 5))
-    assert [one.is_within_bounds for one in grown([sure], [unseen], 5) if one.file] == [True]
-    assert [one.is_within_bounds for one in grown([sure], [held((300, (MAIN, LOAD)))], 5)] == [False]
+    assert all(of.is_within_bounds for of in grown(likely[:1], likely[1:], 5))
+    assert [of.is_within_bounds for of in grown([certain], [unseen], 5) if of.file] == [True]
+    assert [of.is_within_bounds for of in grown([certain], [held((300, (MAIN, LOAD)))], 5)] == [False]
+
+
+def test_bounds_of_certain_callers() -> None:
+    """What certainly belongs to another caller cannot belong here, even if its innermost function is only likely."""
+    base = of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, LOAD, "t/a.py:1 a"), 2))
+    new = of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, RUN, "t/a.py:1 a"), 2))
+
+    assert [of.is_within_bounds for of in grown([base], [new], 5)] == [False, False]
 
 
 def test_equal() -> None:

@@ -23,13 +23,21 @@ def test_nearest_in_size_and_time() -> None:
     found = near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
 
     assert found is not None
-    assert (found.at_s, found.is_of_moment) == (1.0, True)
+    assert (found.at_s, found.is_of_moment) == (1.0, False)
+
+
+def test_within_a_fifth_of_a_second() -> None:
+    """Mappings that were read within 0.2 s of a moment are those of it."""
+    found = near(session(snapshots=read((1.0, 300), (2.15, 299), (1.9, 280))), 2.0, 300 * MIB)
+
+    assert found is not None
+    assert (found.at_s, found.is_of_moment) == (2.15, True)
 
 
 def test_far() -> None:
     """Mappings of another size or another time do not stand for the moment."""
     smaller = near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
-    earlier = near(session(snapshots=read((0.5, 300))), 2.0, 300 * MIB)
+    earlier = near(session(snapshots=read((1.7, 300))), 2.0, 300 * MIB)
 
     assert [of is not None and of.is_of_moment for of in (smaller, earlier)] == [False, False]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from nncftools.analysis.build_up import EITHER, NOT_SEEN
+from nncftools.analysis.build_up import NOT_SEEN
+from nncftools.session.model import Frame
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
 POINTS = [(0.0, 0), (0.4, 100)]
 WORKER, POOL = 2, 3
+WAITS = Frame("wait", "/usr/lib/python3.11/threading.py", 320)
 
 
 @pytest.fixture
@@ -18,89 +21,82 @@ def made() -> Made:
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"),
+    ("threads", "faults", "expected"),
     [
-        ({MAIN: ("spin", 1, 0.4), WORKER: ("load", 99, 0.1)}, {"load": 99, "spin": 1}),
-        ({MAIN: ("a", 25, 0.1), WORKER: ("b", 75, 0.1)}, {"a": 25, "b": 75}),
-        ({MAIN: ("infer", 0, 0.01), POOL: (None, 100, 0.4)}, {"infer": 100}),
-        ({MAIN: ("matmul", 30, 0.4), POOL: (None, 35, 0.4), POOL + 1: (None, 35, 0.4)}, {"matmul": 100}),
-        ({MAIN: ("spin", 0, 0.4), POOL: (None, 100, 0.4)}, None),
-        ({MAIN: ("a", 0, 0.0), WORKER: ("b", 0, 0.0), POOL: (None, 100, 0.4)}, None),
+        ({MAIN: "spin", WORKER: "load"}, {MAIN: 1, WORKER: 99}, {"load": 99, "spin": 1}),
+        ({MAIN: "a", WORKER: "b"}, {MAIN: 25, WORKER: 75}, {"a": 25, "b": 75}),
+        ({MAIN: "infer"}, {POOL: 100}, {"infer": 100}),
+        ({MAIN: "matmul"}, {MAIN: 30, POOL: 35, POOL + 1: 35}, {"matmul": 100}),
+        ({MAIN: "a", WORKER: "b"}, {POOL: 100}, {}),
+        ({MAIN: "a"}, {}, {"a": 100}),
     ],
-    ids=["one with the faults", "several", "main waits", "main takes part", "main spins", "one of two"],
+    ids=["one with most faults", "several", "pool", "main takes part", "one of two", "huge pages have few faults"],
 )
-def test_threads(
-    made: Made, threads: dict[int, tuple[str | None, int, float]], expected: dict[str, int] | None
-) -> None:
-    """A rise belongs to the threads with the page faults; those of native threads to the only Python thread, if known.
-
-    That is the thread that waits, or touches new memory as they do, and not one that computes without new memory.
-    """
-    made.threads(POINTS, (0.0, threads), (0.4, threads))
+def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], expected: dict[str, int]) -> None:
+    """A rise belongs to the threads with the page faults; those of native threads to the only Python thread."""
+    made.threads(POINTS, {thread: [(0.0, text)] for thread, text in threads.items()}, (0.4, faults, 0))
     build_up = made.build_up(0.4)
 
-    assert by_function(build_up) == (expected or {})
+    assert by_function(build_up) == expected
     assert expected or by_kind(build_up) == {NOT_SEEN: 100}
 
 
 def test_pool_beside_a_waiting_thread(made: Made) -> None:
-    """A Python thread that waits for an event does not call a pool."""
-    threads = {MAIN: ("infer", 0, 0.0), WORKER: ("run>wait", 0, 0.0), POOL: (None, 100, 0.4)}
-    made.threads(POINTS, (0.0, threads), (0.4, threads))
-    waits = made.snapshots.frames[2]
-    made.snapshots.frames[2] = type(waits)("wait", "/usr/lib/python3.11/threading.py", 320)
+    """A Python thread that waits for an event does not call a pool; the other one does."""
+    changes = {MAIN: [(0.0, "infer")], WORKER: [(0.0, "wait")]}
+    made.threads(POINTS, changes, (0.4, {POOL: 100}, 0))
+    made.snapshots.frames[1] = WAITS
+    found = made.build_up(0.4)
 
-    assert by_function(made.build_up(0.4)) == {"infer": 100}
+    assert by_function(found) == {"infer": 100}
+    assert by_function(found, certain=True) == {"infer": 100}
+
+
+def test_pool_beside_a_thread_that_works_later(made: Made) -> None:
+    """If two threads work within a second, but not at once, a pool belongs likely to the one that works."""
+    changes = {MAIN: [(0.0, "infer")], WORKER: [(0.0, "wait"), (0.5, "work")]}
+    made.threads([*POINTS, (0.6, 100)], changes, (0.4, {POOL: 100}, 0))
+    made.snapshots.frames[1] = WAITS
+    found = made.build_up(0.4)
+
+    assert by_function(found) == {"infer": 100}
+    assert by_function(found, certain=True) == {}
 
 
 def test_thread_that_ended(made: Made) -> None:
-    """What a thread touched that is gone at the next look belongs to its last stack, or to what it did afterwards."""
-    before = {MAIN: ("main", 0, 0.0), WORKER: ("work", 50, 0.1)}
-    made.threads(POINTS, (0.0, before), (0.4, {MAIN: ("main", 0, 0.0)}), lost=[0, 80])
+    """What a thread touched that has ended belongs to its last stack."""
+    changes = {MAIN: [(0.0, "main")], WORKER: [(0.0, "work"), (0.3, None)]}
+    made.threads([(0.0, 0), (0.25, 100), (0.4, 100)], changes, (0.4, {}, 80))
 
-    found = made.build_up(0.4)
-
-    assert by_function(found) == {"work": 100}
-    assert by_kind(found) == {EITHER: 100}
+    assert by_function(made.build_up(0.4)) == {"work": 100}
 
 
-def test_after_the_last_look(made: Made) -> None:
-    """After the last look, the thread that touched memory before may go on."""
-    threads = {MAIN: ("main", 0, 0.0), WORKER: ("work", 50, 0.1)}
-    made.threads([(0.0, 0), (0.1, 10), (0.5, 100)], (0.0, threads), (0.1, threads))
+def test_readings_apart(made: Made) -> None:
+    """What rose between two readings of RSS is one piece: only what all stacks around it share is certain."""
+    watched = made.process([(0.0, 0), (0.2, 0), (0.3, 100), (0.4, 100)], (0.0, "main>a"), (0.25, "main>b"))
+    watched.apart_s = [0.1] * 4
+    (part,) = made.build_up(0.4).parts
 
-    assert by_function(made.build_up(0.5)) == {"work": 100}
-
-
-def test_before_the_first_look(made: Made) -> None:
-    """A rise long before the first look was not seen; shortly before it, it may belong to the first stack."""
-    made.process([(0.0, 0), (2.0, 100)], (2.0, "a"))
-
-    assert by_kind(made.build_up(2.0)) == {EITHER: 50, NOT_SEEN: 50}
+    assert (part.size, part.certain) == (100, 1)
 
 
-def test_no_faults(made: Made) -> None:
-    """Huge pages come with few faults: without any, the only Python thread counts."""
-    threads = {MAIN: ("a", 0, 0.1)}
-    made.threads(POINTS, (0.0, threads), (0.4, threads))
+def test_stack_that_never_changes(made: Made) -> None:
+    """Where readings failed for long, a stack that seems to go on is not certain."""
+    watched = made.process([(0.0, 0), (4.0, 100)], (0.0, "main"), every_s=0.1)
+    watched.windows = [replace(watched.windows[0], lost=30)]
+    found = made.build_up(4.0)
 
-    assert by_function(made.build_up(0.4)) == {"a": 100}
-
-
-def test_burst_between_looks(made: Made) -> None:
-    """If memory is level at both looks, the rise between them was a burst: the stack that both show is not certain."""
-    size = 64 << 20
-    made.process([(0.0, 0), (0.15, 0), (0.16, size), (0.4, size)], (0.0, "main>compute"), (0.3, "main>compute"))
-
-    found = made.build_up(0.4)
-
-    assert by_kind(found) == {EITHER: size}
-    assert [part.shared for part in found.parts] == [0]
+    assert by_function(found) == {"main": 100}
+    assert by_function(found, certain=True) == {}
 
 
-def test_short_threads(made: Made) -> None:
-    """What threads took that came and went between two looks belongs to no thread with certainty."""
-    threads = {MAIN: ("wait_all", 0, 0.0)}
-    made.threads(POINTS, (0.0, threads), (0.4, threads), lost=[0, 80])
+def test_between_two_windows(made: Made) -> None:
+    """What rises between two windows is likely at most."""
+    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"), every_s=0.01)
+    (whole,) = watched.windows
+    later = replace(whole.threads[0], time_s=[0.7])
+    watched.windows = [replace(whole, to_s=0.3), replace(whole, from_s=0.7, threads=[later])]
+    found = made.build_up(1.0)
 
-    assert by_kind(made.build_up(0.4)) == {EITHER: 100}
+    assert by_function(found) == {"main": 100}
+    assert by_function(found, certain=True)["main"] == pytest.approx(60, abs=3)

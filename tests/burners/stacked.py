@@ -191,5 +191,49 @@ def grow_and_free() -> None:
     held.clear()
 
 
+def takes(mib: int, seconds: float) -> None:
+    """Take memory evenly in a time."""
+    begun = time.monotonic()
+    for done in range(1, mib + 1):
+        held.append(bytearray(b"x") * MIB)
+        time.sleep(max(0.0, begun + done / mib * seconds - time.monotonic()))
+
+
+def computes(seconds: float) -> None:
+    """Compute without new memory."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+def alternating(pause: float) -> None:
+    """In functions of 20 ms, between others that take nothing."""
+    for _ in range(75):
+        takes(4, 0.02)
+        computes(0.02)
+    time.sleep(pause)
+
+
+def bursts(pause: float) -> None:
+    """In bursts, as fast as it can be, between other code."""
+    for _ in range(10):
+        takes(30, 0)
+        computes(0.15)
+    time.sleep(pause)
+
+
+def event_loop(pause: float) -> None:
+    """In short callbacks of an event loop."""
+    import asyncio
+
+    async def work() -> None:
+        for _ in range(100):
+            takes(3, 0)
+            await asyncio.sleep(0.015)
+
+    asyncio.run(work())
+    time.sleep(pause)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](float(sys.argv[2]))

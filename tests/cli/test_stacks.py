@@ -41,7 +41,7 @@ def sizes(found: BuildUp, *, certain: bool = False) -> dict[str, float]:
     """Return MiB by function of the burner, or those that certainly belong to it."""
     sums = dict.fromkeys(("first", "second", "third"), 0.0)
     for part in found.parts:
-        for frame in part.stack[: part.shared] if certain else part.stack:
+        for frame in part.stack[: part.certain] if certain else part.stack:
             name = frame.function.rpartition(".")[2]
             if name in sums:
                 sums[name] += part.size / MIB

@@ -126,18 +126,21 @@ def _journal() -> bytes:
 
 def _snapshots() -> bytes:
     """Return what the helper writes."""
+    of_process = {"process": 0}
+    span = {"from_ns": 100_000_005, "to_ns": 500_000_005, "every_ns": 20_000_000, "lost": 0}
     lines: list[object] = [
         {"helper": {"pid": 5, "t_ns": 5, "missing": None, "share": 0.01, "least_s": 0.5}},
         {"process": {"number": 0, "pid": 100, "t_ns": 100_000_005, "inherited": 0}},
         {"frame": [0, "<module>", "/run.py", 9]},
         {"frame": [1, "load", "/run.py", 4]},
         {"stack": [0, [0, 1]]},
-        {"rss": {"process": 0, "t_ns": [100_000_005, 500_000_005], "rss": [0, 9 * MIB]}},
-        {"look": {"process": 0, "t_ns": 100_000_005, "stacks": {"77": 0}, "faults": {"77": 3}, "ticks": {}, "lost": 1}},
-        {"look": {"process": 0, "t_ns": 500_000_005, "stacks": {}, "faults": {"78": 2}, "ticks": {"78": 5}, "lost": 0}},
+        {"rss": {**of_process, "t_ns": [100_000_005, 500_000_005], "rss": [0, 9 * MIB], "apart_ns": [0, 20_000_000]}},
+        {"faults": {**of_process, "t_ns": 500_000_005, "threads": {"77": 3, "78": 2}, "lost": 1}},
+        {"window": {**of_process, **span, "threads": {"77": [[100_000_005, 0], [400_000_005, None]]}}},
+        {"native": 0},
         {"mappings": {"t_ns": 500_000_005, "total": 9, "processes": [[0, [["file", "/m", [9, 1, 2, 3, 3, 4]]]]]}},
         {"problem": {"process": 0, "text": "refused"}},
-        {"end": {"cpu_s": 0.25, "looks": 2, "failed": 1}},
+        {"end": {"cpu_s": 0.25, "failed": 1}},
     ]
     return b"".join(json.dumps(one).encode() + b"\n" for one in lines)
 

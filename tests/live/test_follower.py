@@ -120,10 +120,10 @@ def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with Follower(path) as follower:
         follower.read()
         before = follower.run.grown
-        log.write_bytes(line({"frame": [0, "load", "/a/b.py", 1]}) + line({"stack": [0, [0]]}) + b'{"look":')
+        log.write_bytes(line({"frame": [0, "load", "/a/b.py", 1]}) + line({"stack": [0, [0]]}) + b'{"window":')
         follower.read()
         half = follower.run.grown
-        append(log, b'{"process":0,"t_ns":2000000005,"stacks":{"7":0},"faults":{},"ticks":{},"lost":0}}\n')
+        append(log, b'{"process":0,"from_ns":5,"to_ns":2000000005,"every_ns":5,"lost":0,"threads":{"7":[[5,0]]}}}\n')
         follower.read()
 
     assert (before, half) == (None, None)
@@ -268,10 +268,16 @@ def growth_line(key: str, value: object) -> bytes:
     return json.dumps({key: value}, separators=(",", ":")).encode() + b"\n"
 
 
-def look(at_ns: int, stacks: dict[int, int | None], process: int = 0, faults: dict[int, int] | None = None) -> bytes:
-    """Return a line of a look at a process."""
-    figures = {"faults": faults or {}, "ticks": {}, "lost": 0}
-    return growth_line("look", {"process": process, "t_ns": at_ns, "stacks": stacks, **figures})
+def window(to_ns: int, stacks: dict[int, list[int | None]], process: int = 0) -> bytes:
+    """Return a line of a window in which threads had these stacks, one after the other."""
+    threads = {thread: list(enumerate(of)) for thread, of in stacks.items()}
+    of_window = {"from_ns": 0, "to_ns": to_ns, "every_ns": 1, "lost": 0, "threads": threads}
+    return growth_line("window", {"process": process, **of_window})
+
+
+def faults(threads: dict[int, int], process: int = 0) -> bytes:
+    """Return a line about page faults."""
+    return growth_line("faults", {"process": process, "t_ns": 1, "threads": threads, "lost": 0})
 
 
 FRAMES = b"".join(growth_line("frame", [number, name, "/a/b.py", number]) for number, name in enumerate(NAMES))
@@ -286,40 +292,32 @@ def grown(*lines: bytes) -> Growth | None:
     return log.last
 
 
-def test_last_look() -> None:
-    """Memory grew last where the latest look saw a process."""
-    found = grown(FRAMES + STACKS, look(5, {7: 0}), look(9, {8: 1}, process=1))
+def test_newest_window() -> None:
+    """Memory grew last where the newest window saw a process at last."""
+    found = grown(FRAMES + STACKS, window(5, {7: [1, 0]}), window(9, {8: [0, 1]}, process=1), window(7, {7: [2]}))
 
     assert found == Growth(Frame("run", "/a/b.py", 2), 9)
 
 
 def test_thread_that_touched_most() -> None:
     """Of several threads, the one that touched most new memory counts; if none did, nothing is known."""
-    assert grown(FRAMES, STACKS, look(5, {7: 0, 8: 1}, faults={7: 1, 8: 3})) == Growth(Frame("run", "/a/b.py", 2), 5)
-    assert grown(FRAMES, STACKS, look(5, {7: 0, 8: 1})) is None
+    threads = {7: [0], 8: [1]}
 
-
-def test_function_that_has_returned() -> None:
-    """If a function has only returned since the look before, memory grew in it."""
-    assert grown(FRAMES, STACKS, look(5, {7: 0}), look(9, {7: 2})) == Growth(Frame("load", "/a/b.py", 1), 9)
-
-
-def test_unchanged_stack() -> None:
-    """A stack that did not change is not written again, and still counts."""
-    assert grown(FRAMES, STACKS, look(5, {7: 0}), look(9, {})) == Growth(Frame("load", "/a/b.py", 1), 9)
+    assert grown(FRAMES, STACKS, faults({7: 1, 8: 3}), window(5, threads)) == Growth(Frame("run", "/a/b.py", 2), 5)
+    assert grown(FRAMES, STACKS, window(5, threads)) is None
 
 
 @pytest.mark.parametrize(
-    "damaged", [b"\xff\n", b"{\n", b'{"look":{"process":0}}\n', b'{"look":[]}\n', look(7, {7: 99})]
+    "damaged", [b"\xff\n", b"{\n", b'{"window":{"process":0}}\n', b'{"window":[]}\n', window(7, {7: [99]})]
 )
 def test_damaged_line(damaged: bytes) -> None:
-    """A damaged look is left out."""
-    assert grown(FRAMES, STACKS, look(5, {7: 0}), damaged) == Growth(Frame("load", "/a/b.py", 1), 5)
+    """A damaged window is left out."""
+    assert grown(FRAMES, STACKS, window(5, {7: [0]}), damaged) == Growth(Frame("load", "/a/b.py", 1), 5)
 
 
 def test_damaged_stack() -> None:
     """After a damaged stack nothing more is named: numbers may mean others."""
-    assert grown(FRAMES, b'{"stack":[0,\n', STACKS, look(5, {7: 0})) is None
+    assert grown(FRAMES, b'{"stack":[0,\n', STACKS, window(5, {7: [0]})) is None
 
 
 MIB = 2**20

@@ -1,8 +1,8 @@
 """Records the journals of ``tests/data/journals`` anew: ``python -m tests.recorded.record``, on Linux, as root.
 
 The goldens must be written after it: they are of these very recordings. A recording removes its journal and its logs
-when it ends, so links to them are made while it runs. Paths, names and the machine's identity are replaced; process IDs
-and figures stay.
+when it ends, so they are opened while it runs: a mark is not written to a log with a second name. Paths, names and the
+machine's identity are replaced; process IDs and figures stay.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
 from nncftools.sampler.client import boot_id
 from tests.memory_group import MemoryGroup
@@ -174,29 +175,26 @@ def recorded(
     environment: Mapping[str, str] | None = None,
     beside: Callable[[pathlib.Path], object] = lambda _: None,
 ) -> None:
-    """Run a recording and keep links to its logs; ``beside`` runs in a thread, with the journal's path."""
-    kept = folder / "kept"
-    kept.mkdir(exist_ok=True)
+    """Run a recording and keep its logs; ``beside`` runs in a thread, with the journal's path."""
+    kept: dict[str, BinaryIO] = {}
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **(environment or {})}
     with subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.DEVNULL) as process:
-        started = False
         while process.poll() is None:
-            for ending in ENDINGS:
+            for ending in set(ENDINGS) - kept.keys():
                 for found in [*folder.glob(f"*{ending}"), *folder.glob(f"nncf-tools-*/*{ending}")]:
                     with contextlib.suppress(OSError):
-                        os.link(found, kept / f"{name}{ending}")
-                    if ending == ENDINGS[0] and not started:
-                        started = True
-                        threading.Thread(target=beside, args=(kept / f"{name}{ending}",), daemon=True).start()
+                        kept[ending] = found.open("rb")
+                    if ending == ENDINGS[0]:
+                        threading.Thread(target=beside, args=(found,), daemon=True).start()
             time.sleep(0.005)
     for ending in ENDINGS:
-        log = kept / f"{name}{ending}"
-        if log.exists():
-            data = neutral(log.read_bytes(), folder)
-            (FOLDER / f"{log.name}.gz").write_bytes(gzip.compress(data, mtime=0))
-            print(f"{log.name}: {data.count(bytes([10]))} lines, {len(data):,} bytes")
+        packed = FOLDER / f"{name}{ending}.gz"
+        if ending in kept:
+            data = neutral(kept[ending].read(), folder)
+            packed.write_bytes(gzip.compress(data, mtime=0))
+            print(f"{name}{ending}: {data.count(bytes([10]))} lines, {len(data):,} bytes")
         else:
-            (FOLDER / f"{log.name}.gz").unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
 
 
 def neutral(data: bytes, folder: pathlib.Path) -> bytes:

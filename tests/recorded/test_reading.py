@@ -17,7 +17,7 @@ NEED = {
     "journal": "start end columns group memory_limit limit_reached unseen held rise each process file_system "
     "files_read floor warning oom_kills",
     "marks": "event failure error call python source",
-    "snapshots": "helper frame stack process rss look mappings end",
+    "snapshots": "helper frame stack process rss window faults mappings end",
 }
 """The keys that tell kinds of lines."""
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from nncftools.session.model import (
     Frame,
-    Look,
     MappingGroup,
     MappingsMoment,
+    PageFaults,
     ProcessMappings,
     Snapshots,
-    ThreadLook,
     WatchedProcess,
 )
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
+from tests.made_up_stacks import window
 
 MAIN = Frame("main", "/home/me/export.py", 10)
 LOAD = Frame("load", "/home/me/export.py", 20)
@@ -29,21 +31,37 @@ THREAD = 100
 def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapshots:
     """Return what the helper saw of a process that takes so many MiB in each of these stacks.
 
-    It begins with what it shares with its parent. A step takes one second; it has three looks: at its begin, in its
-    middle and at its end.
+    It begins with what it shares with its parent. A step takes one second; memory rises in its middle. What a step
+    without frames takes, another process has, of which no stack was seen.
     """
     frames = list(dict.fromkeys(frame for stack, _ in steps for frame in stack))
     stacks = [[frames.index(frame) for frame in stack] for stack, _ in steps]
-    watched = WatchedProcess(
-        process=0, pid=THREAD, inherited=int(inherited * MIB), time_s=[0.0], rss=[int(inherited * MIB)]
-    )
+    first = int(inherited * MIB)
+    watched = WatchedProcess(process=0, pid=THREAD, inherited=first, time_s=[0.0], rss=[first])
+    unseen = WatchedProcess(process=1, pid=THREAD + 1, time_s=[0.0], rss=[0])
     for place, (stack, size) in enumerate(steps):
-        seen = place if stack else None
-        for after_s in (0.01, 0.5, 0.99):
-            watched.looks.append(Look(place + after_s, [ThreadLook(THREAD, seen, 1000)]))
-        watched.time_s.append(place + 1.0)
-        watched.rss.append(watched.rss[-1] + int(size * MIB))
-    return Snapshots(cpu_s=0.5, frames=frames, stacks=stacks, processes=[watched])
+        for of in (watched, unseen):
+            before = of.rss[-1]
+            after = before + int(size * MIB) if bool(stack) == (of is watched) else before
+            of.time_s += [place + 0.1, place + 0.9, place + 1.0]
+            of.rss += [before, after, after]
+    watched.apart_s = unseen.apart_s = [0.001] * len(watched.time_s)
+    changes = [(float(place), place) for place, (stack, _) in enumerate(steps) if stack]
+    watched.windows = [window(THREAD, *changes, to_s=float(len(steps)))] if changes else []
+    processes = [watched, unseen] if unseen.rss[-1] else [watched]
+    return Snapshots(cpu_s=0.5, frames=frames, stacks=stacks, processes=processes)
+
+
+def unsure(of: Session) -> Session:
+    """Let RSS rise evenly through all steps, so that what rose around a change of the stack is not certain."""
+    assert of.snapshots is not None
+    watched = of.snapshots.processes[0]
+    for place in range(len(watched.time_s) // 3):
+        watched.time_s[1 + 3 * place : 3 + 3 * place] = [float(place), place + 1.0]
+    watched.windows = [replace(window, every_s=0.02) for window in watched.windows]
+    quarters = range(1, 4 * int(watched.time_s[-1]) + 1)
+    watched.faults = [PageFaults(quarter / 4, [(THREAD, 1)]) for quarter in quarters]
+    return of
 
 
 def group(kind: str, size: float, file: str = "", *, copied: float = 0) -> MappingGroup:
@@ -61,7 +79,8 @@ def mapped(time_s: float, *groups: MappingGroup, total: float | None = None) -> 
 def built_up(*steps: tuple[Sequence[Frame], float], inherited: float = 0, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
     """Return a run with a sample every second, whose memory the steps built up."""
     snapshots = grown(*steps, inherited=inherited)
-    rss = [size / MIB for size in snapshots.processes[0].rss]
     snapshots.mappings = fields.pop("mappings", [])
-    time_s = snapshots.processes[0].time_s
-    return session({"time_s": time_s, "rss": mib(*rss)}, **{"snapshots": snapshots, **fields})
+    watched = snapshots.processes[0]
+    sums = [sum(of.rss[place] for of in snapshots.processes) for place in range(0, len(watched.rss), 3)]
+    columns = {"time_s": watched.time_s[::3], "rss": mib(*(rss / MIB for rss in sums))}
+    return session(columns, **{"snapshots": snapshots, **fields})

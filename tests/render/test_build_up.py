@@ -27,9 +27,14 @@ def exported(**fields: object) -> Session:
     return grown((LOAD, 400), (RUN, 100), **{"groups": groups, "marks": marks, **fields})
 
 
-def whole(of: Session, operation: str | None = None, at_s: float | None = None) -> BuildUpReport:
+def whole(
+    of: Session,
+    operation: str | None = None,
+    at_s: float | None = None,
+    between_s: tuple[float, float] | None = None,
+) -> BuildUpReport:
     """Return a build-up in MiB."""
-    return build_up_report(of, MemoryUnit.MiB, operation, at_s)
+    return build_up_report(of, MemoryUnit.MiB, operation, at_s, between_s)
 
 
 def printed(of: BuildUpReport, width: int = 80) -> list[str]:
@@ -78,7 +83,7 @@ class TestText:
         assert of.snapshots is not None
         (first,) = of.snapshots.processes
         of.snapshots.processes.append(
-            type(first)(process=1, pid=101, time_s=[0.0, 0.1, 1.0], rss=[0, 50 * MIB, 50 * MIB])
+            type(first)(process=1, pid=101, time_s=[0.0, 0.1, 1.0], rss=[0, 50 * MIB, 50 * MIB], apart_s=[0.0] * 3)
         )
         of.processes.append(process(1))
         found = [[cell.text for cell in row.cells][-2:] for row in whole(of).processes.rows]
@@ -116,6 +121,33 @@ class TestChoice:
 
         assert found.title.startswith("At 0.250 s: RSS 200")
 
+    def test_growth(self) -> None:
+        """Between two moments there is what grew, without the kinds of memory of one moment."""
+        found = whole(exported(), between_s=(0.25, 0.98))
+        lines = printed(found)
+
+        assert found.title == "Growth from 0.250 s to 0.980 s: RSS 300.0 MiB"
+        assert any(line.endswith("% of the growth, 100 % certain") for line in lines)
+        assert not any("made of" in line or line == "Memory" for line in lines)
+
+    @pytest.mark.parametrize(
+        ("between_s", "why"),
+        [
+            ((0.5, 0.2), "0.5 s is not before 0.2 s"),
+            ((0.5, 0.5), "0.5 s is not before 0.5 s"),
+            ((0.5, 9.0), "9 s is outside of the recording, which lasted 0.980 s"),
+        ],
+    )
+    def test_bad_times(self, between_s: tuple[float, float], why: str) -> None:
+        """Times that are not in order, or not in the recording, are refused."""
+        with pytest.raises(UsageError, match=f"^{why}$"):
+            whole(exported(), between_s=between_s)
+
+    def test_no_growth(self) -> None:
+        """Where nothing grew, that is said."""
+        with pytest.raises(NncfToolsError, match=r"^Growth from 0\.481 s to 0\.515 s: no process grew$"):
+            whole(exported(), between_s=(0.481, 0.515))
+
     @pytest.mark.parametrize("at_s", [-1.0, 99.0])
     def test_moment_outside(self, at_s: float) -> None:
         """A moment outside of the recording is refused, with its length."""
@@ -133,7 +165,7 @@ class TestChoice:
             whole(session())
         of = exported(missing="py-spy is not installed")
         assert of.snapshots is not None
-        of.snapshots.processes[0].looks = []
+        of.snapshots.processes[0].windows = []
         with pytest.raises(NncfToolsError, match="no stacks: py-spy is not installed"):
             whole(of)
 
@@ -148,14 +180,8 @@ class TestReport:
         place = next(number for number, line in enumerate(lines) if line.startswith("Peak memory"))
         shown = markdown.report(exported(), view)
 
-        assert [line[:14].strip() for line in lines[place + 1 : place + 6]] == [
-            "running",
-            "held by",
-            "",
-            "made of",
-            "certain",
-        ]
-        assert "- made of: 300 MiB anonymous, 200 model.safetensors (50 of it copied)\n" in shown
+        assert [line[:14].strip() for line in lines[place + 1 : place + 5]] == ["running", "held by", "made of", "seen"]
+        assert "- made of: 300 MiB anonymous · 200 model.safetensors (50 of it copied)\n" in shown
 
     def test_not_from_zero(self) -> None:
         """Where the peak is not shown, its lines are not either."""

@@ -27,7 +27,7 @@ from nncftools.units import MemoryUnit
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.made_up import MIB, mib, process, session
-from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
+from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped, unsure
 
 FLAME_VIEW = View(metrics=["rss"])
 
@@ -61,15 +61,12 @@ class TestFlame:
         assert sum(box[3] for box in found[2:]) == pytest.approx(300)
 
     def test_certain(self) -> None:
-        """A box says which part of it is certain; the sentence above says it for the whole peak."""
-        found = drawn(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100)))
+        """A box says which part of it is certain."""
+        found = drawn(unsure(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100))))
 
-        assert found["certain"][0] == found["size"][0]
-        assert all(certain < size for certain, size in zip(found["certain"][1:], found["size"][1:], strict=True))
-        assert found["text"] == (
-            "Which code made memory rise to its peak of 300.0 MiB: "
-            "294.0 MiB certain down to the innermost function, 6.0 MiB at the likelier of two places."
-        )
+        assert found["certain"][1] == found["size"][1]
+        assert all(certain < size for certain, size in zip(found["certain"][2:], found["size"][2:], strict=True))
+        assert found["text"] == "Which code made memory rise to its peak of 300.0 MiB."
 
     def test_without_stack(self) -> None:
         """What has no stack is grey and belongs to no package."""
@@ -77,7 +74,7 @@ class TestFlame:
         grey = [name for name, package in zip(found["name"], found["package"], strict=True) if package is None]
 
         assert grey[0] == "RSS at its peak"
-        assert set(grey[1:]) == {"not seen", "shared with a parent process, at most"}
+        assert set(grey[1:]) == {"not seen", "shared with the parent"}
         assert found["rest"]["colour"] == REST.colour
 
     def test_packages(self) -> None:
@@ -136,13 +133,14 @@ def panel(*mappings: MappingsMoment, view: View = KINDS_VIEW, length_s: float = 
 
 
 def sizes(parts: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return the MiB of each part by its name."""
-    return {part["name"]: part["y"] for part in parts}
+    """Return the MiB of each part by its name, at 1 and at 2 s."""
+    moments = [place for place, at_s in enumerate(parts[0]["x"]) if at_s in {1.0, 2.0}]
+    return {part["name"]: [part["y"][place] for place in moments] for part in parts}
 
 
 class TestKinds:
     def test_parts(self) -> None:
-        """Each moment is a bar of the kinds; a file has its clean part and its private copies."""
+        """Each part has its size at each moment; a file has its clean part and its private copies."""
         parts = panel(
             mapped(1.0, group("anonymous", 50), group("libraries", 20)),
             mapped(2.0, group("anonymous", 60), group("file", 100, "/m/model.bin", copied=10), group("shared", 5)),
@@ -155,17 +153,23 @@ class TestKinds:
             "libraries": [20, 0],
             "shared memory": [0, 5],
         }
-        assert [part["x"] for part in parts] == [[1.0, 2.0]] * 5
 
-    def test_stacked(self) -> None:
-        """A part begins where the one below ends, and the top is the memory of all processes."""
+    def test_sum(self) -> None:
+        """The parts of a moment sum to the memory of all processes."""
         parts = panel(mapped(1.0, group("anonymous", 50), group("libraries", 20), total=100))
 
-        assert [(part["name"], part["base"], part["y"]) for part in parts] == [
-            ("anonymous", [0], [50]),
-            ("libraries", [50], [20]),
-            ("processes that were not read", [70], [30]),
-        ]
+        assert sizes(parts) == {"anonymous": [50], "libraries": [20], "processes that were not read": [30]}
+
+    def test_between_two_moments(self) -> None:
+        """Between two moments there is an area if memory neither rose nor fell meanwhile, else a gap."""
+        moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20), (2.1, 320))]
+        rss = {"time_s": [0.0, 0.3, 1.0, 2.0], "rss": mib(0, 15, 400, 320)}
+        of = built_up(([MAIN], 100), mappings=moments)
+        (part,) = kinds(session(rss, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1)
+
+        assert part["y"] == [None, 10, 10, 20, 20, None, None, 320, 320, 320, None]
+        assert part["x"] == sorted(set(part["x"]))
+        assert [at_s for at_s in part["x"] if 0.6 < at_s < 2.0] == []
 
     def test_small_ones_are_summed(self) -> None:
         """What always holds less than 1 % is summed, and so are files beyond the five largest ones."""
@@ -176,12 +180,12 @@ class TestKinds:
         assert sizes(parts)["other"] == [1.5]
         assert [name for name in sizes(parts) if name.endswith(".bin")] == [f"{place}.bin" for place in (6, 5, 4, 3, 2)]
 
-    def test_no_time_is_made_up(self) -> None:
-        """A bar is narrow and touches no other; of two moments that are too near, the one with more memory is drawn."""
-        parts = panel(*(mapped(at_s, group("anonymous", size)) for at_s, size in ((1, 50), (1.01, 60), (1.05, 70))))
+    def test_alone(self) -> None:
+        """A moment that stands alone is narrow; of two that are too near, the one with more memory is drawn."""
+        (part,) = panel(*(mapped(at_s, group("anonymous", size)) for at_s, size in ((1, 50), (1.01, 90))))
 
-        assert (parts[0]["x"], parts[0]["y"]) == ([1.01, 1.05], [60, 70])
-        assert parts[0]["width"] == pytest.approx([0.032, 0.032])
+        assert part["x"] == pytest.approx([0.97, 0.97, 1.01, 1.05, 1.05], abs=0.001)
+        assert part["y"] == [None, 90, 90, 90, None]
 
     @pytest.mark.parametrize("view", [KINDS_VIEW, View(metrics=["rss"], from_zero=True)])
     def test_nothing(self, view: View) -> None:
@@ -402,9 +406,9 @@ class TestPage:
         near = data_of(page(run(host=Host(memory=200 * 2**20))))
         far = data_of(page(run(host=Host(memory=300 * 2**20))))
 
-        assert near["limit"] == "Limit: 62 % of 200 MiB (all of the machine)"
+        assert near["lines"] == [["limit", "62 % of 200 MiB (all of the machine)"]]
         assert [line["y"] for line in near["chart"]["memory"] if line.get("limit")] == [[200, 200]]
-        assert far["limit"] == ""
+        assert far["lines"] == []
         assert not any(line.get("limit") for line in far["chart"]["memory"])
 
     def test_names_no_address(self) -> None:

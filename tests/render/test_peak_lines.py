@@ -2,32 +2,40 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.render import markdown, summary_json, text
-from nncftools.render.peak_lines import DrawnLimit, as_sentences, drawn_limit, limit_text, peak_lines, verdict_lines
+from nncftools.render.peak_lines import (
+    DrawnLimit,
+    as_sentences,
+    drawn_limit,
+    limit_text,
+    peak_lines,
+    percents,
+    verdict_lines,
+)
 from nncftools.render.view import View
 from nncftools.session.model import (
     Exit,
     Host,
     LimitReached,
-    Look,
     MappingsMoment,
     MemoryLimit,
     ProcessMappings,
     Snapshots,
-    ThreadLook,
     WatchedProcess,
 )
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import COUNTED, KILLED, NO_KILLS, child, counted, limit, run
 from tests.made_up import MIB, process, session
-from tests.made_up_stacks import group, grown, snapshots, stack
+from tests.made_up_stacks import group, grown, snapshots, stack, window
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,15 +50,15 @@ def lines(of: Session, unit: MemoryUnit = MemoryUnit.MiB) -> dict[str, str]:
     return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of, unit)))
 
 
-def test_five_lines() -> None:
+def test_four_lines() -> None:
     """What ran at the peak, who holds the memory, what it is, and how much was seen."""
     found = lines(grown((LOAD, 400), (RUN, 100), groups=[group("anonymous", 450), group("libraries", 50, clean=40)]))
 
-    assert list(found) == ["running", "held by", "made of", "certain"]
-    assert found["running"] == "a/b.py:9 main › torch/run.py:2 run"
-    assert found["held by"].startswith("400 MiB a/b.py:9 main › torch/load.py:1 load; 1")
-    assert found["made of"] == "450 MiB anonymous, 50 libraries"
-    assert found["certain"] == "100 %"
+    assert list(found) == ["running", "held by", "made of", "seen"]
+    assert found["running"] == "torch/run.py:2 run, called by a/b.py:9"
+    assert found["held by"] == "400 MiB load.py:1 load · 100 MiB run.py:2 run"
+    assert found["made of"] == "450 MiB anonymous · 50 libraries"
+    assert found["seen"] == "100 % of the peak, 100 % certain"
 
 
 def test_unit() -> None:
@@ -59,6 +67,17 @@ def test_unit() -> None:
 
     assert found["held by"].startswith("2.00 GiB ")
     assert found["made of"] == "2.00 GiB anonymous"
+
+
+def test_at_most_six_lines() -> None:
+    """However long the names are, the lines take six lines of 80 columns, and at least one place is named."""
+    names = [f"{place}{'long_' * 7}" for place in range(5)]
+    rises = [(stack(MAIN, f"lib{name}/{name}.py:1 {name}"), 100) for name in names]
+    files = [group("file", 100, f"/m/{name}.bin", clean=100) for name in names]
+    every = peak_lines(grown(*rises, groups=files), MemoryUnit.MiB)
+
+    assert sum(len(textwrap.wrap(text, 66)) for _, text in every) <= 6
+    assert dict(every)["held by"].count("100 MiB") in {1, 2}
 
 
 def test_recorded_without_stacks() -> None:
@@ -92,11 +111,11 @@ class TestKinds:
         return lines(grown((LOAD, 500), groups=groups, total=total))["made of"]
 
     def test_clean_files(self) -> None:
-        """A file is named; what the kernel can drop is explained once."""
+        """A file is named, and that the kernel can drop it."""
         files = [group("file", size, f"/m/{size}.bin", clean=size) for size in (150, 100)]
 
         assert self.made_of(group("anonymous", 250), *files) == (
-            "250 MiB anonymous, 150 150.bin (clean: the kernel can drop it), 100 100.bin (clean)"
+            "250 MiB anonymous · 150 150.bin (the kernel can drop it) · 100 100.bin (the kernel can drop it)"
         )
 
     def test_copied_file(self) -> None:
@@ -104,21 +123,21 @@ class TestKinds:
         weights = group("file", 257, "/m/model.safetensors", clean=17, copied=240)
 
         assert self.made_of(group("anonymous", 243), weights) == (
-            "257 MiB model.safetensors (240 of it copied), 243 anonymous"
+            "257 MiB model.safetensors (240 of it copied) · 243 anonymous"
         )
 
     def test_small_and_unread_parts(self) -> None:
         """Parts of less than 1 % are summed; processes whose mappings were not read are named."""
         small = [group("file", 3, f"/m/{number}.bin", clean=3) for number in range(4)]
 
-        assert self.made_of(group("anonymous", 488), *small) == "488 MiB anonymous, 12 other"
-        assert self.made_of(group("anonymous", 400), total=500) == "400 MiB anonymous, 100 of other processes"
+        assert self.made_of(group("anonymous", 488), *small) == "488 MiB anonymous · 12 other"
+        assert self.made_of(group("anonymous", 400), total=500) == "400 MiB anonymous · 100 of other processes"
 
     @pytest.mark.parametrize(
         ("size", "expected"),
         [
             (450, "450 MiB anonymous (at 0.480 s, with 450 MiB)"),
-            (300, "not known; at 0.480 s, with 300 MiB: 300 MiB anonymous"),
+            (300, "not known; mappings were read at 0.480 s, with 300 MiB"),
         ],
         ids=["less memory", "much less memory"],
     )
@@ -141,15 +160,14 @@ def test_several_processes() -> None:
     assert other.snapshots is not None
     (watched,) = other.snapshots.processes
     watched.process = 1
-    for look in watched.looks:
-        look.threads[0] = ThreadLook(100, 1, 1)
+    watched.windows = [window(100, (0.0, 1), to_s=0.5)]
     one.snapshots.frames += other.snapshots.frames
     one.snapshots.stacks.append([2, 3])
     one.snapshots.processes.append(watched)
     watched.time_s = [at_s + 0.001 for at_s in watched.time_s]
     one.processes.append(process(1, name="work\x1b[31mer"))
 
-    assert lines(one)["running"] == "work\\x1b[31mer (pid 101): a/b.py:9 main › torch/run.py:2 run"
+    assert lines(one)["running"] == ("work\\x1b[31mer (pid 101): torch/run.py:2 run, called by a/b.py:9")
 
 
 def test_forked_copy() -> None:
@@ -159,34 +177,53 @@ def test_forked_copy() -> None:
     watched = of.snapshots.processes[0]
     watched.inherited, watched.rss[:2] = 50 * MIB, [50 * MIB] * 2
 
-    assert lines(of)["certain"] == "75 %; at most 25 % shared with a parent process"
+    assert lines(of)["seen"] == "75 % of the peak, 75 % certain; 25 % shared with the parent"
 
 
 def test_not_seen_has_its_reason() -> None:
     """If the last rise was not seen, it says so; the reason why is told once."""
     seen = snapshots([(LOAD, 100), (RUN, 100)], missing="the kernel does not allow it")
     (watched,) = seen.processes
-    watched.looks = watched.looks[:3]
+    watched.windows = [window(100, (0.0, 0), to_s=0.5)]
     watched.time_s = [at_s if at_s < 0.5 else at_s + 5 for at_s in watched.time_s]
-    of = session({"time_s": watched.time_s, "rss": list(watched.rss)}, snapshots=seen)
-    found = lines(of)
+    found = lines(session({"time_s": watched.time_s, "rss": list(watched.rss)}, snapshots=seen))
 
     assert found["running"] == "not seen"
-    assert found["certain"].endswith("not seen: the kernel does not allow it")
-    assert " ".join(found.values()).count("the kernel does not allow it") == 1
+    assert found["seen"] == "50 % of the peak, 50 % certain; 50 % not seen: the kernel does not allow it"
 
 
-def test_certain_by_place() -> None:
-    """Memory of one of two stacks belongs certainly to a place that both have."""
-    of = grown((LOAD, 300), (stack(MAIN, "torch/load.py:1 load", "torch/a.py:1 a"), 10))
+def test_likely() -> None:
+    """What is certain of a place is told where it is not all; likely, where nothing is."""
+    of = grown((LOAD, 300), (RUN, 100))
     assert of.snapshots is not None
-    watched = of.snapshots.processes[0]
-    watched.looks = [Look(0.1 * number, [ThreadLook(100, number % 2, 1)]) for number in range(10)]
+    (watched,) = of.snapshots.processes
+    watched.windows = [replace(watched.windows[0], every_s=9.0)]
+    found = lines(of)
 
-    assert (
-        lines(of)["certain"]
-        == "99 % at these places, 0 % down to the innermost function; 100 % belongs to one of two stacks"
-    )
+    assert found["held by"] == "300 MiB load.py:1 load (likely) · 100 MiB run.py:2 run (likely)"
+
+
+def test_other_programs() -> None:
+    """Where other programs hold the peak, they are named first, with what started them."""
+    of = grown((LOAD, 300))
+    assert of.snapshots is not None
+    native = WatchedProcess(process=1, pid=101, is_native=True, time_s=[0.1, 0.2, 0.48], rss=[0, 10 * MIB, 900 * MIB])
+    native.apart_s = [0.001] * 3
+    of.snapshots.processes.append(native)
+    of.processes.append(process(1, name="cc1plus", parent=0))
+    of.peaks["rss"] = replace(of.peaks["rss"], low=1200 * MIB)
+    found = lines(of)
+
+    assert found["held by"] == "900 MiB cc1plus, started by torch/load.py:1 load · 300 MiB load.py:1 load"
+    assert found["seen"] == "100 % of the peak, 100 % certain"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((1, 1, 1), [34, 33, 33]), ((995, 5, 0), [100, 0, 0]), ((0, 0), [0, 0]), ((2, 1), [67, 33])]
+)
+def test_shares_sum_to_100(sizes: tuple[int, ...], expected: list[int]) -> None:
+    """Shares of one whole are whole percents that sum to 100."""
+    assert percents(sizes) == expected
 
 
 CONCLUSION = "The command work (pid 100) was killed by the kernel: its control group ran out of memory. (certain)"

@@ -14,21 +14,21 @@ from nncftools.session.model import (
     Exit,
     Frame,
     Host,
-    Look,
     Mark,
     Rank,
     RankRun,
     SamplerFacts,
     Series,
     Snapshots,
+    StackWindow,
     Start,
-    ThreadLook,
     WatchedProcess,
 )
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
+from tests.made_up_stacks import window
 from tests.render import golden
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up
 from tests.render.trace_events import Event, checked
@@ -372,13 +372,12 @@ class TestStacks:
         assert {tracks[event["tid"]] for event in stacks} == {"Python stacks, thread 100"}
         assert {event["pid"] for event in stacks} == {100}
         assert sorted((event["name"], event["ts"] // 1000, event["dur"] // 1000) for event in stacks) == [
-            ("load", 10, 1000),
-            ("main", 10, 1990),
-            ("trace", 1010, 990),
+            ("load", 0, 1000),
+            ("main", 0, 2000),
+            ("trace", 1000, 1000),
         ]
         assert next(event["args"] for event in stacks if event["name"] == "trace") == {
-            "place": "torch/jit/_trace.py:455",
-            "looks": 3,
+            "place": "torch/jit/_trace.py:455"
         }
 
     def test_of_a_process_that_is_not_listed(self) -> None:
@@ -428,64 +427,60 @@ def test_any_operations_nest(seed: int) -> None:
 
 
 ONE, OTHER = 7, 8
-STACKS = ([MAIN], [MAIN, LOAD], [MAIN, MACHINERY, TRACE], [])
+NEXT_LINE = Frame(MAIN.function, MAIN.file, MAIN.line + 1)
+FRAMES = [MAIN, LOAD, TRACE, MACHINERY, NEXT_LINE]
+STACKS = ([MAIN], [MAIN, LOAD], [MAIN, MACHINERY, TRACE], [], [NEXT_LINE])
 
 
-def thread_slices(
-    *looks: tuple[float, int | None], thread: int = ONE, end_s: float = 0.0
-) -> list[tuple[str, float, float]]:
-    """Return the slices of a thread that was seen at these times in the stack of this number, in order of time."""
-    found = slices_by_thread(*seen(*looks, end_s=end_s)).get(thread, [])
-    in_order = sorted(found, key=lambda one: (one.from_s, -one.to_s))
-    return [(one.name, one.from_s, one.to_s) for one in in_order]
-
-
-def seen(*looks: tuple[float, int | None], end_s: float = 0.0) -> tuple[WatchedProcess, Snapshots]:
-    """Return a process with such looks."""
-    frames = [MAIN, LOAD, TRACE, MACHINERY]
-    every = [Look(time_s, [ThreadLook(ONE, stack)]) for time_s, stack in looks]
-    watched = WatchedProcess(pid=1, looks=every, time_s=[0.0, end_s], rss=[1, 1])
-    return watched, Snapshots(frames=frames, stacks=[[frames.index(frame) for frame in stack] for stack in STACKS])
+def thread_slices(*windows: StackWindow) -> list[tuple[str, float, float]]:
+    """Return the slices of the thread ``ONE``, in order of time."""
+    stacks = [[FRAMES.index(frame) for frame in stack] for stack in STACKS]
+    watched = WatchedProcess(pid=1, windows=list(windows))
+    found = slices_by_thread(watched, Snapshots(frames=FRAMES, stacks=stacks)).get(ONE, [])
+    in_order = sorted(found, key=lambda of: (of.from_s, -of.to_s))
+    return [(of.name, of.from_s, of.to_s) for of in in_order]
 
 
 class TestSlices:
-    def test_until_the_next_look(self) -> None:
-        """A frame lasts from the look that first saw it to the one that no longer did."""
-        assert thread_slices((1.0, 1), (1.5, 1), (2.0, 0), (2.5, 0)) == [("main", 1.0, 2.5), ("load", 1.0, 2.0)]
+    def test_while_on_the_stack(self) -> None:
+        """A frame lasts from the moment at which it was first seen to that of the first stack without it."""
+        of = window(ONE, (1.0, 1), (2.0, 0), to_s=2.5)
+
+        assert thread_slices(of) == [("main", 1.0, 2.5), ("load", 1.0, 2.0)]
 
     def test_another_branch(self) -> None:
         """What both stacks share goes on; frames of the import system are left out."""
-        assert thread_slices((1.0, 1), (1.5, 2), (2.0, 2)) == [
+        assert thread_slices(window(ONE, (1.0, 1), (1.5, 2), to_s=2.0)) == [
             ("main", 1.0, 2.0),
             ("load", 1.0, 1.5),
             ("trace", 1.5, 2.0),
         ]
 
-    def test_long_silence(self) -> None:
-        """Between two looks that are far apart, a stack lasts only 0.6 s, even if both show the same."""
-        assert thread_slices((1.0, 0), (3.0, 0), (3.5, 0)) == [("main", 1.0, 1.6), ("main", 3.0, 3.5)]
+    def test_another_line(self) -> None:
+        """A function at another line is another slice."""
+        assert thread_slices(window(ONE, (1.0, 0), (1.5, 4), to_s=2.0)) == [("main", 1.0, 1.5), ("main", 1.5, 2.0)]
+
+    def test_windows(self) -> None:
+        """A frame goes on in a window that overlaps with the one before, not in a later one."""
+        windows = [window(ONE, (at_s, 0), to_s=at_s + 1.0) for at_s in (1.0, 1.95, 9.0)]
+
+        assert thread_slices(*windows) == [("main", 1.0, 2.95), ("main", 9.0, 10.0)]
 
     def test_without_stack(self) -> None:
-        """A look at which the thread has no Python frame, or an empty stack, ends all frames."""
-        assert thread_slices((1.0, 0), (1.5, None), (2.0, 3), (2.5, 0), end_s=9.0) == [
+        """A moment at which the thread has no Python frame, or an empty stack, ends all frames."""
+        assert thread_slices(window(ONE, (1.0, 0), (1.5, None), (2.0, 3), (2.5, 0), to_s=3.0)) == [
             ("main", 1.0, 1.5),
-            ("main", 2.5, 3.1),
+            ("main", 2.5, 3.0),
         ]
 
     def test_threads(self) -> None:
         """A thread that never had a Python stack has no slices."""
-        watched, snapshots = seen((1.0, None))
+        watched = WatchedProcess(pid=1, windows=[window(OTHER, (1.0, None), to_s=2.0)])
 
-        assert slices_by_thread(watched, snapshots) == {}
-
-    def test_looks(self) -> None:
-        """A slice says how many looks saw the frame."""
-        watched, snapshots = seen((1.0, 0), (1.5, 1), (2.0, 1))
-
-        assert {one.name: one.looks for one in slices_by_thread(watched, snapshots)[ONE]} == {"main": 3, "load": 2}
+        assert slices_by_thread(watched, Snapshots()) == {}
 
     def test_longest(self) -> None:
         """Of too many slices the longest are kept, so that what encloses one is kept with it."""
-        every = [StackSlice(Frame(str(length), "", 0), 0.0, length, 1) for length in (1, 3, 2)]
+        every = [StackSlice(Frame(str(length), "", 0), 0.0, length) for length in (1, 3, 2)]
 
         assert {one.name for one in longest(every, 2)} == {"3", "2"}

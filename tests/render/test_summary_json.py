@@ -134,7 +134,7 @@ class TestBuildUp:
         found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
 
         assert found["size"] == 350 * MIB
-        assert sum(found[kind] for kind in ("certain", "either", "not_seen", "inherited")) == 350 * MIB
+        assert sum(found[kind] for kind in ("seen", "program", "not_seen", "shared")) == 350 * MIB
         assert [[frame["function"] for frame in holder["frames"]] for holder in found["holders"]] == [
             ["main", "load"],
             ["main", "trace"],

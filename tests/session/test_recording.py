@@ -23,14 +23,15 @@ from nncftools.session.model import (
     Floor,
     Frame,
     LimitReached,
-    Look,
     MemoryLimit,
     OomKills,
+    PageFaults,
     Process,
     Rise,
     Snapshots,
+    StackWindow,
     Start,
-    ThreadLook,
+    ThreadStacks,
     WatchedProcess,
 )
 from nncftools.session.recording import StarterFacts, session_from
@@ -548,12 +549,20 @@ LINES: list[dict[str, object]] = [
     {"frame": [0, "<module>", "/run.py", 9]},
     {"frame": [1, "load", "/run.py", 4]},
     {"stack": [0, [0, 1]]},
-    {"rss": {"process": 0, "t_ns": [1_100_000_000, 1_500_000_000], "rss": [0, 4096]}},
-    {"look": {"process": 0, "t_ns": 1_500_000_000, "stacks": {"77": 0}, "faults": {"77": 3}, "ticks": {}, "lost": 1}},
-    {"look": {"process": 0, "t_ns": 1_600_000_000, "stacks": {}, "faults": {"78": 2}, "ticks": {"78": 5}, "lost": 0}},
-    {"look": {"process": 0, "t_ns": 1_700_000_000, "stacks": {"77": None}, "faults": {}, "ticks": {}, "lost": 0}},
+    {"rss": {"process": 0, "t_ns": [1_100_000_000, 1_500_000_000], "rss": [0, 4096], "apart_ns": [0, 20_000_000]}},
+    {"faults": {"process": 0, "t_ns": 1_500_000_000, "threads": {"77": 3, "78": 2}, "lost": 1}},
+    {
+        "window": {
+            "process": 0,
+            "from_ns": 1_200_000_000,
+            "to_ns": 1_700_000_000,
+            "every_ns": 10_000_000,
+            "lost": 2,
+            "threads": {"77": [[1_200_000_000, 0], [1_600_000_000, None]]},
+        }
+    },
     {"mappings": {"t_ns": 1_500_000_000, "total": 9, "processes": [[0, [["file", "/m", [9, 1, 2, 3, 3, 4]]]]]}},
-    {"end": {"cpu_s": 0.25, "looks": 3, "failed": 1}},
+    {"end": {"cpu_s": 0.25, "readings": 50, "failed": 1}},
 ]
 
 
@@ -566,7 +575,7 @@ def from_log(lines: list[dict[str, object]], *processes: Process, redact: tuple[
 
 
 def test_all_lines() -> None:
-    """Times are seconds since the start; frames, stacks, looks and mappings are there."""
+    """Times are seconds since the start; frames, stacks, windows, page faults and mappings are there."""
     found = from_log(LINES, Process(id=3, pid=77, start_s=0.0, end_s=2.0))
     (watched,) = found.processes
     (moment,) = found.mappings
@@ -574,20 +583,14 @@ def test_all_lines() -> None:
     assert found.frames == [Frame("<module>", "/run.py", 9), Frame("load", "/run.py", 4)]
     assert found.stacks == [[0, 1]]
     assert (watched.process, watched.pid, watched.time_s, watched.rss) == (3, 77, [0.1, 0.5], [0, 4096])
+    assert watched.apart_s == [0.0, 0.02]
+    assert watched.faults == [PageFaults(0.5, [(77, 3), (78, 2)], 1)]
+    assert watched.windows == [
+        StackWindow(from_s=0.2, to_s=0.7, every_s=0.01, lost=2, threads=[ThreadStacks(77, [0.2, 0.6], [0, None])])
+    ]
     assert moment.processes[0].process == 3
     assert moment.processes[0].groups[0].clean == 4
     assert (found.cpu_s, found.failed, found.missing) == (0.25, 1, None)
-
-
-def test_unchanged_stacks() -> None:
-    """A stack that a look does not name is that of the look before; null ends it."""
-    (watched,) = from_log(LINES).processes
-
-    assert watched.looks == [
-        Look(0.5, [ThreadLook(77, 0, 3)], 1),
-        Look(0.6, [ThreadLook(77, 0), ThreadLook(78, None, 2, 0.05)]),
-        Look(0.7, []),
-    ]
 
 
 def test_reused_pid() -> None:
@@ -610,9 +613,10 @@ def test_cut_off() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        {"look": {"process": 9, "t_ns": 1, "stacks": {}, "faults": {}, "ticks": {}, "lost": 0}},
-        {"look": {"process": 0, "t_ns": 1, "stacks": {"77": 5}, "faults": {}, "ticks": {}, "lost": 0}},
-        {"look": 3},
+        {"faults": {"process": 9, "t_ns": 1, "threads": {}, "lost": 0}},
+        {"window": {"process": 0, "from_ns": 1, "to_ns": 2, "every_ns": 1, "lost": 0, "threads": {"77": [[1, 5]]}}},
+        {"window": 3},
+        {"native": 9},
         {"mappings": {"t_ns": 1, "total": 9, "processes": [[0, [["file", "/m", [9]]]]]}},
         {"rss": {"process": 0}},
         {"unknown": 1},
@@ -620,7 +624,7 @@ def test_cut_off() -> None:
 )
 def test_damaged_line(line: dict[str, object]) -> None:
     """A line that makes no sense is left out."""
-    assert from_log([*LINES[:6], line, *LINES[6:]]).processes[0].looks[-1].time_s == 0.7
+    assert from_log([*LINES[:6], line, *LINES[6:]]).processes[0].windows[-1].to_s == 0.7
 
 
 def test_lost_frame() -> None:
@@ -628,7 +632,7 @@ def test_lost_frame() -> None:
     found = from_log([line for line in LINES if line.get("frame", [1])[0] != 0])  # type: ignore[index]
 
     assert found.frames == []
-    assert found.processes[0].looks == []
+    assert found.processes[0].windows == []
 
 
 def test_frames_of_the_hook() -> None:
@@ -673,18 +677,25 @@ def test_helper_that_ended_early() -> None:
 
 def test_before_the_start() -> None:
     """What the helper saw before the recording began is at its start."""
-    line = {"rss": {"process": 0, "t_ns": [900_000_000, 1_200_000_000], "rss": [7, 8]}}
+    line = {"rss": {"process": 0, "t_ns": [900_000_000, 1_200_000_000], "rss": [7, 8], "apart_ns": [0, 0]}}
 
     assert from_log([*LINES[:2], line]).processes[0].time_s == [0.0, 0.2]
+
+
+def watched_with(*threads: ThreadStacks) -> WatchedProcess:
+    """Return a process with a window of these threads."""
+    return WatchedProcess(pid=1, windows=[StackWindow(from_s=0.0, to_s=2.0, threads=list(threads))])
 
 
 WRONG: dict[str, Snapshots] = {
     "a frame": Snapshots(stacks=[[0]]),
     "a frame that is negative": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[-1]]),
-    "a stack": Snapshots(processes=[WatchedProcess(pid=1, looks=[Look(0.0, [ThreadLook(1, 0)])])]),
+    "a stack": Snapshots(processes=[watched_with(ThreadStacks(1, [0.0], [0]))]),
     "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
     "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
-    "looks": Snapshots(processes=[WatchedProcess(pid=1, looks=[Look(1.0, []), Look(0.5, [])])]),
+    "changes": Snapshots(processes=[watched_with(ThreadStacks(1, [1.0, 0.5], [None, None]))]),
+    "windows": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(from_s=1.0, to_s=0.5)])]),
+    "page faults": Snapshots(processes=[WatchedProcess(pid=1, faults=[PageFaults(1.0, []), PageFaults(0.5, [])])]),
     "depth": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[0] * 5_000]),
 }
 

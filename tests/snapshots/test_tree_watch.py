@@ -31,7 +31,7 @@ def test_first_reading_is_a_rise() -> None:
 
     assert growth.first == 8 * MIB
     assert growth.gained == 9 * MIB
-    assert growth.points[:2] == [(0, 0), (0, 8 * MIB)]
+    assert growth.points[:2] == [(0, 0, 0), (0, 8 * MIB, 0)]
 
 
 def test_gain_since_the_lowest() -> None:
@@ -59,7 +59,17 @@ def test_level_before_a_step_is_kept() -> None:
     """A step after a level time is a step in the points, too, and no slope."""
     growth = of(10, 10, 10, 10, 50)
 
-    assert growth.points[-2:] == [(30, 10 * MIB), (40, 50 * MIB)]
+    assert growth.points[-2:] == [(30, 10 * MIB, 0), (40, 50 * MIB, 10)]
+
+
+def test_longest_time_between_readings() -> None:
+    """A point says how far apart two readings before it were at most, also those whose points were left out."""
+    growth = of(10)
+    for t_ns, mib in ((10, 11), (50, 15), (60, 16)):
+        growth.add(t_ns, mib * PAGES)
+    *_, last = growth.take_points(60)
+
+    assert last == (60, 16 * MIB, 40)
 
 
 def test_points_are_few() -> None:
@@ -68,20 +78,20 @@ def test_points_are_few() -> None:
 
     points = growth.take_points(4_000)
 
-    assert points[0] == (0, 0)
-    assert points[-1] == (4_000, 399 * MIB)
+    assert points[0] == (0, 0, 0)
+    assert points[-1][:2] == (4_000, 399 * MIB)
     assert len(points) <= 6
-    assert growth.take_points(5_000) == [(4_000, 399 * MIB), (5_000, 399 * MIB)]
+    assert [point[:2] for point in growth.take_points(5_000)] == [(4_000, 399 * MIB), (5_000, 399 * MIB)]
 
 
 def test_most_important_points_stay() -> None:
     """If there are too many, the extremes stay."""
-    points = [(number, (number % 2) * MIB * (50 if number == 501 else 1)) for number in range(1_000)]
+    points = [(number, (number % 2) * MIB * (50 if number == 501 else 1), 1) for number in range(1_000)]
 
     kept = thinned(points, 8)
 
     assert len(kept) <= 8
-    assert (501, 50 * MIB) in kept
+    assert (501, 50 * MIB) in [point[:2] for point in kept]
 
 
 def test_memory_stays_bounded() -> None:
@@ -121,13 +131,13 @@ def test_faults_by_thread() -> None:
     thread.join()
 
     assert thread.native_id is not None
-    assert faults[thread.native_id][0] >= 8 * MIB // mmap.PAGESIZE
-    assert faults[threading.get_native_id()][0] < 1_000
+    assert faults[thread.native_id] >= 8 * MIB // mmap.PAGESIZE
+    assert faults.get(threading.get_native_id(), 0) < 1_000
     assert lost < 1_000
 
 
 def test_faults_of_an_ended_thread() -> None:
-    """The faults of a thread that ended since the last reading are lost, but counted."""
+    """The faults of a thread that ended since the last reading are lost, but counted; its end is known."""
     threads = Threads("/proc/self")
     threads.read()
 

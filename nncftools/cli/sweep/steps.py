@@ -291,7 +291,7 @@ def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None
 
 def owner(session: Session | None) -> str:
     """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
-    from nncftools.analysis import build_up, code_places
+    from nncftools.analysis import build_up, code_places, frames
     from nncftools.analysis.peak_text import where_text
 
     if session is None:
@@ -300,9 +300,8 @@ def owner(session: Session | None) -> str:
     if where:
         return where
     rise = build_up.of_peak(session)
-    stack = () if rise is None or rise.top is None else rise.top.stack
-    frames = [frame for frame in stack if not code_places.is_machinery(frame)]
-    return code_places.label(frames[-1]) if frames else ""
+    frame = None if rise is None or rise.top is None else frames.best_frame(rise.top.stack)
+    return "" if frame is None else code_places.brief_label(frame)
 
 
 def _verdict(recorded: recording.Recorded, log: int) -> str:

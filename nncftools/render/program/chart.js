@@ -47,9 +47,10 @@ function traces(look) {
     customdata: bar.hover.map(text => plain(text)), hovertemplate: "%{customdata}<extra></extra>",
   }));
   const kinds = data.chart.kinds.map(kind => ({
-    type: "bar", yaxis: "y5", legend: "legend5", name: plain(kind.name), x: kind.x, y: kind.y, width: kind.width, base: kind.base,
-    marker: {color: kind.colour, line: {width: 0}, pattern: {shape: kind.pattern, fgcolor: "#ffffff", fillmode: "overlay", size: 5}},
-    hovertemplate: `%{customdata:,.1f} ${kind.unit}<extra>${plain(kind.name)}</extra>`, customdata: kind.y,
+    type: "scatter", mode: "lines", stackgroup: "kinds", stackgaps: "infer zero", yaxis: "y5", legend: "legend5", name: plain(kind.name),
+    x: kind.x, y: kind.y, line: {width: 0, color: kind.colour}, fillcolor: kind.colour,
+    fillpattern: {shape: kind.pattern, bgcolor: kind.colour, fgcolor: "#ffffff", fillmode: "overlay", size: 5},
+    hovertemplate: `%{y:,.1f} ${kind.unit}<extra>${plain(kind.name)}</extra>`,
   }));
   const lines = panels.filter(([, part]) => part !== "kinds").flatMap(([axis, part]) => data.chart[part].map((line, place) => ({
     type: "scatter", mode: line.steps || line.limit || line.x.length > 60 ? "lines" : "lines+markers", yaxis: axis, name: plain(line.name),

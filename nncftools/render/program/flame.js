@@ -2,6 +2,8 @@
 const flame = data.flame;
 const icicle = document.getElementById("icicle");
 const IMPORT = "import ";
+/* Less certain boxes are hatched. */
+const CERTAIN = 0.5, HATCHED = 0.35;
 const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
 let zoomed = 0, sought = "";
 const deepest = [];
@@ -50,9 +52,13 @@ function boxText(box, wide) {
   if (module) return module.length <= room ? module : `…${module.slice(1 - room)}`;
   return `${name.slice(0, room - 1)}…`;
 }
+/* Return whether a function holds memory that is mostly not certain. */
+function isLikely(box) {
+  return Boolean(flame.place[box]) && flame.certain[box] < flame.size[box] * CERTAIN;
+}
 function boxHover(box) {
   const certain = flame.certain[box] === flame.size[box] ? "all of it certain" : `${sizeText(flame.certain[box])} of it certain`;
-  const known = flame.place[box] || !box ? `<br>${certain}` : "";
+  const known = flame.place[box] || !box || flame.certain[box] ? `<br>${certain}` : "";
   const place = flame.place[box] ? `<br>${plain(flame.place[box])}` : "";
   return `<b>${plain(flame.name[box])}</b>${place}<br>${sizeText(flame.size[box])}, ${shareText(flame.size[box])} of the peak${known}`;
 }
@@ -63,6 +69,7 @@ function showFlame() {
   const isFound = matches?.includes(true);
   const levels = Math.min(deepest[zoomed], MOST_ROWS);
   const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: isFound && !matches[box]}));
+  const colours = looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour);
   const wide = printing ? PRINTED : icicle.clientWidth;
   const font = {size: 11, color: looks.map(of => of.faint ? look.faint : of.ink)};
   const ids = flame.size.map((_, box) => `${box}`);
@@ -78,8 +85,12 @@ function showFlame() {
     customdata: ids.map((_, box) => boxHover(box)), hovertemplate: "%{customdata}<extra></extra>",
     insidetextfont: font, outsidetextfont: font, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
     marker: {
-      colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
+      colors: colours,
       line: {width: 0},
+      pattern: {
+        shape: looks.map((_, box) => isLikely(box) ? "/" : ""), bgcolor: colours, fillmode: "replace",
+        fgcolor: colours.map(of => mixed(of, look.paper, HATCHED)), size: 7, solidity: 0.25,
+      },
     },
   };
   const layout = {

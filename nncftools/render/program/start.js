@@ -10,7 +10,8 @@ document.querySelector("h1").append(...data.title.split(" ").flatMap((word, plac
 put("#run", data.run);
 document.querySelector("#verdict").append(...data.verdict.map(line => made("p", {textContent: line})));
 put("#peak", data.peak);
-put("#limit", data.limit);
+document.getElementById("lines").append(...data.lines.flatMap(([heading, text]) =>
+  [made("dt", {textContent: heading}), made("dd", {textContent: text})]));
 document.getElementById("warnings").append(...data.warnings.map(text => made("li", {textContent: text})));
 document.querySelectorAll("form").forEach(form => form.addEventListener("submit", event => event.preventDefault()));
 fill("memory");

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
-from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.frames import certain_at_places, held_by, holders, tree_of
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
+from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
+from nncftools.render.peak_lines import percents
 from nncftools.render.terminal_plot import rates_shown
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import unmarked
@@ -120,9 +121,10 @@ def _figures(session: Session) -> Iterator[float]:
     built_up = of_peak(session)
     if built_up is not None:
         root = tree_of(built_up)
-        yield from numbers([held_by(root, _ALL_LEVELS), [path[-1] for path in holders(root)]])
+        yield from (size for of in held_by(root) for size in (of.size, of.certain))
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
+        yield sum(part.size for part in built_up.parts if part.is_certain)
 
 
 def _functions_of_a_session() -> Iterator[Callable[[Session], object]]:
@@ -158,7 +160,8 @@ def _shares(session: Session) -> Iterator[float]:
     yield 0.0
     built_up = of_peak(session)
     if built_up is not None:
-        for part in (*(built_up.sum_of(part.kind) for part in built_up.parts), certain_at_places(built_up)):
-            yield 100 * part / built_up.size
+        certain = sum(part.size for part in built_up.parts if part.is_certain)
+        yield from percents([built_up.sum_of(*kinds) for kinds in ((SEEN, PROGRAM), (SHARED,), (NOT_SEEN,))])
+        yield from percents([certain, built_up.size - certain])
     for operation in timeline(session.operations, _ALL_LEVELS):
         yield 100 * operation.duration_s / session.duration_s
