@@ -25,7 +25,7 @@ from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, 
 from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
-from nncftools.sampler.probes import references, resolved, why_unavailable
+from nncftools.sampler.probes import devices, references, resolved, why_unavailable
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 
@@ -267,6 +267,7 @@ class Sampler:
     _known_children: Collection[int] = field(default=(), init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
     _link: StarterLink | None = field(default=None, init=False)
+    _devices: devices.Helper = field(init=False)
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
@@ -296,16 +297,18 @@ class Sampler:
 
     def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
+        self._devices = devices.Helper(self.plan)
         with StarterLink.opened() as (ours, theirs):
             self._spawn((journal, *theirs), relays)
         self._link = ours
-        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays))
+        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays, readings=self._devices.output))
         self.starter.passes_to = self._pass
         if self.starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
             self._pass(self.starter.asked_to_end)
+        self._known_children = {*self._known_children, *self._devices.start(self._process.pid)}
 
     def _spawn(self, arguments: tuple[int, ...], relays: Relays) -> None:
-        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair))
+        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair), *self._devices.output)
         try:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
@@ -324,10 +327,11 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the link to the sampler."""
+        """Close the link to the sampler, and end the helper that reads devices."""
         self.starter.passes_to = None
         if self._link is not None:
             self._link.close()
+            self._devices.close()
 
     def _pass(self, number: int) -> None:
         """Report a signal to the sampler, which knows whether the command received it; without it, pass it on here."""
@@ -385,13 +389,16 @@ class DetachedSampler:
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
         write_all(journal, link.encoded(header))
+        helper = devices.Helper(plan)
         with StarterLink.opened() as (ours, theirs):
-            inherited = (journal, *theirs)
+            words = [*_words(plan, (journal, *theirs)), DETACHED_ARGUMENT]
+            inherited = (journal, *theirs, *helper.output)
             with open(os.devnull, "rb") as nothing:
-                words = [*_words(plan, inherited), DETACHED_ARGUMENT]
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
-            ours.send_order(order(plan, (), marks, None, ()))
+            ours.send_order(order(plan, (), marks, None, (), readings=helper.output))
+        helper.start(None)
+        helper.wait()
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")
@@ -414,8 +421,14 @@ class DetachedSampler:
         self._link.close()
 
 
-def order(
-    plan: Plan, argv: Sequence[str], marks: pathlib.Path | None, starter: Starter | None, relays: Relays
+def order(  # noqa: PLR0913 — one parameter per key
+    plan: Plan,
+    argv: Sequence[str],
+    marks: pathlib.Path | None,
+    starter: Starter | None,
+    relays: Relays,
+    *,
+    readings: Sequence[int] = (),
 ) -> link.Order:
     """Return the order; without a ``starter``, for a recording of this process."""
     return {
@@ -426,6 +439,7 @@ def order(
         "ignored": [] if starter is None else starter.ignored,
         "descriptors": None if starter is None else starter.descriptors,
         "relays": list(relays),
+        "devices": next(iter(readings), None),
         "detached": starter is None,
     }
 

@@ -15,7 +15,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.target import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import DETACHED_NAME, exit_watch
+from nncftools.sampler.tree import detach, exit_watch
 
 TYPE_CHECKING = False
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.reading import ExitStatus
+    from nncftools.sampler.probes.devices import Relay
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
@@ -57,19 +58,6 @@ def _utc_error_s() -> float | None:
 
 _STANDARD_ERROR = 2
 _URGENT = -10
-
-
-def detach() -> None:
-    """Stop being a child of the starter, and begin a session of our own.
-
-    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
-    The name tells other recordings that this process is not part of what they measure.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
-        name.write(DETACHED_NAME)
-    if os.fork():
-        os._exit(0)
-    os.setsid()
 
 
 def occupy_standard_descriptors() -> None:
@@ -165,6 +153,12 @@ class Recording:
             self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
+        self._devices: Relay | None = None
+        readings = order.get("devices")
+        if readings is not None:
+            from nncftools.sampler.probes.devices import Relay
+
+            self._devices = Relay(readings, writer.line, self._loop.start_ns)
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
@@ -242,6 +236,8 @@ class Recording:
             descriptors.append(self._exit_watch)
         if self._marks is not None:
             descriptors.append(self._marks.descriptor)
+        if self._devices is not None and self._devices.descriptor >= 0:
+            descriptors.append(self._devices.descriptor)
         self._signals.watch(descriptors)
 
     def _sleep(self, timeout_s: float | None) -> bool:
@@ -268,6 +264,9 @@ class Recording:
         self._protect(self._source.account, self._loop.elapsed_s())  # before a sample for marks: who is in the tree
         if self._marks is not None and self._marks.descriptor in self._signals.ready:
             self._marks.take()
+        if self._devices is not None and self._devices.descriptor in self._signals.ready:
+            self._protect(self._devices.take, self._loop.elapsed_s())
+            self._watch()
         if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
@@ -360,6 +359,8 @@ class Recording:
         duration_s = self._loop.elapsed_s()
         totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
         self._source.close(duration_s)
+        if self._devices is not None:
+            self._devices.finish(duration_s)
         self._writer.flush()
         self._figures = {
             "duration_s": round(duration_s, 6),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.session import peaks
+from nncftools.session import devices, peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
@@ -207,7 +207,13 @@ class _FiguresOf:
                 was_read = mark.own_end is not None and mark.own_end.tree is not None
                 sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
                 return self._with_marks(sampled, mark, end_s, process)
-            return column.held(mark.start_s, end_s)
+            metric, _, device = name.partition("@")
+            if metric not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
+                return column.held(mark.start_s, end_s)
+            of_allocator = devices.allocated(mark, end_s, device)
+            if metric == metrics.DEVICE_ALLOCATED and of_allocator is not None:
+                return of_allocator
+            return devices.with_allocated(column.held(mark.start_s, end_s), of_allocator)
 
         def figures_of_start(name: str) -> Figures:
             start = figures(name)

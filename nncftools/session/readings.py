@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 
 import msgspec
 
+from nncftools.session import devices
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
 from nncftools.session.peaks import MostHeld, ProcessTable, held_at_most, most_held_by, noise
 
@@ -69,6 +70,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """PID and RSS of each; None when there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
+    devices: list[tuple[str, str, int, int]] | None = None
+    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
 
 
 class HeldBounds(TypedDict):
@@ -121,6 +124,7 @@ class Holdings:
         self._most = MostHeld(held_at_most(session.processes))
         self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._samples = session.samples
+        self._devices = session.devices
         self._error = rss_error(session.host)
         self.ended_s: dict[int, float] = {}
         """By process: a moment at which it had ended, if that is earlier than the sampler noticed."""
@@ -130,7 +134,12 @@ class Holdings:
 
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
-        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
+        own = OwnMemory(
+            rss=reading.rss,
+            high_water_mark=reading.high_water_mark,
+            faults=reading.faults,
+            devices=devices.allocated_of(reading.devices, self._devices),
+        )
         mark = _Mark(at_s, self._table.at(pid, at_s + _EARLY_S), reading.listed, reading.descendants is not None)
         level, processes = self._level(mark, reading)
         if level is None:

@@ -23,7 +23,7 @@ from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
-from nncftools.session import model, readings
+from nncftools.session import devices, model, readings
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
@@ -88,6 +88,9 @@ class Line(TypedDict, total=False):
     file_system: model.FileSystem
     """Later lines replace earlier ones of the same role."""
     floor: model.Floor
+    devices: devices.DeviceReadings
+    device: model.Device
+    """Later lines replace earlier ones of the same device."""
     files_read: FilesRead
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
@@ -299,6 +302,8 @@ class WholeRecording(Recording):
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
+        self._devices: dict[str, model.Device] = {}
+        self._device_readings: list[tuple[float, dict[str, float | None]]] = []
         self._files: dict[str, int] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
@@ -327,6 +332,8 @@ class WholeRecording(Recording):
         elif "file_system" in line:
             room = line["file_system"]
             self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
+        elif "devices" in line or "device" in line:
+            self._take_devices(line)
         elif "files_read" in line:
             for path, size in line["files_read"]["files"]:
                 self._files[path] = max(size, self._files.get(path, 0))
@@ -334,6 +341,12 @@ class WholeRecording(Recording):
             self._warnings.append(line["warning"])
         else:
             self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
+
+    def _take_devices(self, line: Line) -> None:
+        if "device" in line:
+            self._devices[line["device"].device] = line["device"]
+        if "devices" in line:
+            self._device_readings.append((line["devices"]["at_s"], line["devices"]["values"]))
 
     def session(self, start: Start | None, end: End | None) -> SessionData:
         """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
@@ -373,6 +386,8 @@ class WholeRecording(Recording):
 
     def _session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
+        of_devices, unused = devices.without_unused(devices.columns(self._columns[TIME], self._device_readings))
+        self._columns |= of_devices
         fields: End = end or {}
         header, plan = self.header, self.plan
         facts = self._facts(fields)
@@ -395,11 +410,12 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late),
+            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
             unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
+            devices=list(self._devices.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
             processes=processes,
             warnings=self._warnings,

@@ -1,0 +1,128 @@
+"""Readings of GPUs and NPUs as columns of a session: each is in the sample that follows it, others do not know it.
+
+A helper process reads devices at distances of its own, and torch's allocator is read at marks.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+from typing import TypedDict
+
+from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
+from nncftools.session.model import Device, Mark, Peak, SessionData
+from nncftools.session.operation import Bracket, Figures
+
+Readings = Iterable[tuple[float, Mapping[str, float | None]]]
+"""Seconds since the start, and values by column; None for unknown."""
+
+
+class DeviceReadings(TypedDict):
+    """What the helper read of devices at one moment."""
+
+    at_s: float
+    values: dict[str, float | None]
+    """By column, such as ``device_memory@nvidia0``."""
+
+
+def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[float]]:
+    """Return the columns of readings: of several between two samples the largest, of memory, or the last."""
+    placed: dict[str, array[float]] = {}
+    for at_s, values in readings:
+        row = min(bisect_left(time_s, at_s), len(time_s) - 1)
+        for name, value in values.items():
+            column = placed.setdefault(name, array("d", [nan]) * len(time_s))
+            if value is not None and row >= 0:
+                column[row] = max(value, column[row]) if is_memory(name) and column[row] >= 0 else value
+    return placed
+
+
+def without_unused(placed: Mapping[str, array[float]]) -> tuple[dict[str, array[float]], dict[str, Peak]]:
+    """Return the columns without those of devices of which the run held nothing, and the peaks of these, 0."""
+    unused = {
+        name.partition("@")[2]
+        for name, column in placed.items()
+        if name_of(name) == DEVICE_MEMORY and 0 in column and not any(value > 0 for value in column)
+    }
+    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in unused}
+    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in sorted(unused)}
+
+
+_GPU = re.compile(r"cuda(\d+)")
+
+
+def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
+    """Return the device that torch calls ``cuda0``: torch sees those that are visible, perhaps in another order."""
+    same = [device.device for device in devices if uuid and device.uuid.removeprefix("GPU-") == uuid]
+    if not same and not uuid and _GPU.match(name):
+        same = [device.device for device in devices if device.device.startswith("nvidia")]
+    return same[0] if len(same) == 1 else name
+
+
+def allocated_of(
+    readings: Iterable[tuple[str, str, int, int]] | None, devices: Sequence[Device]
+) -> dict[str, tuple[int, int]] | None:
+    """Return what torch's allocator had given out, and the most so far, by device; None if it was not read."""
+    named_readings = {named(name, uuid, devices): (held, most) for name, uuid, held, most in readings or ()}
+    return named_readings or None
+
+
+def take_allocated(session: SessionData) -> None:
+    """Add what torch's allocator had given out as columns, by what processes read of it at their marks."""
+    readings = sorted(
+        (at_s, mark.pid or 0, own.devices)
+        for mark in session.marks
+        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end))
+        if at_s is not None and own is not None and own.devices
+    )
+    held: dict[str, dict[int, int]] = {}
+    sums: list[tuple[float, dict[str, float | None]]] = []
+    peaks: dict[str, Peak] = {}
+    last_s: dict[int, float] = {}
+    for at_s, pid, of_devices in readings:
+        for device, (allocated, most) in of_devices.items():
+            name = f"{DEVICE_ALLOCATED}@{device}"
+            held.setdefault(name, {})[pid] = allocated
+            whole = sum(held[name].values())
+            sums.append((at_s, {name: whole}))
+            before, reached = peaks.get(name), max(whole, most)
+            if before is None or reached > (before.low or 0):
+                sampled = max(whole, 0 if before is None else before.sampled or 0)
+                peaks[name] = Peak(
+                    sampled=sampled,
+                    at_s=at_s,
+                    low=reached,
+                    low_from="sampled" if reached == whole else "high_water_mark",
+                    rose_from_s=last_s.get(pid, 0.0),
+                    rose_to_s=at_s,
+                )
+        last_s[pid] = at_s
+    session.samples = session.samples.joined(columns(session.samples.time_s, sums))
+    session.peaks |= peaks
+
+
+def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
+    """Return what torch's allocator had given out during an operation of its process; None where it was not read.
+
+    The allocator keeps its own high-water mark: where that rose, the peak is exact.
+    """
+    start, end = (None if own is None else own.devices for own in (mark.own_start, mark.own_end))
+    if end is None or device not in end:
+        return None
+    held, most = end[device]
+    held_before, most_before = (start or {}).get(device, (0, 0))  # torch had not begun to use the device
+    low = most if most > most_before else max(held, held_before)
+    return Figures(held_before, held, Bracket(low, most, mark.start_s, end_s))
+
+
+def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
+    """Return figures of a device's memory with what its allocator proves: the process held at least this."""
+    if of_allocator is None or of_allocator.peak is None:
+        return figures
+    peak = figures.peak
+    if peak is None or peak.low < of_allocator.peak.low:
+        return figures._replace(peak=of_allocator.peak._replace(high=None))
+    return figures
