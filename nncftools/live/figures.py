@@ -151,7 +151,9 @@ class ViewSettings:
 def _fits_the_run(column: str) -> bool:
     """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
     metric = metrics.of(column)
-    return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
+    if metric is None or metric.is_virtual:
+        return False
+    return metric.scope == metrics.TREE or metric.name == metrics.DEVICE_MEMORY
 
 
 def after(settings: ViewSettings, key: str) -> ViewSettings:

@@ -93,6 +93,11 @@ def offers(source: str) -> dict[str, Offer]:
     return offers
 
 
+def metrics_of_devices() -> tuple[str, ...]:
+    """Return the metrics of GPUs and NPUs, if there are any here."""
+    return () if devices.Devices.why_unavailable(PROC) else devices.Devices.metrics
+
+
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
     """Return the first line of a journal; bytes of words and of the working folder that are not UTF-8 are escaped."""
     return {

@@ -109,11 +109,11 @@ def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
 
     The allocator keeps its own high-water mark: where that rose, the peak is exact.
     """
-    start, end = (None if own is None else own.devices for own in (mark.own_start, mark.own_end))
-    if end is None or device not in end:
+    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
-    held, most = end[device]
-    held_before, most_before = (start or {}).get(device, (0, 0))  # torch had not begun to use the device
+    # Where other values were read and these were not, torch had not begun to use the device.
+    held, most = (mark.own_end.devices or {}).get(device, (0, 0))
+    held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
     low = most if most > most_before else max(held, held_before)
     return Figures(held_before, held, Bracket(low, most, mark.start_s, end_s))
 

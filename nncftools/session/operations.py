@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.session import devices, peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
-from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
+from nncftools.session.operation import CPU, RSS, UNKNOWN, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
 from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
 
@@ -211,8 +211,8 @@ class _FiguresOf:
             if metric not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
                 return column.held(mark.start_s, end_s)
             of_allocator = devices.allocated(mark, end_s, device)
-            if metric == metrics.DEVICE_ALLOCATED and of_allocator is not None:
-                return of_allocator
+            if metric == metrics.DEVICE_ALLOCATED:
+                return of_allocator or UNKNOWN
             return devices.with_allocated(column.held(mark.start_s, end_s), of_allocator)
 
         def figures_of_start(name: str) -> Figures:
