@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
 from nncftools.session.model import Device, Mark, Peak, SessionData
-from nncftools.session.operation import Bracket, Figures
+from nncftools.session.operation import Bounds, Bracket, Figures
 
 Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 """Seconds since the start, and values by column; None for unknown."""
@@ -40,15 +40,24 @@ def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[floa
     return placed
 
 
-def without_unused(placed: Mapping[str, array[float]]) -> tuple[dict[str, array[float]], dict[str, Peak]]:
-    """Return the columns without those of devices of which the run held nothing, and the peaks of these, 0."""
-    unused = {
-        name.partition("@")[2]
-        for name, column in placed.items()
-        if name_of(name) == DEVICE_MEMORY and 0 in column and not any(value > 0 for value in column)
-    }
-    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in unused}
-    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in sorted(unused)}
+def unused(readings: Readings) -> list[str]:
+    """Return the devices of which the run is known to have held nothing at any reading."""
+    held: dict[str, list[float | None]] = {}
+    for _, values in readings:
+        for name, value in values.items():
+            if name_of(name) == DEVICE_MEMORY:
+                held.setdefault(name.partition("@")[2], []).append(value)
+    return sorted(device for device, sizes in held.items() if not any(size != 0 for size in sizes))
+
+
+def used_columns(
+    time_s: Sequence[float], readings: Sequence[tuple[float, Mapping[str, float | None]]]
+) -> tuple[dict[str, array[float]], dict[str, Peak]]:
+    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0."""
+    left_out = unused(readings)
+    placed = columns(time_s, readings)
+    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in left_out}
+    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in left_out}
 
 
 _GPU = re.compile(r"cuda(\d+)")
@@ -72,12 +81,13 @@ def allocated_of(
 
 def take_allocated(session: SessionData) -> None:
     """Add what torch's allocator had given out as columns, by what processes read of it at their marks."""
-    readings = sorted(
-        (at_s, mark.pid or 0, own.devices)
+    listed = (
+        (at_s, mark.pid or 0, own.devices or {})
         for mark in session.marks
         for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end))
-        if at_s is not None and own is not None and own.devices
+        if at_s is not None and own is not None
     )
+    readings = sorted(listed, key=lambda reading: reading[:2])
     held: dict[str, dict[int, int]] = {}
     sums: list[tuple[float, dict[str, float | None]]] = []
     peaks: dict[str, Peak] = {}
@@ -100,8 +110,9 @@ def take_allocated(session: SessionData) -> None:
                     rose_to_s=at_s,
                 )
         last_s[pid] = at_s
-    session.samples = session.samples.joined(columns(session.samples.time_s, sums))
-    session.peaks |= peaks
+    if sums:
+        session.samples = session.samples.joined(columns(session.samples.time_s, sums))
+        session.peaks |= peaks
 
 
 def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
@@ -122,7 +133,11 @@ def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
     """Return figures of a device's memory with what its allocator proves: the process held at least this."""
     if of_allocator is None or of_allocator.peak is None:
         return figures
-    peak = figures.peak
-    if peak is None or peak.low < of_allocator.peak.low:
-        return figures._replace(peak=of_allocator.peak._replace(high=None))
+    least = of_allocator.peak
+    if figures.peak is None or figures.peak.low < least.low:
+        figures = figures._replace(peak=least._replace(high=None))
+    if (of_allocator.start or 0) > (figures.start or 0):
+        figures = figures._replace(start=of_allocator.start, start_bounds=Bounds(of_allocator.start or 0, None))
+    if (of_allocator.end or 0) > (figures.end or 0):
+        figures = figures._replace(end=of_allocator.end, end_bounds=Bounds(of_allocator.end or 0, None))
     return figures

@@ -183,6 +183,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session)
+        self._unknown = {device.device for device in session.devices if device.missing is not None}
         self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(peaks.held_at_most(session.processes))
@@ -213,7 +214,10 @@ class _FiguresOf:
             of_allocator = devices.allocated(mark, end_s, device)
             if metric == metrics.DEVICE_ALLOCATED:
                 return of_allocator or UNKNOWN
-            return devices.with_allocated(column.held(mark.start_s, end_s), of_allocator)
+            held = column.held(mark.start_s, end_s)
+            if held.peak is None and device in self._unknown:  # what was read before says nothing
+                held = UNKNOWN
+            return devices.with_allocated(held, of_allocator)
 
         def figures_of_start(name: str) -> Figures:
             start = figures(name)

@@ -386,7 +386,7 @@ class WholeRecording(Recording):
 
     def _session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
-        of_devices, unused = devices.without_unused(devices.columns(self._columns[TIME], self._device_readings))
+        of_devices, unused = devices.used_columns(self._columns[TIME], self._device_readings)
         self._columns |= of_devices
         fields: End = end or {}
         header, plan = self.header, self.plan

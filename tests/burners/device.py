@@ -26,17 +26,21 @@ class Cuda:
     current = peak = 0
 
     def is_initialized(self) -> bool:
+        """Return whether CUDA has begun."""
         return self.is_begun
 
     def device_count(self) -> int:
+        """Return 1; the hook must not ask before CUDA has begun."""
         if not self.is_begun:
             raise AssertionError("the hook must not begin CUDA")
         return 1
 
     def get_device_properties(self, number: int) -> object:
+        """Return its UUID."""
         return types.SimpleNamespace(uuid=str(number))
 
     def memory_stats_as_nested_dict(self, _: int) -> dict[str, dict[str, dict[str, int]]]:
+        """Return what the allocator counts."""
         return {"allocated_bytes": {"all": {"current": self.current, "peak": self.peak}}}
 
 
@@ -45,6 +49,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 def write(reserved: int) -> None:
+    """Write what the driver answers from now on."""
     held = reserved + CONTEXT
     lines = os.environ.get("NVML_LINES", f"process 0 C PID {held}\nprocess 0 C 1 {OTHERS}\n")
     text = f"gpu 0 {80 * GIB} {OTHERS + held} {60 if reserved else 0} 0\n{lines}\n"

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nncftools.sampler.devices.helper import Run
+    from nncftools.sampler.devices.run import Run
 
     Client = tuple[str, bytes]
     """The device and the number of a client of it."""
@@ -93,10 +93,12 @@ class Drm:
         self._busy: dict[str, tuple[int, int]] = {}
         self._has_warned = False
 
-    def read(self, run: Run) -> Mapping[str, float | None] | None:
-        """Return bytes and per cent by column; None where there is no device."""
-        if not self._devices:
-            return None
+    def begin(self, _: Run) -> bool:
+        """Return whether there is a device."""
+        return bool(self._devices)
+
+    def read(self, run: Run) -> Mapping[str, float | None]:
+        """Return bytes and per cent by column."""
         now_s = time.monotonic()
         values = dict.fromkeys(self._seen, 0)
         held = None if now_s >= self._look_at_s else self._read_again()

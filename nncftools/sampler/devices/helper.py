@@ -9,23 +9,20 @@ key: ``devices`` (``t_ns`` on CLOCK_MONOTONIC, and ``values`` by column), ``devi
 from __future__ import annotations
 
 import _thread
-import contextlib
 import gc
-import json
 import os
 import select
 import time
 
 from nncftools.sampler.devices.drm import Drm
 from nncftools.sampler.devices.nvml import Nvml
+from nncftools.sampler.devices.run import OUTPUT, Run
 from nncftools.sampler.tree import Tree, detach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
-
-    from nncftools.sampler.tree import Process
 
     class Source(Protocol):
         """Reads the devices of one kind of driver."""
@@ -35,64 +32,37 @@ if TYPE_CHECKING:
         clock: Callable[[], float]
         """Seconds by which the cost of a reading is counted."""
 
-        def read(self, run: Run) -> Mapping[str, float | None] | None:
-            """Return a value by column, None for unknown; None when nothing will ever be read."""
+        def begin(self, run: Run) -> bool:
+            """Return whether there is anything to read; that may take seconds."""
+
+        def read(self, run: Run) -> Mapping[str, float | None]:
+            """Return a value by column, None for unknown."""
 
 
-OUTPUT = 1
 _SHARE = 0.01
 """Of the time, that readings may take."""
 _REPEAT_NS = 500_000_000
 
 
-class Run:
-    """The processes of a run, and the pipe to its sampler; for several threads."""
-
-    def __init__(self, tree: Tree, output: int = OUTPUT, *, children: bool = True) -> None:
-        self._tree = tree
-        self._output = output
-        self._children = children
-        self._lock = _thread.allocate_lock()
-
-    def processes(self) -> list[Process]:
-        """Return those that live."""
-        with self._lock:
-            self._tree.has_changed()
-            self._tree.refresh()
-            for process in list(self._tree.processes):
-                if not _lives(process):
-                    self._tree.remove(process)
-            if self._tree.processes:
-                self._tree.children = self._children
-            return list(self._tree.processes)
-
-    def write(self, key: str, value: object) -> None:
-        """Write a line; a short write to a pipe is whole (PIPE_BUF, pipe(7))."""
-        with self._lock, contextlib.suppress(OSError):
-            os.write(self._output, json.dumps({key: value}, separators=(",", ":")).encode() + b"\n")
-
-
-def _lives(process: Process) -> bool:
-    try:
-        return bool(os.pread(process.files[0], 64, 0))
-    except OSError:
-        return bool(process.read_slot(0))
-
-
 def follow(source: Source, run: Run, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Read a source again and again: less often the longer a reading takes. The same values are seldom written."""
+    """Read a source again and again: less often the longer a reading takes. The same values are seldom written.
+
+    On a busy machine, a reading may take long by chance: the shortest of three counts.
+    """
+    if not source.begin(run):
+        return
     before: Mapping[str, float | None] = {}
     written_ns = 0
+    costs_s = [0.0, 0.0]
     while True:
         begun_s = source.clock()
         values = source.read(run)
-        if values is None:
-            return
         now_ns = time.monotonic_ns()
         if values and (values != before or now_ns - written_ns >= _REPEAT_NS):
             before, written_ns = values, now_ns
             run.write("devices", {"t_ns": now_ns, "values": values})
-        sleep(max(source.every_s, (source.clock() - begun_s) / _SHARE))
+        costs_s = [*costs_s[-2:], source.clock() - begun_s]
+        sleep(max(source.every_s, min(costs_s) / _SHARE))
 
 
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from typing import Any
 
-    from nncftools.sampler.devices.helper import Run
+    from nncftools.sampler.devices.run import Run
     from nncftools.sampler.tree import Process
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -71,7 +71,7 @@ class Device:
 
 
 class Nvml:
-    """Reads all devices; the first reading loads the library, which can take seconds without persistence mode."""
+    """Reads all devices; to begin can take seconds without persistence mode."""
 
     every_s = 0.5
     clock = staticmethod(time.monotonic)
@@ -83,12 +83,8 @@ class Nvml:
         self._devices: list[Device] = []
         self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
-    def read(self, run: Run) -> Mapping[str, float | None] | None:
-        """Return memory in bytes and load in per cent by column; None where there is no GPU of NVIDIA."""
-        if self._library is None:
-            self._begin(run)
-            if not self._devices:
-                return None
+    def read(self, run: Run) -> Mapping[str, float | None]:
+        """Return memory in bytes and load in per cent by column."""
         values: dict[str, float | None] = {}
         processes = run.processes()  # first: one that ends before the driver lists it holds nothing
         for device in self._devices:
@@ -104,14 +100,15 @@ class Nvml:
             values[f"device_busy@{device.name}"] = busy
         return values
 
-    def _begin(self, run: Run) -> None:
+    def begin(self, run: Run) -> bool:
+        """Load the library, and find the devices; return whether there are any."""
         try:
             self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)
         except OSError:
-            return
+            return False
         if failed := self._call("nvmlInit_v2"):
             run.write("warning", f"memory of NVIDIA's GPUs is unknown: nvmlInit: {self._error(failed)}")
-            return
+            return False
         count = c_uint()
         self._call("nvmlDeviceGetCount_v2", byref(count))
         for number in range(count.value):
@@ -126,6 +123,7 @@ class Nvml:
             if self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory)) == _SUCCESS:
                 device.facts["memory"] = memory.total
             run.write("device", device.facts)
+        return bool(self._devices)
 
     def _instances(self, name: str, handle: c_void_p) -> Iterator[Device]:
         """Yield the MIG instances of a GPU."""
