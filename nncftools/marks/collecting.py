@@ -27,7 +27,6 @@ from nncftools.marks.entries import BEGIN, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.devices import named, take_allocated
 from nncftools.session.model import Device, Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
@@ -109,11 +108,19 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
     narrow(session)
-    take_allocated(session)
+    _take_allocated(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
     notes.outside = len(marks) - len(session.marks)
     return notes
+
+
+def _take_allocated(session: Session) -> None:
+    read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
+    if any(own is not None and own.devices for own in read):
+        from nncftools.session.devices import take_allocated
+
+        take_allocated(session)
 
 
 def _warn_of_missing(session: Session, notes: LogNotes) -> None:
@@ -181,10 +188,15 @@ class LogNotes:
     def _take_failure(self, entry: Entry) -> None:
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
             at_s = self._at_s(entry)
-            uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-            device = entry.device and named(entry.device, uuids.get(entry.device, ""), self._devices)
             failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
-            self.failures.append(replace(failure, device=device))
+            self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
+
+    def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
+        """Return the failure with the device that torch calls so."""
+        from nncftools.session.devices import named
+
+        uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
+        return replace(failure, device=named(name, uuids.get(name, ""), self._devices))
 
 
 def _resolved(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
@@ -242,7 +254,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     session.marks = _within(_resolved(_held(mine, session), session), session)
     _warn_of_missing(session, notes)
     narrow(session)
-    take_allocated(session)
+    _take_allocated(session)
 
 
 def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:

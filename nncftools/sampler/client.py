@@ -16,18 +16,23 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
+from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
-from nncftools.sampler.probes import devices, references, resolved, why_unavailable
+from nncftools.sampler.probes import references, resolved, why_unavailable
+from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
+
+if TYPE_CHECKING:
+    from nncftools.sampler.devices.client import Helper
 
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
@@ -95,7 +100,17 @@ def offers(source: str) -> dict[str, Offer]:
 
 def metrics_of_devices() -> tuple[str, ...]:
     """Return the metrics of GPUs and NPUs, if there are any here."""
-    return () if devices.Devices.why_unavailable(PROC) else devices.Devices.metrics
+    return () if Devices.why_unavailable(PROC) else Devices.metrics
+
+
+def _helper(plan: Plan) -> Helper | None:
+    """Return the helper for devices, if a plan has a metric of them, and there are any."""
+    wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
+    if not wanted or Devices.why_unavailable(PROC):
+        return None
+    from nncftools.sampler.devices.client import Helper
+
+    return Helper(plan)
 
 
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
@@ -272,7 +287,7 @@ class Sampler:
     _known_children: Collection[int] = field(default=(), init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
     _link: StarterLink | None = field(default=None, init=False)
-    _devices: devices.Helper = field(init=False)
+    _devices: Helper | None = field(default=None, init=False)
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
@@ -302,18 +317,20 @@ class Sampler:
 
     def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
-        self._devices = devices.Helper(self.plan)
+        self._devices = _helper(self.plan)
+        readings = () if self._devices is None else self._devices.output
         with StarterLink.opened() as (ours, theirs):
-            self._spawn((journal, *theirs), relays)
+            self._spawn((journal, *theirs), relays, readings)
         self._link = ours
-        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays, readings=self._devices.output))
+        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays, readings=readings))
         self.starter.passes_to = self._pass
         if self.starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
             self._pass(self.starter.asked_to_end)
-        self._known_children = {*self._known_children, *self._devices.start(self._process.pid)}
+        if self._devices is not None:
+            self._known_children = {*self._known_children, *self._devices.start(self._process.pid)}
 
-    def _spawn(self, arguments: tuple[int, ...], relays: Relays) -> None:
-        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair), *self._devices.output)
+    def _spawn(self, arguments: tuple[int, ...], relays: Relays, readings: Sequence[int]) -> None:
+        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair), *readings)
         try:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
@@ -336,6 +353,7 @@ class Sampler:
         self.starter.passes_to = None
         if self._link is not None:
             self._link.close()
+        if self._devices is not None:
             self._devices.close()
 
     def _pass(self, number: int) -> None:
@@ -394,16 +412,18 @@ class DetachedSampler:
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
         write_all(journal, link.encoded(header))
-        helper = devices.Helper(plan)
+        helper = _helper(plan)
+        readings = () if helper is None else helper.output
         with StarterLink.opened() as (ours, theirs):
             words = [*_words(plan, (journal, *theirs)), DETACHED_ARGUMENT]
-            inherited = (journal, *theirs, *helper.output)
+            inherited = (journal, *theirs, *readings)
             with open(os.devnull, "rb") as nothing:
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
-            ours.send_order(order(plan, (), marks, None, (), readings=helper.output))
-        helper.start(None)
-        helper.wait()
+            ours.send_order(order(plan, (), marks, None, (), readings=readings))
+        if helper is not None:
+            helper.start(None)
+            helper.wait()
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")

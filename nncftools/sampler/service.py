@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.reading import ExitStatus
-    from nncftools.sampler.probes.devices import Relay
+    from nncftools.sampler.devices.client import Relay
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
@@ -156,7 +156,7 @@ class Recording:
         self._devices: Relay | None = None
         readings = order.get("devices")
         if readings is not None:
-            from nncftools.sampler.probes.devices import Relay
+            from nncftools.sampler.devices.client import Relay
 
             self._devices = Relay(readings, writer.line, self._loop.start_ns)
 

@@ -8,24 +8,15 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import nan
-from typing import TypedDict
 
 from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
 from nncftools.session.model import Device, Mark, Peak, SessionData
-from nncftools.session.operation import Bounds, Bracket, Figures
+from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
 
 Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 """Seconds since the start, and values by column; None for unknown."""
-
-
-class DeviceReadings(TypedDict):
-    """What the helper read of devices at one moment."""
-
-    at_s: float
-    values: dict[str, float | None]
-    """By column, such as ``device_memory@nvidia0``."""
 
 
 def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[float]]:
@@ -69,14 +60,6 @@ def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
     if not same and not uuid and _GPU.match(name):
         same = [device.device for device in devices if device.device.startswith("nvidia")]
     return same[0] if len(same) == 1 else name
-
-
-def allocated_of(
-    readings: Iterable[tuple[str, str, int, int]] | None, devices: Sequence[Device]
-) -> dict[str, tuple[int, int]] | None:
-    """Return what torch's allocator had given out, and the most so far, by device; None if it was not read."""
-    named_readings = {named(name, uuid, devices): (held, most) for name, uuid, held, most in readings or ()}
-    return named_readings or None
 
 
 def take_allocated(session: SessionData) -> None:
@@ -141,3 +124,16 @@ def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
     if (of_allocator.end or 0) > (figures.end or 0):
         figures = figures._replace(end=of_allocator.end, end_bounds=Bounds(of_allocator.end or 0, None))
     return figures
+
+
+def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
+    """Return the figures of a column of a device for an operation.
+
+    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing.
+    """
+    metric, _, device = name.partition("@")
+    of_allocator = allocated(mark, end_s, device)
+    if metric == DEVICE_ALLOCATED:
+        return of_allocator or UNKNOWN
+    held = column.held(mark.start_s, end_s)
+    return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)

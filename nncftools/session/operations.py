@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.session import devices, peaks
+from nncftools.session import peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
-from nncftools.session.operation import CPU, RSS, UNKNOWN, Bounds, Bracket, Column, Figures, LazyMapping, Operation
+from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
 from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
 
@@ -208,16 +208,11 @@ class _FiguresOf:
                 was_read = mark.own_end is not None and mark.own_end.tree is not None
                 sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
                 return self._with_marks(sampled, mark, end_s, process)
-            metric, _, device = name.partition("@")
-            if metric not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
+            if metrics.name_of(name) not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
                 return column.held(mark.start_s, end_s)
-            of_allocator = devices.allocated(mark, end_s, device)
-            if metric == metrics.DEVICE_ALLOCATED:
-                return of_allocator or UNKNOWN
-            held = column.held(mark.start_s, end_s)
-            if held.peak is None and device in self._unknown:  # what was read before says nothing
-                held = UNKNOWN
-            return devices.with_allocated(held, of_allocator)
+            from nncftools.session.devices import figures_of
+
+            return figures_of(name, mark, end_s, column, self._unknown)
 
         def figures_of_start(name: str) -> Figures:
             start = figures(name)

@@ -17,7 +17,6 @@ from typing import NamedTuple, TypedDict
 
 import msgspec
 
-from nncftools.session import devices
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
 from nncftools.session.peaks import MostHeld, ProcessTable, held_at_most, most_held_by, noise
 
@@ -138,7 +137,7 @@ class Holdings:
             rss=reading.rss,
             high_water_mark=reading.high_water_mark,
             faults=reading.faults,
-            devices=devices.allocated_of(reading.devices, self._devices),
+            devices=None if reading.devices is None else self._allocated(reading.devices),
         )
         mark = _Mark(at_s, self._table.at(pid, at_s + _EARLY_S), reading.listed, reading.descendants is not None)
         level, processes = self._level(mark, reading)
@@ -154,6 +153,12 @@ class Holdings:
         bounds["others_before"] = self._others(mark, before, at_s)
         bounds["others_after"] = self._others(mark, at_s, after)
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
+
+    def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
+        """Return what torch's allocator had given out of each device, and the most so far."""
+        from nncftools.session.devices import named
+
+        return {named(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
 
     def _level(self, mark: _Mark, reading: Reading) -> tuple[Level | None, int]:
         """Return what the tree held as the kernel says, and how many processes had memory."""

@@ -23,7 +23,7 @@ from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
-from nncftools.session import devices, model, readings
+from nncftools.session import model, readings
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
@@ -60,6 +60,14 @@ class FilesRead(TypedDict):
     """Path and bytes."""
 
 
+class DeviceReadings(TypedDict):
+    """What the helper read of devices at one moment."""
+
+    at_s: float
+    values: dict[str, float | None]
+    """By column, such as ``device_memory@nvidia0``."""
+
+
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
     """The sampler's facts in the last line."""
 
@@ -88,7 +96,7 @@ class Line(TypedDict, total=False):
     file_system: model.FileSystem
     """Later lines replace earlier ones of the same role."""
     floor: model.Floor
-    devices: devices.DeviceReadings
+    devices: DeviceReadings
     device: model.Device
     """Later lines replace earlier ones of the same device."""
     files_read: FilesRead
@@ -348,6 +356,14 @@ class WholeRecording(Recording):
         if "devices" in line:
             self._device_readings.append((line["devices"]["at_s"], line["devices"]["values"]))
 
+    def _add_devices(self) -> dict[str, model.Peak]:
+        """Add the columns of devices; return the peaks of those that the run did not use."""
+        from nncftools.session.devices import used_columns
+
+        of_devices, unused = used_columns(self._columns[TIME], self._device_readings)
+        self._columns |= of_devices
+        return unused
+
     def session(self, start: Start | None, end: End | None) -> SessionData:
         """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
         self._read_samples()
@@ -386,8 +402,7 @@ class WholeRecording(Recording):
 
     def _session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
-        of_devices, unused = devices.used_columns(self._columns[TIME], self._device_readings)
-        self._columns |= of_devices
+        unused = self._add_devices() if self._device_readings else {}
         fields: End = end or {}
         header, plan = self.header, self.plan
         facts = self._facts(fields)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.probes import devices
-from nncftools.sampler.probes.devices import Devices, Helper, Relay
+from nncftools.sampler import client
+from nncftools.sampler.devices.client import Relay
+from nncftools.sampler.probes import machine
+from nncftools.sampler.probes.machine import Devices
 
 SECOND = 10**9
 
@@ -95,19 +97,25 @@ class TestRelay:
 
 
 def test_machine_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a device there is no helper, and no pipe to it."""
-    monkeypatch.setattr(devices, "_NVIDIA", ("/nowhere",))
-    monkeypatch.setattr(devices, "_OTHERS", (("/nowhere", "card"),))
-    helper = Helper(Plan(["rss", "device_memory"]))
+    """Without a device there is no metric of one, and no helper."""
+    monkeypatch.setattr(machine, "_NVIDIA", ("/nowhere",))
+    monkeypatch.setattr(machine, "_OTHERS", (("/nowhere", "card"),))
 
     assert Devices.why_unavailable("/proc") == "there is no GPU or NPU"
-    assert (helper.output, helper.start(1)) == ((), [])
-    helper.close()
+    assert (client.metrics_of_devices(), client._helper(Plan(["rss", "device_memory"]))) == ((), None)
 
 
-@pytest.mark.parametrize(("columns", "source"), [(["rss"], "proc"), (["device_memory"], "psutil")])
-def test_recording_without_devices(columns: list[str], source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("columns", "source", "is_there"),
+    [(["rss"], "proc", False), (["device_memory"], "psutil", False), (["rss", "device_memory"], "proc", True)],
+)
+def test_recording_without_devices(
+    columns: list[str], source: str, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
     """A recording without a metric of devices, or not from /proc, needs no helper."""
-    monkeypatch.setattr(devices, "_NVIDIA", ("/dev/null",))
+    monkeypatch.setattr(machine, "_NVIDIA", ("/dev/null",))
+    helper = client._helper(Plan(columns, source=source))
 
-    assert Helper(Plan(columns, source=source)).output == ()
+    assert (helper is not None) == is_there
+    if helper is not None:
+        helper.close()

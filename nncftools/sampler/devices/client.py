@@ -1,7 +1,6 @@
-"""GPUs and NPUs: whether there are any, the helper process that asks their drivers, and the way of its lines.
+"""The start and the end of the helper that reads devices, and the way of its lines to the journal.
 
-The helper (``nncftools.sampler.devices``) takes readings at distances of its own. So they are no part of samples, but
-lines of the journal, with their own times.
+It takes readings at distances of its own. So they are no part of samples, but lines of the journal with their times.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import sys
 
 from nncftools.files import above_standard
-from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 TYPE_CHECKING = False
@@ -23,12 +21,7 @@ if TYPE_CHECKING:
     from nncftools.journal.writing import Plan
     from nncftools.sampler.tree import WriteLine
 
-_NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
-"""The driver's device, and WSL's."""
-_OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
-_FOR_TESTS = "NNCF_TOOLS_NVML"
-"""See ``nncftools.sampler.devices.nvml``."""
-_MAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "devices", "__main__.py")
+_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _KEYS = {"devices", "device", "warning"}
 _CHUNK = 1 << 16
 _PATIENCE_S = 1.0
@@ -36,53 +29,29 @@ _SILENT_S = 3.0
 """Readings are farther apart only when a driver takes long."""
 
 
-class Devices:
-    """What the run holds of each device, what everyone does, and how busy the device is."""
-
-    kind = "helper"
-    metrics = OF_DEVICES
-    source = "NVML, /proc/PID/fdinfo, torch's allocator at marks"
-    cost = "a process of its own, at most 1 % of a core"
-
-    @staticmethod
-    def why_unavailable(root: str) -> str:  # noqa: ARG004 — devices are not in /proc
-        """Return why nothing is known; empty when there is a device."""
-        if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
-            return ""
-        for folder, node in _OTHERS:
-            with contextlib.suppress(OSError):
-                if any(name.startswith(node) for name in os.listdir(folder)):
-                    return ""
-        return "there is no GPU or NPU"
-
-
 class Helper:
-    """The helper of a recording, for the process that starts it; without a device, or a metric of one, it is none."""
+    """The helper of a recording, for the process that starts it."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
         self._ends: Sequence[int] = ()
-        wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
-        if wanted and not Devices.why_unavailable(""):
-            with contextlib.suppress(OSError):
-                self._ends = [above_standard(end) for end in os.pipe()]
+        with contextlib.suppress(OSError):
+            self._ends = [above_standard(end) for end in os.pipe()]
 
     @property
     def output(self) -> Sequence[int]:
-        """The descriptor that the sampler is to inherit, if there is a helper."""
+        """The descriptor that the sampler is to inherit."""
         return self._ends[:1]
 
     def start(self, sampler: int | None) -> list[int]:
         """Start it for what is below ``sampler``, or as no child of ours for ourselves; return its PID, if any."""
-        if not self._ends:
-            return []
-        import subprocess
+        import subprocess  # the sampler, which needs only what is below, does without
 
         plan = self._plan
         numbers = (0 if sampler is None or plan.pid is not None else sampler, plan.pid or 0, int(plan.children))
         label = [DETACHED_ARGUMENT] if sampler is None else []
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", _MAIN, *map(str, numbers), *label],
                 stdin=subprocess.DEVNULL,
