@@ -21,7 +21,7 @@ from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
-from nncftools.metrics import cpu_counters, is_counter, is_memory
+from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
 from nncftools.redaction import Redaction
 from nncftools.session import model, readings
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
@@ -29,6 +29,8 @@ from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
+_MOST_OF_DEVICES = 500
+"""Columns; with 8 GPUs of 7 instances each there are 168."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
 
 
@@ -176,6 +178,7 @@ class Tail:
             intake.check(line)
             msgspec.convert(line.get("process", {"id": 0}), Process)
             msgspec.convert(line.get("end", {}).get("sampler", {}), SamplerEnd)
+            _check_devices(line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
                 intake.check(time_s, name="time_s")
@@ -189,6 +192,16 @@ class Tail:
             chunk.lines.append(line)
         except _WRONG:
             chunk.bad.append(number)
+
+
+def _check_devices(line: Line) -> None:
+    """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
+    values = line["devices"]["values"] if "devices" in line else {}
+    known = [value for value in values.values() if value is not None]
+    if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
+        raise ValueError("columns of devices expected")
+    if not intake.are_within(known, 0, intake.LARGEST):
+        raise ValueError("a figure from 0 to 2^63 expected")
 
 
 def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:

@@ -5,6 +5,8 @@ from array import array
 from math import isnan, nan
 from typing import Any
 
+import pytest
+
 from nncftools.session.devices import allocated, columns, named, take_allocated, used_columns, with_allocated
 from nncftools.session.model import Device, Mark, OwnMemory
 from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Figures
@@ -86,6 +88,24 @@ class TestSession:
         session = session_from(io.BytesIO(journal(*lines)), "run")
 
         assert (session.samples.metrics, session.peaks[MEMORY].low) == (["rss"], 0)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {MEMORY: -1},
+            {MEMORY: 1e30},
+            {"rss": 5},
+            {f"device_used@{number}": 1 for number in range(501)},
+            {MEMORY: "5"},
+        ],
+    )
+    def test_damaged(self, values: dict[str, object]) -> None:
+        """A reading with a figure that cannot be, or with other columns, costs only itself."""
+        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": values}}, END]
+        session = session_from(io.BytesIO(journal(*lines)), "run")
+
+        assert session.samples.metrics == ["rss"]
+        assert session.warnings == ["1 line of the journal could not be read: line 5"]
 
 
 class TestNamed:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nncftools.journal.writing import Plan
     from nncftools.sampler.tree import WriteLine
 
+_PATHS = "LD_LIBRARY_PATH"
+"""An empty part of it would be the working folder, in which nothing is executed."""
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _KEYS = {"devices", "device", "warning"}
 _CHUNK = 1 << 16
@@ -50,6 +52,7 @@ class Helper:
 
         plan = self._plan
         numbers = (0 if sampler is None or plan.pid is not None else sampler, plan.pid or 0, int(plan.children))
+        paths = os.environ.get(_PATHS, "").split(os.pathsep)
         label = [DETACHED_ARGUMENT] if sampler is None else []
         with contextlib.suppress(OSError, IndexError):
             self._process = subprocess.Popen(
@@ -57,6 +60,7 @@ class Helper:
                 stdin=subprocess.DEVNULL,
                 stdout=self._ends[1],
                 stderr=subprocess.DEVNULL,
+                env={**os.environ, _PATHS: os.pathsep.join(filter(os.path.isabs, paths))} if any(paths) else None,
                 start_new_session=True,
             )
         self._hang_up()

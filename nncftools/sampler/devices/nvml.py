@@ -6,6 +6,7 @@ addresses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
@@ -81,7 +82,9 @@ class Nvml:
         self._proc = proc
         self._library: Any = None
         self._devices: list[Device] = []
-        self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
+        self._is_container = True
+        with contextlib.suppress(OSError):
+            self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
     def read(self, run: Run) -> Mapping[str, float | None]:
         """Return memory in bytes and load in per cent by column."""
