@@ -41,19 +41,11 @@ def draw(picture: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         environment = stand_in(folder, 0)
-        command = [
-            sys.executable,
-            "-m",
-            "nncftools",
-            "profile",
-            "--no-stacks",
-            "--no-plot",
-            "-q",
-            "-o",
-            folder / "run.json",
-        ]
-        subprocess.run([*command, sys.executable, _BURNER, *_STEPS], env=environment, check=True)
-        report = [sys.executable, "-m", "nncftools", "report", folder / "run.json", "--panels", picture, "-u", "GiB"]
+        path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        command = ["nncf-tools", "profile", "--no-stacks", "--no-plot", "-q", "-o", folder / "run.json", "python"]
+        words = [*command, _BURNER.name, *_STEPS]
+        subprocess.run(words, env={**environment, "PATH": path}, check=True, cwd=_BURNER.parent)
+        report = [sys.executable, "-m", "nncftools", "report", folder / "run.json", "--panels", picture, "--force"]
         subprocess.run(report, check=True, stdout=subprocess.DEVNULL)
 
 
