@@ -80,6 +80,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
     **dict.fromkeys(("virtual", "virt"), "vms"),
     **dict.fromkeys(("heap", "anonymous"), "anon"),
+    **dict.fromkeys(("gpu", "vram", "cuda", "npu"), DEVICE),
 }
 """What other programs call our metrics."""
 
@@ -276,7 +277,7 @@ def memory_types(
     for name in names:
         if name != ALL and not columns_of([name], here):
             meant = _OTHER_NAMES.get(name, "")
-            hint = f"; did you mean {meant}?" if meant in here else ""
+            hint = f"; did you mean {meant}?" if columns_of([meant], here) else ""
             raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
     return here if ALL in names else columns_of(names, here)
 

@@ -326,9 +326,9 @@ def _device(session: Session, device: Device, unit: MemoryUnit) -> str:
     if device.missing is not None:
         rise = summary.device_rise(session, device.device)
         most = (
-            "" if rise is None else f"; in use by everyone: {unit.label(rise[0])} more than at {seconds_text(rise[1])}"
+            "" if rise is None else f"at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}, as everyone; "
         )
-        return f"{name}: unknown, {printable(device.missing)}{most}"
+        return f"{name}: {most}unknown, because {printable(device.missing)}"
     if held is None or not held.low:
         return ""
     everyone = "" if used is None else f", of everyone {unit.label(used.low)}"
