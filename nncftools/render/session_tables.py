@@ -325,10 +325,12 @@ def _device(session: Session, device: Device, unit: MemoryUnit) -> str:
     name = f"{device.device} ({printable(device.model)}{size})"
     if device.missing is not None:
         rise = summary.device_rise(session, device.device)
-        most = (
-            "" if rise is None else f"at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}, as everyone; "
+        text = f"{name}: unknown, because {printable(device.missing)}"
+        if rise is None:
+            return text
+        return (
+            f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}: by that, everyone's use rose"
         )
-        return f"{name}: {most}unknown, because {printable(device.missing)}"
     if held is None or not held.low:
         return ""
     everyone = "" if used is None else f", of everyone {unit.label(used.low)}"

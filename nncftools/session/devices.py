@@ -1,13 +1,14 @@
-"""Readings of GPUs and NPUs as columns of a session: each is in the sample that follows it, others do not know it.
+"""Readings of GPUs and NPUs as columns of a session: each is in the sample before it, others do not know it.
 
-A helper process reads devices at distances of its own, and torch's allocator is read at marks.
+A helper process reads devices at distances of its own, and torch's allocator is read at marks. A mark triggers a
+sample: so a reading after a mark is not in a sample before that.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import nan
 
@@ -20,13 +21,13 @@ Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 
 
 def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[float]]:
-    """Return the columns of readings: of several between two samples the largest, of memory, or the last."""
+    """Return the columns of readings: of several in one sample the largest, of memory, or the last."""
     placed: dict[str, array[float]] = {}
     for at_s, values in readings:
-        row = min(bisect_left(time_s, at_s), len(time_s) - 1)
+        row = max(0, bisect_right(time_s, at_s) - 1)
         for name, value in values.items():
             column = placed.setdefault(name, array("d", [nan]) * len(time_s))
-            if value is not None and row >= 0:
+            if value is not None and row < len(time_s):
                 column[row] = max(value, column[row]) if is_memory(name) and column[row] >= 0 else value
     return placed
 
@@ -135,5 +136,7 @@ def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Col
     of_allocator = allocated(mark, end_s, device)
     if metric == DEVICE_ALLOCATED:
         return of_allocator or UNKNOWN
-    held = column.held(mark.start_s, end_s)
+    held = column.held(mark.start_s, end_s, until_triggered=False)
+    starts = bisect_right(column.times, mark.start_s)
+    held = held._replace(start=column.values[starts - 1] if starts else None)
     return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.devices import allocated, columns, named, take_allocated, used_columns, with_allocated
+from nncftools.session.devices import (
+    allocated,
+    columns,
+    figures_of,
+    named,
+    take_allocated,
+    used_columns,
+    with_allocated,
+)
 from nncftools.session.model import Device, Mark, OwnMemory
-from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Figures
+from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
 from nncftools.session.recording import session_from
 from tests import made_up
 from tests.made_up import END, journal
@@ -23,23 +31,23 @@ def known(column: array[float]) -> dict[int, float]:
 
 
 class TestColumns:
-    def test_in_the_sample_that_follows(self) -> None:
-        """A reading is in the sample after it; the others do not know it. One after the last sample is in that."""
-        placed = columns([0.0, 0.5, 1.0], [(0.2, {MEMORY: 5}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
+    def test_in_the_sample_before(self) -> None:
+        """A reading is in the sample before it; the others do not know it. One before the first sample is in that."""
+        placed = columns([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
 
-        assert known(placed[MEMORY]) == {1: 6, 2: 7}
+        assert known(placed[MEMORY]) == {0: 4, 1: 6, 2: 7}
 
-    def test_several_between_two_samples(self) -> None:
+    def test_several_in_one_sample(self) -> None:
         """Of memory the largest counts, of anything else the last."""
         placed = columns([0.0, 1.0], [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})])
 
-        assert (known(placed[MEMORY]), known(placed[BUSY])) == ({1: 6}, {1: 10})
+        assert (known(placed[MEMORY]), known(placed[BUSY])) == ({0: 6}, {0: 10})
 
     def test_unknown(self) -> None:
         """An unknown value is no 0; its column is there."""
         placed = columns([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})])
 
-        assert (known(placed[MEMORY]), known(placed[USED])) == ({}, {1: 3})
+        assert (known(placed[MEMORY]), known(placed[USED])) == ({}, {0: 3})
 
     def test_without_a_sample(self) -> None:
         """A run that ended before the first sample has columns without values."""
@@ -80,7 +88,7 @@ class TestSession:
 
         assert session.devices == [Device(device="nvidia0", model="X", uuid="GPU-1", memory=80, missing="why")]
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
-        assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 1.0)
+        assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
 
     def test_unused_device(self) -> None:
         """A session of a run that used no device has no column of it."""
@@ -163,6 +171,21 @@ class TestAllocated:
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
         assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
 
+    def test_reading_after_the_end(self) -> None:
+        """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
+        column = Column([0.1, 0.6, 1.1], [1.0, 5.0, 9.0])
+        figures = figures_of(MEMORY, Mark(name="x", start_s=0.58), 1.08, column, ())
+
+        assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
+
+    def test_reading_long_before(self) -> None:
+        """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
+        column = Column([0.1], [1.0])
+        of = Mark(name="x", start_s=0.5)
+
+        assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
+        assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
+
     def test_columns_of_marks(self) -> None:
         """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""
         marks = [mark(own(None), own(5, 20), end_s=0.6), mark(own(2, 2), own(3, 3), start_s=0.7, end_s=0.9, pid=7)]
@@ -170,5 +193,5 @@ class TestAllocated:
         take_allocated(session)
         peak = session.peaks["device_allocated@nvidia0"]
 
-        assert known(session.samples["device_allocated@nvidia0"]) == {2: 8}
+        assert known(session.samples["device_allocated@nvidia0"]) == {1: 8}
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
