@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
+    from typing import Any
 
     from nncftools.journal.writing import Plan
     from nncftools.sampler.tree import WriteLine
@@ -117,13 +118,19 @@ class Relay:
                 self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
         *whole, self._rest = (self._rest + (data or b"")).split(b"\n")
         for text in whole:
-            for key, value in json.loads(text).items():
-                self._is_done |= key == "done"
-                if key == "devices":
-                    self._read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
-                    value["at_s"] = self._read_s
-                if key in _KEYS:
-                    self._write_line(key, value)
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, AttributeError
+            ):  # a driver may print what it likes
+                for key, value in json.loads(text).items():
+                    self._take_line(key, value)
+
+    def _take_line(self, key: str, value: Any) -> None:  # noqa: ANN401 — as JSON has it
+        self._is_done |= key == "done"
+        if key == "devices":
+            self._read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
+            value["at_s"] = self._read_s
+        if key in _KEYS and (key != "devices" or value["values"]):
+            self._write_line(key, value)
 
     def finish(self, end_s: float) -> None:
         """Write what is left, and whether the drivers have not answered for a while."""

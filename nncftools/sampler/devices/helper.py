@@ -51,14 +51,14 @@ def follow(source: Source, run: Run, sleep: Callable[[float], None] = time.sleep
     """
     if not source.begin(run):
         return
-    before: Mapping[str, float | None] = {}
+    before: Mapping[str, float | None] | None = None
     written_ns = 0
     costs_s = [0.0, 0.0]
     while True:
         begun_s = source.clock()
         values = source.read(run)
         now_ns = time.monotonic_ns()
-        if values and (values != before or now_ns - written_ns >= _REPEAT_NS):
+        if values != before or now_ns - written_ns >= _REPEAT_NS:  # also no value: the sampler knows that we live
             before, written_ns = values, now_ns
             run.write("devices", {"t_ns": now_ns, "values": values})
         costs_s = [*costs_s[-2:], source.clock() - begun_s]

@@ -65,6 +65,23 @@ class TestRelay:
 
         assert (before, lines) == ([], [("warning", "x")])
 
+    def test_nothing_held(self, pipe: tuple[int, int]) -> None:
+        """A reading without a value is no line of the journal, but a sign that the drivers answer."""
+        relay, lines = relayed(pipe[0])
+        say(pipe[1], devices={"t_ns": 13 * SECOND, "values": {}})
+        relay.finish(9.0)
+
+        assert lines == []
+
+    def test_what_a_driver_prints(self, pipe: tuple[int, int]) -> None:
+        """Other text is left out: a driver may write to the standard output of its process."""
+        relay, lines = relayed(pipe[0])
+        os.write(pipe[1], b'NVRM: hello\n[1]\n{"devices":3}\n')
+        say(pipe[1], warning="text")
+        relay.take(1.0)
+
+        assert lines == [("warning", "text")]
+
     @pytest.mark.parametrize("is_done", [True, False])
     def test_end_of_the_helper(self, pipe: tuple[int, int], *, is_done: bool) -> None:
         """A helper that has nothing more to read says so; the end of any other is a warning."""
