@@ -51,7 +51,7 @@ class Metric:
     ) -> None:
         self.name = name
         self.unit = unit
-        """``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a count)."""
+        """``"B"`` (bytes), ``"s"`` (seconds), ``"%"`` or ``""`` (a count)."""
         self.kind = kind
         """A gauge is a level at the time of the sample; a counter is a total since the start that never falls."""
         self.label = label
@@ -127,6 +127,14 @@ METRICS = {
                probe="machine:Meminfo", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
         Metric("cgroup", "B", GAUGE, "Cgroup", "memory charged to the command's control group, page cache included",
                probe="machine:Cgroup", scope=GROUP, merging=NEVER, per_operation=False),
+        Metric("device_memory", "B", GAUGE, "Device memory", "memory of a GPU or NPU that the run's processes hold",
+               probe="machine:Devices", scope=DEVICE, merging=SUM),
+        Metric("device_allocated", "B", GAUGE, "Torch memory", "the part of it that torch's allocator had given out",
+               probe="machine:Devices", scope=DEVICE, merging=SUM),
+        Metric("device_used", "B", GAUGE, "Device in use", "memory of a GPU or NPU that everyone together holds",
+               probe="machine:Devices", scope=DEVICE, per_operation=False),
+        Metric("device_busy", "%", GAUGE, "Device busy", "part of the time in which a GPU or NPU worked, for everyone",
+               probe="machine:Devices", scope=DEVICE, merging=NEVER, per_operation=False),
         Metric("cpu_user", "s", COUNTER, "CPU user", "CPU time in the programs",
                probe="process:Stat", family=CPU_TIME, action="user"),
         Metric("cpu_system", "s", COUNTER, "CPU system", "CPU time in the kernel for them",
@@ -225,9 +233,17 @@ def in_order(columns: Iterable[str]) -> list[str]:
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return the columns that names of columns or metrics mean: a metric of devices has one for each."""
+    """Return the columns that names of columns or metrics mean: a metric of devices has one for each.
+
+    ``device`` means all memory of devices.
+    """
     recorded = list(columns)
-    return list(dict.fromkeys(column for name in names for column in recorded if name in {column, name_of(column)}))
+    return list(dict.fromkeys(column for name in names for column in recorded if name in _names_of(column)))
+
+
+def _names_of(column: str) -> set[str]:
+    of_device = name_of(column) in OF_DEVICES and is_memory(column)
+    return {column, name_of(column), *([DEVICE] if of_device else [])}
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:
@@ -236,19 +252,23 @@ def memory_of(columns: Iterable[str]) -> list[str]:
 
 
 MEMORY = tuple(memory_of(METRICS))
-_AGES = {"pss_age": ("pss", "uss")}
+DEVICE_MEMORY, DEVICE_ALLOCATED = "device_memory", "device_allocated"
+OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")
+"""The metrics of GPUs and NPUs, which a helper process reads; and torch's allocator, which marks read."""
+_BESIDE = {"pss_age": ("pss", "uss"), **dict.fromkeys(OF_DEVICES, OF_DEVICES)}
+"""Metrics that are recorded with one of others."""
 ALWAYS_RECORDED = tuple(
     name
     for name, metric in METRICS.items()
-    if metric.probe and not (metric.is_memory or metric.is_room) and name not in _AGES
+    if metric.probe and not (metric.is_memory or metric.is_room) and name not in _BESIDE
 )
 """The metrics of every recording, besides the requested memory metrics: they cost next to nothing."""
 
 
 def recorded_with(memory: Collection[str]) -> list[str]:
-    """Return the metrics that are recorded besides these memory metrics: those of every recording, and ages."""
-    ages = [age for age, names in _AGES.items() if any(name in memory for name in names)]
-    return [*ages, *ALWAYS_RECORDED]
+    """Return the metrics that are recorded besides these memory metrics: those of every recording, ages, devices."""
+    beside = [name for name, of in _BESIDE.items() if name not in memory and any(other in memory for other in of)]
+    return [*beside, *ALWAYS_RECORDED]
 
 
 def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ BARE = {
         "sampler.client open",
         "sampler.control_groups open",
         "sampler.control_groups os.open",
+        "sampler.devices.drm open",
         "sampler.link os.open",
         "sampler.occasional open",
         "sampler.probes.machine open",

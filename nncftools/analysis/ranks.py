@@ -76,10 +76,10 @@ def _column(values: Column) -> array[float]:
 def _sum(parts: Parts, name: str, moments: Column) -> Column:
     """Return the sum of a metric at moments of the job; NaN where it is unknown for one rank.
 
-    A figure of a machine comes from the first of its ranks that knows it.
+    A rank without a device holds nothing of it. A figure of a machine comes from the first of its ranks that knows it.
     """
     if not is_once_per_machine(name):
-        return _added(parts, name, moments)
+        return _added([part for part in parts if name in part[1].samples], name, moments)
     machines = [
         [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
     ]
@@ -257,6 +257,7 @@ def merged(sessions: Named) -> Session:
         totals=_totals(parts),
         peaks={name: _peak(name, samples, runs) for name in samples.metrics if is_memory(name)},
         processes=list(_processes(parts)),
+        devices=list({device.device: device for session in of.values() for device in session.devices}.values()),
         marks=[replace(mark, start_s=mark.start_s + since_s, end_s=end_s + since_s) for mark, end_s in marks],
         models=[model for session in of.values() for model in session.models],
         warnings=[
@@ -392,7 +393,8 @@ def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     every = dict.fromkeys(name for session in of.values() for name in session.samples.metrics)
     left_out = [name for name in metrics.in_order(every) if name not in samples]
     everywhere = {name for name in left_out if all(name in session.samples for session in of.values())}
-    partial = [name for name in left_out if not metrics.is_room(name) and name not in everywhere]
+    has_sum = [name for name in left_out if not metrics.is_room(name) and metrics.unit_of(name) != "%"]
+    partial = [name for name in has_sum if name not in everywhere]
     without_sum = [name for name in left_out if name not in partial and metrics.is_memory(name)]
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"

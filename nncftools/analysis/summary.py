@@ -66,6 +66,19 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSumma
     )
 
 
+def device_rise(session: Session, device: str) -> tuple[float, float] | None:
+    """Return by how many bytes what everyone holds of a device rose after its first reading, and when that was.
+
+    Where the driver does not tell what a process holds, the run holds at most this, but for what it held by then.
+    """
+    column = f"device_used@{device}"
+    if column not in session.samples:
+        return None
+    pairs = zip(session.samples.time_s, session.samples[column], strict=True)
+    known = [(at_s, size) for at_s, size in pairs if not isnan(size)]
+    return (max(size for _, size in known) - known[0][1], known[0][0]) if known else None
+
+
 def is_between_samples(peak: Peak) -> bool:
     """Return whether the kernel's marks prove a peak that no sample comes close to."""
     return (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.backports import StrEnum
-from nncftools.metrics import MEMORY
+from nncftools.metrics import MEMORY, OF_DEVICES
 from nncftools.session import launcher
 from nncftools.session.session import Session as Recorded
 from nncftools.units import MemoryUnit
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 class MemoryType(StrEnum):
     """A type of memory; its value is the metric's name. ``nncf-tools metrics`` explains each.
 
-    NNCF's monitor knows RSS and SYSTEM; every other memory metric is a member, too, such as ``MemoryType.PSS``.
+    NNCF's monitor knows RSS and SYSTEM; every other memory metric is a member, too, such as ``MemoryType.PSS``, but for
+    those of devices: a session has a column of each device.
     """
 
     RSS = "rss"
     SYSTEM = "system"
     _ignore_ = ["name"]  # noqa: RUF012 — keeps the loop variable out of the members
     for name in MEMORY:
-        if name.upper() not in vars():
+        if name.upper() not in vars() and name not in OF_DEVICES:
             vars()[name.upper()] = name
 
     def __str__(self) -> str:

@@ -96,6 +96,8 @@ class Recorder:
 
         self._pid = self._plan.pid = os.getpid()
         client.check(self._plan.source)
+        if self._plan.source == "proc":
+            self._plan.columns = list(dict.fromkeys((*self._plan.columns, *client.metrics_of_devices())))
         command = [sys.executable, *sys.argv]
         header = client.header("", command, launcher.of(os.environ), self._plan)
         try:

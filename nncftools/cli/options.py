@@ -21,13 +21,14 @@ from nncftools.cli import destination
 from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.journal.writing import MAX_SAMPLES
-from nncftools.metrics import MEMORY, METRICS, columns_of
+from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 
 def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
     """Return the memory metrics with their meanings."""
-    offered = {name: METRICS[name].meaning for name in MEMORY} | {"all": "all metrics that are available here"}
+    offered = {name: METRICS[name].meaning for name in MEMORY}
+    offered |= {DEVICE: "all memory of GPUs and NPUs", ALL: "all metrics that are available here"}
     before, comma, last = incomplete.rpartition(",")
     begun = f"{before}{comma}"
     return [(begun + name, meaning) for name, meaning in offered.items() if name.startswith(last.lower())]
@@ -71,14 +72,15 @@ def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
 SOURCES = ("proc", "psutil")
 DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
-DEFAULT_TYPES = ("rss", "system")
-PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
+DEFAULT_TYPES = ("rss", "system", DEVICE_MEMORY)
+PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"), DEVICE_MEMORY)
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
 _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
     **dict.fromkeys(("virtual", "virt"), "vms"),
     **dict.fromkeys(("heap", "anonymous"), "anon"),
+    **dict.fromkeys(("gpu", "vram", "cuda", "npu"), DEVICE),
 }
 """What other programs call our metrics."""
 
@@ -90,7 +92,7 @@ def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
 
 
 def _types(default: str, group: str) -> Any:  # noqa: ANN401 — as typer has it
-    text = f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}."
+    text = f"Memory to show: {', '.join(MEMORY)}, device (all of GPUs and NPUs), or all. Default: {default}."
     return option("--type -t METRIC[,METRIC]", group, text, autocompletion=memory_type_candidates)
 
 
@@ -275,7 +277,7 @@ def memory_types(
     for name in names:
         if name != ALL and not columns_of([name], here):
             meant = _OTHER_NAMES.get(name, "")
-            hint = f"; did you mean {meant}?" if meant in here else ""
+            hint = f"; did you mean {meant}?" if columns_of([meant], here) else ""
             raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
     return here if ALL in names else columns_of(names, here)
 

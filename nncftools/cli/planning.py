@@ -27,7 +27,7 @@ from nncftools.errors import (
 )
 from nncftools.journal.reading import MemoryLimit
 from nncftools.journal.writing import Plan
-from nncftools.metrics import MEMORY, METRICS, is_memory, is_room, recorded_with
+from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, is_memory, is_room, recorded_with
 from nncftools.redaction import Redaction
 from nncftools.units import brief_size, bytes_from, nearest, not_one_of
 
@@ -231,10 +231,11 @@ def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) ->
     options.check_source(request.source)
     client.check(request.source)
     offers = client.offers(request.source)
-    for name in options.listed(request.types or ()):
+    for listed in options.listed(request.types or ()):
+        name = DEVICE_MEMORY if listed == DEVICE else listed
         if is_memory(name) and (name not in offers or offers[name].missing):
             reason = offers[name].missing if name in offers else f"not from --source {request.source}"
-            raise UsageError(f"option --type: {name!r} is not available here: {reason}")
+            raise UsageError(f"option --type: {listed!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
     memory = [name for name in MEMORY if name in here]
     shown = options.memory_types(request.types, memory, default)

@@ -20,7 +20,7 @@ from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-_NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY)}|rss_top)_memory_usage(.*)")
+_NAME = re.compile(rf"(?:.*[^a-z])?((?:{'|'.join(MEMORY)})(?:@[\w.]+?)?|rss_top)_memory_usage(.*)")
 _FROM_ZERO = ("_from-zero", "_mem_increase")
 _ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
 _NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")

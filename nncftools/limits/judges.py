@@ -9,12 +9,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import isnan
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits import verdict as verdicts
 from nncftools.limits.needs import Effective, smallest_of
 from nncftools.limits.verdict import NEAR, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict
-from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
+from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
 
@@ -24,6 +25,34 @@ def judge_allocation(case: Evidence) -> Verdict | None:
     limit = _limit(case.session)
     of_limit = {"limit": limit or case.limit, "is_for_memory": True}
     return case.by_exception(MEMORY, Cause.ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
+
+
+def judge_device(case: Evidence) -> Verdict | None:
+    """Return which program could not get memory of a GPU, by its exception; None for none."""
+    failure = case.failure(DEVICE)
+    if failure is None:
+        return None
+    name = failure.device or "a device"
+    says, evidence = f"could not allocate memory of {name}", list(_of_device(case, name, failure.at_s))
+    return case.by_exception(DEVICE, Cause.ALLOCATION, says, evidence, limit=None)
+
+
+def _of_device(case: Evidence, name: str, at_s: float) -> Iterator[str]:
+    """Yield what the run and others held of a device in the last reading before a moment."""
+    device = next((device for device in case.session.devices if device.device == name), None)
+    if device is not None and device.memory:
+        yield f"{name} has {case.size(device.memory)} ({printable(device.model)})"
+    samples, columns = case.session.samples, (f"device_memory@{name}", f"device_used@{name}")
+    if not all(column in samples for column in columns):
+        return
+    rows = zip(samples.time_s, *(samples[column] for column in columns), strict=True)
+    known = [(read_s, held, used) for read_s, held, used in rows if read_s <= at_s and not isnan(used)]
+    if known:
+        read_s, held, used = known[-1]
+        parts = f"everyone together held {case.size(used)}"
+        if not isnan(held):
+            parts = f"the run held {case.size(held)}, others {case.size(max(0.0, used - held))}"
+        yield f"at {seconds_text(read_s)}, the last reading, {parts}"
 
 
 def judge_by_limit(case: Evidence) -> Verdict | None:
@@ -317,6 +346,7 @@ _JUDGES = (
     judge_out_of_memory,
     judge_lost,
     judge_allocation,
+    judge_device,
     judge_full_disk,
     partial(judge_killed, of_command=True),
     judge_by_limit,

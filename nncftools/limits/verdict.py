@@ -27,7 +27,7 @@ from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.metrics import cpu_counters
 from nncftools.sampler.control_groups import oom_kills_in
-from nncftools.session.model import KernelKill, OomKills, Process, SessionData
+from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
@@ -269,10 +269,14 @@ class Evidence:
         fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
         return bool(fatal) and all(failure.cause is None for failure in fatal)
 
+    def failure(self, ran_out: str) -> Failure | None:
+        """Return the exception that says that memory or disk space ran out; None for none."""
+        failures = [failure for failure in self.session.failures if failure.cause == ran_out]
+        return min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
+
     def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
         """Return which program ended because memory or disk space ran out, by its exception; None for none."""
-        failures = [failure for failure in self.session.failures if failure.cause == ran_out]
-        failure = min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
+        failure = self.failure(ran_out)
         if failure is None or not (failure.fatal or self.has_failed):
             return None
         process = next((process for process in self.session.processes if process.pid == failure.pid), None)

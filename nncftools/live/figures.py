@@ -138,7 +138,7 @@ class ViewSettings:
         """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, here) or here
-        together = [name for name in asked if _fits_the_run(name)][:4]
+        together = sorted(filter(_fits_the_run, asked), key=_is_part)[:4]
         alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
         return [together, *alone] if len(together) > 1 else alone
 
@@ -151,7 +151,14 @@ class ViewSettings:
 def _fits_the_run(column: str) -> bool:
     """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
     metric = metrics.of(column)
-    return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
+    if metric is None or metric.is_virtual:
+        return False
+    return metric.scope == metrics.TREE or metric.name == metrics.DEVICE_MEMORY
+
+
+def _is_part(column: str) -> bool:
+    metric = metrics.of(column)
+    return metric is not None and metric.part_of != ""
 
 
 def after(settings: ViewSettings, key: str) -> ViewSettings:

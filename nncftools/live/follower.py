@@ -24,6 +24,7 @@ from nncftools.journal import reading
 from nncftools.journal.reading import Lines
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
+from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Rise, Start
@@ -115,6 +116,8 @@ class Follower:
             raise
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
+        self._readings: dict[str, float | None] = {}
+        """What was last read of devices, and is not in a sample yet, by column."""
         plan = recording.plan
         text = printable(shlex.join(recording.command)) or printable(recording.header.get("name", ""))
         self.run = Run(
@@ -144,13 +147,17 @@ class Follower:
     def read(self) -> None:
         """Read what was appended since the last time."""
         for chunk in self._recording.read():
-            if self.run.columns != self._recording.plan.columns:
-                self.run.take_columns(self._recording.plan.columns)
-            if chunk.samples:
-                values = np.array(chunk.samples, dtype=np.float64)
-                self.run.take_rows(values[:, 0], values[:, 1:])
+            sampled = self._recording.plan.columns
+            if self.run.columns[: len(sampled)] != sampled:
+                self.run.take_columns(list(sampled))
             for line in chunk.lines:
                 self._take(line)
+            if chunk.samples:
+                values = np.array(chunk.samples, dtype=np.float64)
+                of_devices = self.run.columns[len(sampled) :]
+                rows = np.hstack([values[:, 1:], np.full((len(values), len(of_devices)), np.nan)])
+                rows[-1, len(sampled) :] = [self._readings.pop(name, None) for name in of_devices]
+                self.run.take_rows(values[:, 0], rows)
             for _, each in chunk.each[-1:]:
                 for number, rss in each.items():
                     if number in self.run.processes:
@@ -177,6 +184,11 @@ class Follower:
                 self._command = replace(self._command, **{name: fields[name] for name in of_mark})
         if "rise" in line:
             self.run.take_rise(line["rise"])
+        if "devices" in line:
+            self._readings |= line["devices"]["values"]
+            new = [name for name, value in self._readings.items() if value and name not in self.run.columns]
+            if new and any(name_of(name) == DEVICE_MEMORY for name in (*new, *self.run.columns)):
+                self.run.add_columns(new)
         if "end" in line:
             # The command's reaping proves the largest mark of it and of all descendants that it waited for.
             size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)

@@ -130,6 +130,12 @@ class History:
         self._moments = np.full(buckets, np.nan)
         """The time of the last sample in each bucket."""
 
+    def widen(self, columns: Sequence[str]) -> None:
+        """Add columns of which nothing is known so far."""
+        self._places |= {name: len(self._places) + number for number, name in enumerate(columns)}
+        unknown = np.full((len(columns), self._size), np.nan)
+        self._low, self._high = (np.vstack([values, unknown]) for values in (self._low, self._high))
+
     def add(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a row for each; NaN is unknown."""
         if not len(time_s):
@@ -264,6 +270,11 @@ class Run:
         """Set the columns of the samples, before the first one."""
         self.columns = columns
         self.history = History(columns, self.interval_s)
+
+    def add_columns(self, columns: Sequence[str]) -> None:
+        """Add columns that no sample contained so far."""
+        self.columns = [*self.columns, *columns]
+        self.history.widen(columns)
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""

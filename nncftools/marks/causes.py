@@ -11,7 +11,7 @@ from time import monotonic_ns
 
 from . import line
 
-MEMORY, DISK = "memory", "disk"
+MEMORY, DISK, DEVICE = "memory", "disk", "device"
 _DEEPEST = 20
 _NUMBERS = {errno.ENOMEM: MEMORY, errno.ENOSPC: DISK, errno.EDQUOT: DISK}
 _TEXTS = (
@@ -28,12 +28,13 @@ _TEXTS = (
 """Parts of messages, in lower case: libraries in C++ and Rust report what ran out as a RuntimeError of their own."""
 _OF_LIBRARIES = (RuntimeError, OSError, SystemError, ImportError)
 """Built-in exceptions that libraries raise for errors of their own; others may only quote such a message."""
-_OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ")
+_OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
 """A message with one of these is about the memory of a device."""
+_RAN_OUT_THERE = ("out of memory", "alloc_failed")
 
 
 def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
-    """Return what ran out, ``memory`` or ``disk``, and which exception says so: this one, or one of its causes."""
+    """Return what ran out, ``memory``, ``disk`` or ``device``, and which exception says so: one of its causes."""
     source: BaseException | None = error
     for _ in range(_DEEPEST):
         if source is None:
@@ -54,7 +55,7 @@ def _own_cause(error: BaseException) -> str | None:
         return None
     text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
     if any(word in text for word in _OTHER_MEMORY):
-        return None
+        return DEVICE if any(part in text for part in _RAN_OUT_THERE) else None
     return next((cause for part, cause in _TEXTS if part in text), None)
 
 
@@ -62,7 +63,15 @@ def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
     """Write to the log what ran out; ``fatal``, the exception ended the program, and is written in any case."""
     cause, source = cause_of(error)
     if cause is not None or fatal:
-        line.append(path, line.failure(type(source).__name__, cause, monotonic_ns(), fatal=fatal))
+        device = _device(source) if cause == DEVICE else ""
+        line.append(path, line.failure(type(source).__name__, cause, monotonic_ns(), fatal=fatal, device=device))
+
+
+def _device(error: BaseException) -> str:
+    """Return the device that torch's message names (``GPU 1 has a total capacity of …``), by torch's own name."""
+    text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
+    number = text.partition("gpu ")[2][:2].strip()
+    return ("xpu" if "xpu" in text else "cuda") + (number if number.isdigit() else "0")
 
 
 def report_at_exit(path: bytes) -> None:

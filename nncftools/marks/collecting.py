@@ -27,7 +27,7 @@ from nncftools.marks.entries import BEGIN, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import Failure, Mark, Process, Rise, SavedModel, Start
+from nncftools.session.model import Device, Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
@@ -91,7 +91,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings, and
     so are lines that are missing. Programs wrote to ``path``, if it is given: another file may be there by now.
     """
-    notes = LogNotes(session.start)
+    notes = LogNotes(session.start, session.devices)
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
@@ -108,10 +108,19 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
     narrow(session)
+    _take_allocated(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
     notes.outside = len(marks) - len(session.marks)
     return notes
+
+
+def _take_allocated(session: Session) -> None:
+    read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
+    if any(own is not None and own.devices for own in read):
+        from nncftools.session.devices import take_allocated
+
+        take_allocated(session)
 
 
 def _warn_of_missing(session: Session, notes: LogNotes) -> None:
@@ -130,8 +139,9 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
 class LogNotes:
     """What a marks log says besides operations."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, devices: Sequence[Device] = ()) -> None:
         self._start = start
+        self._devices = devices
         self.programs = 0
         """How many Pythons the hook ran in."""
         self.outside = 0
@@ -179,7 +189,14 @@ class LogNotes:
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
             at_s = self._at_s(entry)
             failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
-            self.failures.append(failure)
+            self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
+
+    def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
+        """Return the failure with the device that torch calls so."""
+        from nncftools.session.devices import named
+
+        uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
+        return replace(failure, device=named(name, uuids.get(name, ""), self._devices))
 
 
 def _resolved(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
@@ -237,6 +254,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     session.marks = _within(_resolved(_held(mine, session), session), session)
     _warn_of_missing(session, notes)
     narrow(session)
+    _take_allocated(session)
 
 
 def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:

@@ -73,6 +73,7 @@ class Entry(msgspec.Struct, kw_only=True):
     faults: int | None = None
     descendants: list[tuple[int, int]] | None = None
     listed: bool = False
+    devices: list[tuple[str, str, int, int]] | None = None
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -85,6 +86,7 @@ class Entry(msgspec.Struct, kw_only=True):
     python: str | None = None
     failure: str | None = None
     cause: str | None = None
+    device: str | None = None
     fatal: bool = False
     lost: int | None = None
     cut: int = 0

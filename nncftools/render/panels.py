@@ -81,6 +81,26 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
 
 
+def draw_devices(axes: Axes, session: Session, view: View) -> None:
+    """Draw what the run held of each GPU and NPU."""
+    _label_values(axes, f"Devices{view.above} ({view.unit})")
+    highest = 0.0
+    for name, style in zip(_devices(session), cycle(("-", "--", ":", "-.")), strict=False):
+        if (line := memory_line(session, view, name)) is not None:
+            marker = drawing.marker_for(line.time_s)
+            axes.plot(line.time_s, line.sizes, style, color=INK, linewidth=1.4, marker=marker, label=line.peak_text)
+            highest = max(highest, line.peak_size)
+    axes.set_ylim(0, highest * (1.1 + 0.15 * len(_devices(session))) or 1)
+    _legend(axes, loc="upper right", borderaxespad=0.2)
+
+
+def _devices(session: Session) -> list[str]:
+    samples = session.samples
+    return [
+        name for name in metrics.columns_of([metrics.DEVICE_MEMORY], samples.metrics) if samples.figures(name).known
+    ]
+
+
 def draw_cpu(axes: Axes, session: Session) -> None:
     """Draw the number of busy cores, and its average."""
     cpus = session.host.cpus
@@ -178,7 +198,7 @@ _LEFT, _RIGHT = 1.0, 1.05
 """Margins beside the panels over time; all lengths here are in inches."""
 _LEFT_OF_LONG_FIGURES = 1.5
 _TITLE, _TITLE_SIZE, _TITLE_LINE = 400, 10, 0.19
-_MEMORY, _CPU, _IO = 2.8, 1.5, 1.6
+_MEMORY, _DEVICES, _CPU, _IO = 2.8, 1.5, 1.5, 1.6
 _MARGIN, _BETWEEN, _TIME_LABELS, _IO_HEAD = 0.15, 0.3, 0.6, 0.55
 
 
@@ -198,7 +218,8 @@ def page(session: Session, view: View) -> Figure:
     text = shortened(printable(view.title) or command_text(session), _TITLE)
     title = ruler.lines(text, WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)
     memory_top = 2 * _MARGIN + len(title) * _TITLE_LINE + band.height
-    cpu_top = memory_top + _MEMORY + _BETWEEN
+    devices_top = memory_top + _MEMORY + _BETWEEN
+    cpu_top = devices_top + (_DEVICES + _BETWEEN if _devices(session) else 0)
     lower_top = cpu_top + _CPU + _TIME_LABELS
     lower = height(shown) if shown else _IO_HEAD + _IO + _TIME_LABELS
     figure = Figure(figsize=(WIDTH, lower_top + lower + _MARGIN), dpi=DPI)
@@ -208,13 +229,19 @@ def page(session: Session, view: View) -> Figure:
     draw_memory(memory, session, view, ruler)
     band.tint(memory)
     band.draw(memory, ruler)
+    above = [memory]
+    if _devices(session):
+        above.append(_panel(figure, (left, devices_top, WIDTH - left - _RIGHT, _DEVICES)))
+        draw_devices(above[1], session, view)
+        band.draw(above[1])
     cpu = _panel(figure, (left, cpu_top, WIDTH - left - _RIGHT, _CPU))
     draw_cpu(cpu, session)
     band.draw(cpu)
-    for axes in (memory, cpu):
+    for axes in (*above, cpu):
         drawing.time_axis(axes, run_s(session))
-    memory.set_xlabel("")
-    memory.tick_params(labelbottom=False)
+    for axes in above:
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=False)
     if shown:
         unit = view.unit if view.unit.factor >= MemoryUnit.MB.factor else MemoryUnit.MiB
         beside = Shown(shown_metric(session, view), unit, counters, session.duration_s)

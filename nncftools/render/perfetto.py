@@ -105,7 +105,7 @@ _NAME = 200
 _OPERATIONS = "operations"
 _AFTER_OPERATIONS = 1000
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
-_LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
+_LEVEL_UNITS = {"B": "bytes", "s": "seconds", "%": "percent", "": "count"}
 _SEARCHED = 64
 """Tracks in which a slice is put inside another one; those beyond hold one after the other."""
 _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")

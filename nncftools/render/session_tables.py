@@ -20,7 +20,7 @@ from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation
 from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
 from nncftools.render.view import View, label
-from nncftools.session.model import Process, SavedModel
+from nncftools.session.model import Device, Process, SavedModel
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
@@ -293,6 +293,8 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
+    if devices := [text for device in session.devices if (text := _device(session, device, unit))]:
+        yield "Devices", "; ".join(devices)
     yield "CPU", _cpu(session)
     yield from _counters(session)
     yield "Processes", _processes(session, unit)
@@ -314,6 +316,25 @@ def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if peak is not None and peak.low and peak.high:
         text += f"; its peak is between {unit.label(peak.low)} and {unit.label(peak.high)}"
     yield "PSS", text
+
+
+def _device(session: Session, device: Device, unit: MemoryUnit) -> str:
+    """Return what the run and everyone held of a GPU; empty if the run did not use it."""
+    held, used = (session.peaks.get(f"{metric}@{device.device}") for metric in ("device_memory", "device_used"))
+    size = "" if device.memory is None else f", {size_text(device.memory)}"
+    name = f"{device.device} ({printable(device.model)}{size})"
+    if device.missing is not None:
+        rise = summary.device_rise(session, device.device)
+        text = f"{name}: unknown, because {printable(device.missing)}"
+        if rise is None:
+            return text
+        return (
+            f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}: by that, everyone's use rose"
+        )
+    if held is None or not held.low:
+        return ""
+    everyone = "" if used is None else f", of everyone {unit.label(used.low)}"
+    return f"{name}: peak of the run {unit.label(held.low)}{everyone}"
 
 
 def _cpu(session: Session) -> str:

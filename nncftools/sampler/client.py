@@ -16,18 +16,23 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
+from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import references, resolved, why_unavailable
+from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
+
+if TYPE_CHECKING:
+    from nncftools.sampler.devices.client import Helper
 
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
@@ -91,6 +96,21 @@ def offers(source: str) -> dict[str, Offer]:
         offer = Offer(probe.source, probe.cost, missing or why_unavailable(reference, PROC))
         offers.update(dict.fromkeys(probe.metrics, offer))
     return offers
+
+
+def metrics_of_devices() -> tuple[str, ...]:
+    """Return the metrics of GPUs and NPUs, if there are any here."""
+    return () if Devices.why_unavailable(PROC) else Devices.metrics
+
+
+def _helper(plan: Plan) -> Helper | None:
+    """Return the helper for devices, if a plan has a metric of them, and there are any."""
+    wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
+    if not wanted or Devices.why_unavailable(PROC):
+        return None
+    from nncftools.sampler.devices.client import Helper
+
+    return Helper(plan)
 
 
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
@@ -267,6 +287,7 @@ class Sampler:
     _known_children: Collection[int] = field(default=(), init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
     _link: StarterLink | None = field(default=None, init=False)
+    _devices: Helper | None = field(default=None, init=False)
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
@@ -296,16 +317,20 @@ class Sampler:
 
     def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
+        self._devices = _helper(self.plan)
+        readings = () if self._devices is None else self._devices.output
         with StarterLink.opened() as (ours, theirs):
-            self._spawn((journal, *theirs), relays)
+            self._spawn((journal, *theirs), relays, readings)
         self._link = ours
-        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays))
+        ours.send_order(order(self.plan, self.argv, self.marks, self.starter, relays, readings=readings))
         self.starter.passes_to = self._pass
         if self.starter.asked_to_end is not None:  # meanwhile, by a thread that does not block signals
             self._pass(self.starter.asked_to_end)
+        if self._devices is not None:
+            self._known_children = {*self._known_children, *self._devices.start(self._process.pid)}
 
-    def _spawn(self, arguments: tuple[int, ...], relays: Relays) -> None:
-        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair))
+    def _spawn(self, arguments: tuple[int, ...], relays: Relays, readings: Sequence[int]) -> None:
+        inherited = (*arguments, *(descriptor for pair in relays for descriptor in pair), *readings)
         try:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
@@ -324,10 +349,12 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the link to the sampler."""
+        """Close the link to the sampler, and end the helper that reads devices."""
         self.starter.passes_to = None
         if self._link is not None:
             self._link.close()
+        if self._devices is not None:
+            self._devices.close()
 
     def _pass(self, number: int) -> None:
         """Report a signal to the sampler, which knows whether the command received it; without it, pass it on here."""
@@ -385,13 +412,18 @@ class DetachedSampler:
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
         write_all(journal, link.encoded(header))
+        helper = _helper(plan)
+        readings = () if helper is None else helper.output
         with StarterLink.opened() as (ours, theirs):
-            inherited = (journal, *theirs)
+            words = [*_words(plan, (journal, *theirs)), DETACHED_ARGUMENT]
+            inherited = (journal, *theirs, *readings)
             with open(os.devnull, "rb") as nothing:
-                words = [*_words(plan, inherited), DETACHED_ARGUMENT]
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
-            ours.send_order(order(plan, (), marks, None, ()))
+            ours.send_order(order(plan, (), marks, None, (), readings=readings))
+        if helper is not None:
+            helper.start(None)
+            helper.wait()
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")
@@ -414,8 +446,14 @@ class DetachedSampler:
         self._link.close()
 
 
-def order(
-    plan: Plan, argv: Sequence[str], marks: pathlib.Path | None, starter: Starter | None, relays: Relays
+def order(  # noqa: PLR0913 — one parameter per key
+    plan: Plan,
+    argv: Sequence[str],
+    marks: pathlib.Path | None,
+    starter: Starter | None,
+    relays: Relays,
+    *,
+    readings: Sequence[int] = (),
 ) -> link.Order:
     """Return the order; without a ``starter``, for a recording of this process."""
     return {
@@ -426,6 +464,7 @@ def order(
         "ignored": [] if starter is None else starter.ignored,
         "descriptors": None if starter is None else starter.descriptors,
         "relays": list(relays),
+        "devices": next(iter(readings), None),
         "detached": starter is None,
     }
 

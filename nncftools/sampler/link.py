@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         """The command's soft limit of open files, if the starter raised its own."""
         relays: list[tuple[int, int]]
         """Pairs of descriptors: the source of the command's output, and its sink when the starter is killed."""
+        devices: int | None
+        """The descriptor of what the helper reads of GPUs and NPUs, if there is one."""
         detached: bool
         """Whether the sampler records its own starter: it is not the starter's child, and ends with it."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.reading import ExitStatus
+    from nncftools.sampler.devices.client import Relay
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
@@ -152,6 +153,12 @@ class Recording:
             self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
+        self._devices: Relay | None = None
+        readings = order.get("devices")
+        if readings is not None:
+            from nncftools.sampler.devices.client import Relay
+
+            self._devices = Relay(readings, writer.line, self._loop.start_ns)
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
@@ -229,6 +236,8 @@ class Recording:
             descriptors.append(self._exit_watch)
         if self._marks is not None:
             descriptors.append(self._marks.descriptor)
+        if self._devices is not None and self._devices.descriptor >= 0:
+            descriptors.append(self._devices.descriptor)
         self._signals.watch(descriptors)
 
     def _sleep(self, timeout_s: float | None) -> bool:
@@ -255,6 +264,9 @@ class Recording:
         self._protect(self._source.account, self._loop.elapsed_s())  # before a sample for marks: who is in the tree
         if self._marks is not None and self._marks.descriptor in self._signals.ready:
             self._marks.take()
+        if self._devices is not None and self._devices.descriptor in self._signals.ready:
+            self._protect(self._devices.take, self._loop.elapsed_s())
+            self._watch()
         if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
@@ -347,6 +359,8 @@ class Recording:
         duration_s = self._loop.elapsed_s()
         totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
         self._source.close(duration_s)
+        if self._devices is not None:
+            self._devices.finish(duration_s)
         self._writer.flush()
         self._figures = {
             "duration_s": round(duration_s, 6),

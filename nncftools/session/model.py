@@ -277,6 +277,8 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The most that all other processes held together between the sample before and this mark; null for unknown."""
     others_after: int | None = None
     """The same between this mark and the sample after it."""
+    devices: dict[str, tuple[int, int]] | None = None
+    """By device: what torch's allocator had given out, and the most so far, in bytes; null if it was not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
@@ -359,6 +361,19 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """What was mapped from files: for each program, the most that one of its processes had."""
 
 
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU or NPU that could be read."""
+
+    device: str
+    """As columns name it: ``nvidia0``, ``nvidia0.mig1``, ``gpu0``, ``npu0``."""
+    model: str = ""
+    uuid: str = ""
+    memory: int | None = None
+    """In bytes."""
+    missing: str | None = None
+    """Why it is unknown what the run held of it; null where it is known."""
+
+
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was open for reading while its process read much; ``size`` in bytes."""
 
@@ -366,7 +381,7 @@ class FileRead(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-MEMORY, DISK = "memory", "disk"
+MEMORY, DISK, DEVICE = "memory", "disk", "device"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,7 +392,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     """The name of its class."""
     cause: str | None = None
-    """``memory`` or ``disk``, if it says that one of them ran out."""
+    """``memory``, ``disk`` or ``device``, if it says that one of them ran out."""
+    device: str | None = None
+    """Whose memory ran out."""
     fatal: bool = False
     """Whether it ended the program."""
 
@@ -601,6 +618,7 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     kernel_kills: list[KernelKill] | None = None
     """Null when the kernel's log was not read, or could not be."""
     file_systems: list[FileSystem] = []
+    devices: list[Device] = []
     floor: Floor | None = None
     """Null when it was not recorded."""
     files_read: list[FileRead] = []

@@ -183,6 +183,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session)
+        self._unknown = {device.device for device in session.devices if device.missing is not None}
         self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(peaks.held_at_most(session.processes))
@@ -207,7 +208,11 @@ class _FiguresOf:
                 was_read = mark.own_end is not None and mark.own_end.tree is not None
                 sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
                 return self._with_marks(sampled, mark, end_s, process)
-            return column.held(mark.start_s, end_s)
+            if metrics.name_of(name) not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
+                return column.held(mark.start_s, end_s)
+            from nncftools.session.devices import figures_of
+
+            return figures_of(name, mark, end_s, column, self._unknown)
 
         def figures_of_start(name: str) -> Figures:
             start = figures(name)

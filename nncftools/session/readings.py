@@ -69,6 +69,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """PID and RSS of each; None when there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
+    devices: list[tuple[str, str, int, int]] | None = None
+    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
 
 
 class HeldBounds(TypedDict):
@@ -121,6 +123,7 @@ class Holdings:
         self._most = MostHeld(held_at_most(session.processes))
         self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._samples = session.samples
+        self._devices = session.devices
         self._error = rss_error(session.host)
         self.ended_s: dict[int, float] = {}
         """By process: a moment at which it had ended, if that is earlier than the sampler noticed."""
@@ -130,7 +133,12 @@ class Holdings:
 
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
-        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
+        own = OwnMemory(
+            rss=reading.rss,
+            high_water_mark=reading.high_water_mark,
+            faults=reading.faults,
+            devices=None if reading.devices is None else self._allocated(reading.devices),
+        )
         mark = _Mark(at_s, self._table.at(pid, at_s + _EARLY_S), reading.listed, reading.descendants is not None)
         level, processes = self._level(mark, reading)
         if level is None:
@@ -145,6 +153,12 @@ class Holdings:
         bounds["others_before"] = self._others(mark, before, at_s)
         bounds["others_after"] = self._others(mark, at_s, after)
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
+
+    def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
+        """Return what torch's allocator had given out of each device, and the most so far."""
+        from nncftools.session.devices import named
+
+        return {named(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
 
     def _level(self, mark: _Mark, reading: Reading) -> tuple[Level | None, int]:
         """Return what the tree held as the kernel says, and how many processes had memory."""

@@ -21,7 +21,7 @@ from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
-from nncftools.metrics import cpu_counters, is_counter, is_memory
+from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
 from nncftools.redaction import Redaction
 from nncftools.session import model, readings
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
@@ -29,6 +29,8 @@ from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
+_MOST_OF_DEVICES = 500
+"""Columns; with 8 GPUs of 7 instances each there are 168."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
 
 
@@ -60,6 +62,14 @@ class FilesRead(TypedDict):
     """Path and bytes."""
 
 
+class DeviceReadings(TypedDict):
+    """What the helper read of devices at one moment."""
+
+    at_s: float
+    values: dict[str, float | None]
+    """By column, such as ``device_memory@nvidia0``."""
+
+
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
     """The sampler's facts in the last line."""
 
@@ -88,6 +98,9 @@ class Line(TypedDict, total=False):
     file_system: model.FileSystem
     """Later lines replace earlier ones of the same role."""
     floor: model.Floor
+    devices: DeviceReadings
+    device: model.Device
+    """Later lines replace earlier ones of the same device."""
     files_read: FilesRead
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
@@ -165,6 +178,7 @@ class Tail:
             intake.check(line)
             msgspec.convert(line.get("process", {"id": 0}), Process)
             msgspec.convert(line.get("end", {}).get("sampler", {}), SamplerEnd)
+            _check_devices(line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
                 intake.check(time_s, name="time_s")
@@ -178,6 +192,16 @@ class Tail:
             chunk.lines.append(line)
         except _WRONG:
             chunk.bad.append(number)
+
+
+def _check_devices(line: Line) -> None:
+    """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
+    values = line["devices"]["values"] if "devices" in line else {}
+    known = [value for value in values.values() if value is not None]
+    if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
+        raise ValueError("columns of devices expected")
+    if not intake.are_within(known, 0, intake.LARGEST):
+        raise ValueError("a figure from 0 to 2^63 expected")
 
 
 def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
@@ -299,6 +323,8 @@ class WholeRecording(Recording):
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
+        self._devices: dict[str, model.Device] = {}
+        self._device_readings: list[tuple[float, dict[str, float | None]]] = []
         self._files: dict[str, int] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
@@ -327,6 +353,8 @@ class WholeRecording(Recording):
         elif "file_system" in line:
             room = line["file_system"]
             self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
+        elif "devices" in line or "device" in line:
+            self._take_devices(line)
         elif "files_read" in line:
             for path, size in line["files_read"]["files"]:
                 self._files[path] = max(size, self._files.get(path, 0))
@@ -334,6 +362,20 @@ class WholeRecording(Recording):
             self._warnings.append(line["warning"])
         else:
             self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
+
+    def _take_devices(self, line: Line) -> None:
+        if "device" in line:
+            self._devices[line["device"].device] = line["device"]
+        if "devices" in line:
+            self._device_readings.append((line["devices"]["at_s"], line["devices"]["values"]))
+
+    def _add_devices(self) -> dict[str, model.Peak]:
+        """Add the columns of devices; return the peaks of those that the run did not use."""
+        from nncftools.session.devices import used_columns
+
+        of_devices, unused = used_columns(self._columns[TIME], self._device_readings)
+        self._columns |= of_devices
+        return unused
 
     def session(self, start: Start | None, end: End | None) -> SessionData:
         """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
@@ -373,6 +415,7 @@ class WholeRecording(Recording):
 
     def _session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
+        unused = self._add_devices() if self._device_readings else {}
         fields: End = end or {}
         header, plan = self.header, self.plan
         facts = self._facts(fields)
@@ -395,11 +438,12 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late),
+            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
             unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
+            devices=list(self._devices.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
             processes=processes,
             warnings=self._warnings,

@@ -134,6 +134,10 @@ class Samples(Mapping[str, "array[float]"]):
         """The names of the metrics that were recorded, those known to this version first and in its order."""
         return in_order(name for name in self._columns if name != TIME)
 
+    def joined(self, columns: Mapping[str, array[float]]) -> Samples:
+        """Return these samples with further columns."""
+        return Samples({**self._columns, **columns}, self._origin, may_fall_below_zero=self._lowest_memory < 0)
+
     def raw(self) -> dict[str, msgspec.Raw]:
         """Return the columns as JSON; those that were never parsed are unchanged."""
         return {

@@ -189,6 +189,21 @@ class TestSum:
 
         assert held(job, "system") == {0: 900, 0.5: 1000, 1: 1100}
 
+    def test_devices(self) -> None:
+        """Each rank holds memory of its own devices: ranks that share one are added, the others hold nothing of it."""
+        job = merged(
+            {
+                "a": rank(0, 1, 1, columns={"device_memory@nvidia0": mib(10, 20), "device_used@nvidia0": mib(50, 60)}),
+                "b": rank(1, 1, 1, columns={"device_memory@nvidia0": mib(5, 5), "device_used@nvidia0": mib(50, 60)}),
+                "c": rank(2, 1, 1, columns={"device_memory@nvidia1": mib(7, 8)}),
+            }
+        )
+
+        assert held(job, "device_memory@nvidia0") == {0: 15, 0.5: 25}
+        assert held(job, "device_memory@nvidia1") == {0: 7, 0.5: 8}
+        assert held(job, "device_used@nvidia0") == {0: 50, 0.5: 60}
+        assert job.warnings == []
+
     def test_broken_off(self) -> None:
         """After a rank's recording breaks off, its memory and the sum are unknown."""
         job = merged({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})

@@ -43,7 +43,7 @@ class TestStart:
             "How to show it",
             "Options",
         ]
-        assert "Default: rss, anon, file, shmem." in " ".join(shown.split())
+        assert "Default: rss, anon, file, shmem, device_memory." in " ".join(shown.split())
 
     def test_as_wide_as_the_terminal(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """Help uses the width of the terminal, up to 120 columns."""

@@ -10,12 +10,13 @@ import sys
 import psutil
 import pytest
 
-from nncftools.cli import planning
+from nncftools.cli import options, planning
 from nncftools.cli.options import Request
 from nncftools.cli.planning import arguments, shell_only
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.limits import needs
 from nncftools.limits.needs import Available
+from nncftools.metrics import memory_of, recorded_with
 from nncftools.session.model import Exit, FileSystem, Floor
 from nncftools.session.session import Session
 from tests import waiting
@@ -380,3 +381,32 @@ def test_real_group(tmp_path: pathlib.Path, *, in_group: bool) -> None:
     assert result.returncode == (2 if in_group else 0)
     assert ("300 MiB of memory is needed, " in result.stderr) == in_group
     assert (" of 200 MiB)" in result.stderr) == in_group
+
+
+class TestDevices:
+    COLUMNS = ("rss", "device_memory@nvidia0", "device_memory@nvidia1", "device_used@nvidia0", "device_busy@nvidia0")
+
+    @pytest.mark.parametrize(
+        ("asked", "shown"),
+        [
+            (["device"], ["device_memory@nvidia0", "device_memory@nvidia1", "device_used@nvidia0"]),
+            (["device_memory"], ["device_memory@nvidia0", "device_memory@nvidia1"]),
+            (["rss,device_memory@nvidia1"], ["rss", "device_memory@nvidia1"]),
+            (None, ["rss", "device_memory@nvidia0", "device_memory@nvidia1"]),
+        ],
+    )
+    def test_types(self, asked: list[str] | None, shown: list[str]) -> None:
+        """A type is all memory of devices, a metric of each device, or a column; the default is the run's memory."""
+        default = [name for name in self.COLUMNS if name.startswith(("rss", "device_memory"))]
+
+        assert options.memory_types(asked, memory_of(self.COLUMNS), default) == shown
+
+    def test_another_name(self) -> None:
+        """Who asks for the GPU is told the name."""
+        with pytest.raises(UsageError, match=r"'gpu' is not one of .*; did you mean device\?$"):
+            options.memory_types(["gpu"], ["rss", "device_memory"])
+
+    def test_recorded_together(self) -> None:
+        """With one metric of devices, all are recorded; without one, none."""
+        assert set(recorded_with(["device_memory"])) >= {"device_allocated", "device_used", "device_busy"}
+        assert not any(name.startswith("device") for name in recorded_with(["rss", "pss"]))

@@ -14,6 +14,7 @@ import pexpect
 import pytest
 
 from nncftools import Session
+from nncftools.sampler.client import metrics_of_devices
 from tests.conftest import BURNERS, HANGING_S, Run, burner, command_line
 from tests.made_up import MIB as BYTES_OF_MIB
 from tests.made_up import header, mib, session
@@ -749,6 +750,11 @@ class TestBadInput:
             ([], "argument COMMAND: missing"),
             (["--max-samples", "1", "true"], "option --max-samples: at least 100"),
             (["--source", "psutil", "--type", "pss", "true"], "option --type: 'pss' is not available here: not from"),
+            pytest.param(
+                ["--type", "rss,device", "true"],
+                "option --type: 'device' is not available here: there is no GPU or NPU",
+                marks=pytest.mark.skipif(bool(metrics_of_devices()), reason="there is a GPU or NPU"),
+            ),
             (["--tpye", "rss"], "has no option --tpye; did you mean --type?"),
             (["-o", ".", "true"], "option --output: '.' is a folder"),
             (["-o", "n" * 300, "true"], "File name too long"),

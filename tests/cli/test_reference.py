@@ -9,7 +9,7 @@ import sys
 import pexpect
 import pytest
 
-from nncftools.metrics import METRICS
+from nncftools.metrics import METRICS, OF_DEVICES
 from nncftools.sampler.client import offers
 from nncftools.sampler.psutil_source import SUPPORTED
 from tests.conftest import HANGING_S, Run, command_line
@@ -20,6 +20,7 @@ NOT_FROM_PSUTIL = {
     *("anon", "file", "shmem", "swap", "pss", "uss", "pss_age", "cgroup"),
     *("minor_faults", "major_faults", "memory_stall", "refaults", "swap_in", "swap_out", "huge_pages"),
     *("oom_kills", "group_oom_kills", "disk_free"),
+    *OF_DEVICES,
 }
 
 
@@ -95,7 +96,10 @@ class TestJson:
         found = listed(in_process, "--source", "proc")
 
         assert [name for name, of in found.items() if not (of["source"] and of["cost"])] == []
-        assert {name for name, of in found.items() if of["missing"]} <= {"pss", "uss", "pss_age", "cgroup"}
+        assert {name for name, of in found.items() if of["missing"]} <= {
+            *("pss", "uss", "pss_age", "cgroup"),
+            *OF_DEVICES,
+        }
         assert found["rss"]["source"] == "/proc/PID/stat"
 
     def test_from_psutil(self, in_process: Run) -> None:

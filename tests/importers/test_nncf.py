@@ -22,6 +22,8 @@ from tests.made_up import mib, session
         ("rss_memory_usage_mem_increase_12.txt", "rss", True),
         ("run1_system_memory_usage.txt", "system", False),
         ("rss_top_memory_usage.txt", "rss", False),
+        ("device_memory@nvidia0_memory_usage_from-zero.txt", "device_memory@nvidia0", True),
+        ("device_used@nvidia0.mig1_memory_usage.txt", "device_used@nvidia0.mig1", False),
     ],
 )
 def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool) -> None:

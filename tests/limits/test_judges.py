@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import effective_limit
-from nncftools.session.model import Exit, Host, LimitReached, RankRun
+from nncftools.session.model import Device, Exit, Host, LimitReached, RankRun
 from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit
 from tests import made_up
@@ -28,6 +31,9 @@ from tests.limits.deaths import (
 )
 from tests.made_up import MIB, mib
 
+if TYPE_CHECKING:
+    from nncftools.limits.verdict import Verdict
+
 
 @pytest.mark.parametrize(("fatal", "certainty"), [(True, "certain"), (False, "likely")])
 def test_exception(fatal: bool, certainty: str) -> None:  # noqa: FBT001 — a parameter of the test
@@ -36,6 +42,45 @@ def test_exception(fatal: bool, certainty: str) -> None:  # noqa: FBT001 — a p
 
     assert (found.cause, found.certainty, found.at_s) == ("allocation_failed", certainty, 0.9)
     assert found.text == "the command work (pid 100) could not allocate memory (MemoryError)"
+
+
+def out_of_memory_on(device: str, **columns: Sequence[float | None]) -> Verdict:
+    """Return the verdict on a run that ended by torch's exception; columns are of this device."""
+    given = {
+        "exit": FAILED,
+        "processes": [command()],
+        "devices": [Device(device="nvidia0", model="X", memory=80 * MIB)],
+    }
+    of_device = {f"{name}@nvidia0": values for name, values in columns.items()}
+    lost = replace(failure("device", error="OutOfMemoryError"), device=device)
+    return judged(made_up.session({"rss": mib(100, 200, 300), **of_device}, failures=[lost], **given))
+
+
+def test_memory_of_a_gpu() -> None:
+    """A CUDA out-of-memory exception names the device, what the run held, and what others held."""
+    found = out_of_memory_on("nvidia0", device_memory=mib(0, 60, None), device_used=mib(5, 70, None))
+
+    assert (found.cause, found.certainty, found.is_for_memory) == ("allocation_failed", "certain", False)
+    assert found.text == "the command work (pid 100) could not allocate memory of nvidia0 (OutOfMemoryError)"
+    assert list(found.evidence[1:]) == [
+        "nvidia0 has 80 MiB (X)",
+        "at 0.500 s, the last reading, the run held 60 MiB, others 10 MiB",
+    ]
+
+
+def test_memory_of_a_gpu_that_cannot_be_told() -> None:
+    """Where it is unknown what the run held, the evidence is what everyone held."""
+    found = out_of_memory_on("nvidia0", device_memory=mib(None, None, None), device_used=mib(5, 70, None))
+
+    assert found.evidence[-1] == "at 0.500 s, the last reading, everyone together held 70 MiB"
+
+
+def test_memory_of_an_unread_gpu() -> None:
+    """Without readings, the exception is the only evidence."""
+    found = out_of_memory_on("cuda1")
+
+    assert found.text == "the command work (pid 100) could not allocate memory of cuda1 (OutOfMemoryError)"
+    assert list(found.evidence) == ["the exception, as the hook of `profile` saw it"]
 
 
 def test_exception_that_did_no_harm() -> None:

@@ -25,6 +25,13 @@ def test_metrics_in_turn() -> None:
     assert shown == [["rss", "anon"], ["rss"], ["anon"], ["system"], ["rss", "anon"]]
 
 
+def test_devices_in_the_chart() -> None:
+    """Memory of devices is drawn with RSS, before parts of it; what everyone holds is not the run's."""
+    columns = ["rss", "anon", "file", "shmem", "swap", "device_memory@nvidia0", "device_used@nvidia0"]
+
+    assert PLAIN.chart(columns) == ["rss", "swap", "device_memory@nvidia0", "anon"]
+
+
 def test_metric_that_was_asked_for() -> None:
     """Metrics that were asked for come first."""
     assert ViewSettings(metrics=["system"]).chart(["rss", "system"]) == ["system"]

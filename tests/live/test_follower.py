@@ -49,6 +49,29 @@ def test_what_is_appended_is_read(path: pathlib.Path) -> None:
     assert (follower.run.peaks["rss"].value, follower.run.peaks["rss"].at_s) == (300, 0.5)
 
 
+def test_devices(path: pathlib.Path) -> None:
+    """Memory of a device is there from the first reading that is not 0 on, in the sample after each reading."""
+
+    def of_device(at_s: float, held: int) -> bytes:
+        values = {"device_memory@nvidia0": held, "device_used@nvidia0": 900, "device_memory@nvidia1": 0}
+        return line({"devices": {"at_s": at_s, "values": values}})
+
+    with Follower(path) as follower:
+        append(path, line([0.5, 300]) + of_device(0.7, 0) + line([1.0, 200]))
+        follower.read()
+        unused = list(follower.run.columns)
+        append(path, of_device(1.2, 500) + line([1.5, 250]))
+        follower.read()
+        append(path, line([2.0, 260]))
+        follower.read()
+
+    assert unused == ["rss"]
+    assert list(follower.run.columns) == ["rss", "device_memory@nvidia0", "device_used@nvidia0"]
+    assert follower.run.latest["device_memory@nvidia0"] == 500
+    assert follower.run.peaks["device_memory@nvidia0"].at_s == 1.5
+    assert follower.run.history.points("rss", 0, 3, 10)[1].tolist() == [300, 200, 250, 260]
+
+
 def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:
     """A line that is being written is read when it is whole, once."""
     with Follower(path) as follower:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
+import pathlib
 
 import pytest
 
-from nncftools.marks.causes import DISK, MEMORY, cause_of
+from nncftools.marks.causes import DEVICE, DISK, MEMORY, cause_of, report
 
 
 class TestOwn:
@@ -29,10 +32,45 @@ class TestOwn:
         """Its class, its error number or the words of its message say what ran out."""
         assert cause_of(error) == (cause, error)
 
-    @pytest.mark.parametrize("text", ["CUDA error: unable to allocate memory", "XPU: not enough memory"])
-    def test_memory_of_a_device(self, text: str) -> None:
-        """The memory of a device is another one."""
-        assert cause_of(RuntimeError(text))[0] is None
+    @pytest.mark.parametrize(
+        ("text", "cause"),
+        [
+            ("CUDA error: unable to allocate memory", None),
+            ("XPU: not enough memory", None),
+            ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 GiB", DEVICE),
+            ("CUDA error: out of memory", DEVICE),
+            ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", DEVICE),
+            ("HIP out of memory. Tried to allocate 2 GiB", DEVICE),
+            ("XPU out of memory. Tried to allocate 2 GiB (GPU 0; 48 GiB total capacity)", DEVICE),
+        ],
+    )
+    def test_memory_of_a_device(self, text: str, cause: str | None) -> None:
+        """The memory of a device is not that of the machine."""
+        assert cause_of(RuntimeError(text))[0] == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("CUDA out of memory. GPU 1 has a total capacity of 79.15 GiB", "cuda1"),
+        ("CUDA error: out of memory", "cuda0"),
+        ("XPU out of memory. Tried to allocate 2 GiB. GPU 12 has", "xpu12"),
+    ],
+)
+def test_device_of_an_exception(text: str, device: str, tmp_path: pathlib.Path) -> None:
+    """The line of the exception names the device, as torch does."""
+    log = tmp_path / "log"
+    log.touch()
+
+    report(os.fsencode(log), RuntimeError(text), fatal=True)
+
+    facts = json.loads(log.read_text())
+    assert (facts["failure"], facts["cause"], facts["device"], facts["fatal"]) == (
+        "RuntimeError",
+        "device",
+        device,
+        True,
+    )
 
 
 class TestChain:

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import types
 from typing import Any
 
 import msgspec
@@ -92,6 +93,78 @@ def test_own_memory_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", fail)
 
     assert line.own_memory() == ""
+
+
+class Torch(types.ModuleType):
+    """Says what a torch with two GPUs says; its CUDA has begun or not."""
+
+    def __init__(self, *, is_begun: bool = True, has_statistics: bool = True) -> None:
+        super().__init__("torch")
+        self.__file__ = "/lib/torch/__init__.py"
+        self.asked: list[str] = []
+        held = {0: (5, 7), 1: (0, 0)}
+
+        def device_count() -> int:
+            self.asked.append("count")
+            return 2
+
+        self.cuda = types.SimpleNamespace(
+            is_initialized=lambda: is_begun,
+            device_count=device_count,
+            get_device_properties=lambda number: types.SimpleNamespace(uuid=f"uuid-{number}"),
+            memory_allocated=lambda number: held[number][0],
+            max_memory_allocated=lambda number: held[number][1],
+        )
+        if has_statistics:
+            self.cuda.memory_stats_as_nested_dict = lambda number: {
+                "allocated_bytes": {"all": dict(zip(("current", "peak"), held[number], strict=True))}
+            }
+
+
+class TestDevices:
+    @pytest.mark.parametrize("has_statistics", [True, False])
+    def test_allocator(self, monkeypatch: pytest.MonkeyPatch, *, has_statistics: bool) -> None:
+        """Each GPU that torch has used is there with its UUID, what it holds, and the most so far."""
+        monkeypatch.setitem(sys.modules, "torch", Torch(has_statistics=has_statistics))
+        own = json.loads(f'{{"x":0{line.own_memory()}}}')
+
+        assert own["devices"] == [["cuda0", "uuid-0", 5, 7]]
+
+    def test_cuda_is_never_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of a torch that does not use CUDA, nothing else is asked."""
+        torch = Torch(is_begun=False)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+        assert (line.of_devices(), torch.asked) == ("", [])
+
+    def test_without_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A program without torch has no such member, and neither has one that still imports it."""
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+        without = line.of_devices()
+        monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+
+        assert (without, line.of_devices()) == ("", "")
+
+    def test_other_statistics(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A torch that says something else is no error of the program."""
+        torch = Torch()
+        torch.cuda.memory_stats_as_nested_dict = lambda _: {}
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+        assert line.of_devices() == ""
+
+    def test_the_programs_exceptions_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a signal handler of the program raises meanwhile is not for us."""
+        torch = Torch()
+
+        def interrupted(_: int) -> object:
+            raise RuntimeError("by a handler")
+
+        torch.cuda.memory_stats_as_nested_dict = interrupted
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+        with pytest.raises(RuntimeError, match="by a handler"):
+            line.of_devices()
 
 
 def test_numbers_of_operations_are_the_apis() -> None:

@@ -353,6 +353,21 @@ def test_without_rss() -> None:
     assert page(of, View(metrics=("anon", "file"))).axes[0].get_ylabel() == "Anon (MiB)"
 
 
+def test_devices() -> None:
+    """Memory of devices has a panel of its own, with a line for each device and its peak."""
+    columns = {"rss": mib(100, 300, 200), "device_memory@nvidia0": mib(0, 70, None), "device_memory@gpu0": mib(9, 8, 7)}
+    _, devices, *others = page(session(columns), VIEW).axes
+    legend = devices.get_legend()
+
+    assert devices.get_ylabel() == "Devices (MiB)"
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "Device memory gpu0 peak 9.0 MiB at 0.000 s",
+        "Device memory nvidia0 peak 70.0 MiB at 0.500 s",
+    ]
+    assert others[0].get_ylabel().startswith("CPU")
+
+
 def test_cpu_is_in_cores() -> None:
     """Three and then one of four cores are busy."""
     steps = next(patch for patch in page(run(), VIEW).axes[1].patches if isinstance(patch, StepPatch)).get_data()

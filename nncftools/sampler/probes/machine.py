@@ -19,6 +19,7 @@ import contextlib
 import os
 import time
 
+from nncftools.metrics import OF_DEVICES
 from nncftools.sampler.control_groups import Hierarchies, opened
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
 from nncftools.sampler.tree import PAGE, read_all
@@ -267,3 +268,30 @@ class FreeSpace:
     def close(self) -> None:
         """End the thread."""
         self._ended.release()
+
+
+_NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
+"""The driver's device, and WSL's."""
+_OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
+_FOR_TESTS = "NNCF_TOOLS_NVML"
+"""See ``nncftools.sampler.devices.nvml``."""
+
+
+class Devices:
+    """GPUs and NPUs, which a process beside the sampler reads (``nncftools.sampler.devices``)."""
+
+    kind = "helper"
+    metrics = OF_DEVICES
+    source = "NVML, /proc/PID/fdinfo, torch's allocator at marks"
+    cost = "a process of its own, at most 1 % of a core"
+
+    @staticmethod
+    def why_unavailable(root: str) -> str:  # noqa: ARG004 — devices are not in /proc
+        """Return why nothing is known; empty when there is a device."""
+        if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
+            return ""
+        for folder, node in _OTHERS:
+            with contextlib.suppress(OSError):
+                if any(name.startswith(node) for name in os.listdir(folder)):
+                    return ""
+        return "there is no GPU or NPU"

@@ -1,0 +1,141 @@
+"""The start and the end of the helper that reads devices, and the way of its lines to the journal.
+
+It takes readings at distances of its own. So they are no part of samples, but lines of the journal with their times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+
+from nncftools.files import above_standard
+from nncftools.sampler.tree import DETACHED_ARGUMENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from typing import Any
+
+    from nncftools.journal.writing import Plan
+    from nncftools.sampler.tree import WriteLine
+
+_PATHS = "LD_LIBRARY_PATH"
+"""An empty part of it would be the working folder, in which nothing is executed."""
+_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+_KEYS = {"devices", "device", "warning"}
+_CHUNK = 1 << 16
+_PATIENCE_S = 1.0
+_SILENT_S = 3.0
+"""Readings are farther apart only when a driver takes long."""
+
+
+class Helper:
+    """The helper of a recording, for the process that starts it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends: Sequence[int] = ()
+        with contextlib.suppress(OSError):
+            self._ends = [above_standard(end) for end in os.pipe()]
+
+    @property
+    def output(self) -> Sequence[int]:
+        """The descriptor that the sampler is to inherit."""
+        return self._ends[:1]
+
+    def start(self, sampler: int | None) -> list[int]:
+        """Start it for what is below ``sampler``, or as no child of ours for ourselves; return its PID, if any."""
+        import subprocess  # the sampler, which needs only what is below, does without
+
+        plan = self._plan
+        numbers = (0 if sampler is None or plan.pid is not None else sampler, plan.pid or 0, int(plan.children))
+        paths = os.environ.get(_PATHS, "").split(os.pathsep)
+        label = [DETACHED_ARGUMENT] if sampler is None else []
+        with contextlib.suppress(OSError, IndexError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _MAIN, *map(str, numbers), *label],
+                stdin=subprocess.DEVNULL,
+                stdout=self._ends[1],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, _PATHS: os.pathsep.join(filter(os.path.isabs, paths))} if any(paths) else None,
+                start_new_session=True,
+            )
+        self._hang_up()
+        return [] if self._process is None else [self._process.pid]
+
+    def wait(self) -> None:
+        """Wait for the end of its first process, if it is no child of ours."""
+        if self._process is not None:
+            self._process.wait()
+
+    def close(self) -> None:
+        """End it. A driver may hold it in the kernel: then it is left alone after a second."""
+        self._hang_up()
+        if self._process is not None:
+            import subprocess
+
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PATIENCE_S)
+            self._process = None
+
+    def _hang_up(self) -> None:
+        for end in self._ends:
+            os.close(end)
+        self._ends = ()
+
+
+class Relay:
+    """Passes the helper's lines on to the journal; in the sampler."""
+
+    def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
+        """Read from ``descriptor``, which the command does not inherit; the recording began at ``start_ns``."""
+        os.set_inheritable(descriptor, False)
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        """-1 when the helper has ended."""
+        self._write_line = write_line
+        self._start_ns = start_ns
+        self._rest = b""
+        self._is_done = False
+        self._read_s = 0.0
+        """When the last reading was taken."""
+
+    def take(self, now_s: float) -> None:
+        """Write the lines that have arrived; say so when the helper was killed."""
+        data = None
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.descriptor, _CHUNK)
+        if data == b"":
+            os.close(self.descriptor)
+            self.descriptor = -1
+            if not self._is_done:
+                why = "the process that asks the drivers ended early"
+                self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
+        *whole, self._rest = (self._rest + (data or b"")).split(b"\n")
+        for text in whole:
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, AttributeError
+            ):  # a driver may print what it likes
+                for key, value in json.loads(text).items():
+                    self._take_line(key, value)
+
+    def _take_line(self, key: str, value: Any) -> None:  # noqa: ANN401 — as JSON has it
+        self._is_done |= key == "done"
+        if key == "devices":
+            self._read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
+            value["at_s"] = self._read_s
+        if key in _KEYS and (key != "devices" or value["values"]):
+            self._write_line(key, value)
+
+    def finish(self, end_s: float) -> None:
+        """Write what is left, and whether the drivers have not answered for a while."""
+        if self.descriptor >= 0:
+            self.take(end_s)
+        if self.descriptor >= 0 and not self._is_done and end_s - self._read_s > _SILENT_S:
+            since = f"since {self._read_s:.1f} s" if self._read_s else f"in the {end_s:.1f} s of the run"
+            self._write_line("warning", f"memory of devices is unknown: their drivers did not answer {since}")

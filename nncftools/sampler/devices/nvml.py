@@ -1,0 +1,212 @@
+"""NVIDIA's GPUs by NVML, through ``libnvidia-ml.so.1`` of the driver (NVML API Reference Guide; nvml.h).
+
+A MIG instance is a device of its own. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI
+addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from ctypes import Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p, create_string_buffer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from typing import Any
+
+    from nncftools.sampler.devices.run import Run
+    from nncftools.sampler.tree import Process
+
+LIBRARY = "libnvidia-ml.so.1"
+FOR_TESTS = "NNCF_TOOLS_NVML"
+"""The environment variable that names another library; only tests set it."""
+_SUCCESS, _INSUFFICIENT_SIZE, _NO_FUNCTION = 0, 7, 13
+_NOT_AVAILABLE = (1 << 64) - 1
+"""NVML_VALUE_NOT_AVAILABLE, of ``usedGpuMemory``."""
+_TEXT = 96
+_MORE = 16
+"""Room for processes that begin between two calls."""
+_TRIES = 5
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+NOT_TOLD = "the driver does not tell what a process holds (WSL, MIG and some containers)"
+OF_HOST = "the driver names processes by their PIDs on the host, which are unknown in this container"
+NOT_NAMED = "the driver names no process of this container"
+
+
+class _Memory(Structure):
+    """``nvmlMemory_t``, bytes."""
+
+    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+
+
+class _Rates(Structure):
+    """``nvmlUtilization_t``, per cent."""
+
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class _Process(Structure):
+    """``nvmlProcessInfo_v2_t``: what the functions ``_v3`` and ``_v2`` write."""
+
+    _fields_ = (("pid", c_uint), ("used", c_ulonglong), ("gpu_instance", c_uint), ("compute_instance", c_uint))
+
+
+class _OldProcess(Structure):
+    """``nvmlProcessInfo_v1_t``: what the functions without a version write, before R470."""
+
+    _fields_ = (("pid", c_uint), ("used", c_ulonglong))
+
+
+class Device:
+    """A GPU, or an instance of one."""
+
+    def __init__(self, name: str, handle: c_void_p) -> None:
+        self.name = name
+        """``nvidia0``, ``nvidia0.mig1``."""
+        self.handle = handle
+        self.facts: dict[str, object] = {"device": name}
+
+
+class Nvml:
+    """Reads all devices; to begin can take seconds without persistence mode."""
+
+    every_s = 0.5
+    clock = staticmethod(time.monotonic)
+    """A reading may wait for locks of the driver, so its whole time counts."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._library: Any = None
+        self._devices: list[Device] = []
+        self._is_container = True
+        with contextlib.suppress(OSError):
+            self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
+
+    def read(self, run: Run) -> Mapping[str, float | None]:
+        """Return memory in bytes and load in per cent by column."""
+        values: dict[str, float | None] = {}
+        processes = run.processes()  # first: one that ends before the driver lists it holds nothing
+        for device in self._devices:
+            memory, rates = _Memory(), _Rates()
+            failed = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
+            busy = None if self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates)) else rates.gpu
+            held, missing = self._held(device, processes)
+            if failed:
+                held, missing = None, f"the driver does not answer: {self._error(failed)}"
+            self._note(device, run, missing)
+            values[f"device_memory@{device.name}"] = held
+            values[f"device_used@{device.name}"] = None if failed else memory.used
+            values[f"device_busy@{device.name}"] = busy
+        return values
+
+    def begin(self, run: Run) -> bool:
+        """Load the library, and find the devices; return whether there are any."""
+        try:
+            self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)
+        except OSError:
+            return False
+        if failed := self._call("nvmlInit_v2"):
+            run.write("warning", f"memory of NVIDIA's GPUs is unknown: nvmlInit: {self._error(failed)}")
+            return False
+        count = c_uint()
+        self._call("nvmlDeviceGetCount_v2", byref(count))
+        for number in range(count.value):
+            handle = c_void_p()
+            if self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle)) == _SUCCESS:
+                instances = list(self._instances(f"nvidia{number}", handle))
+                self._devices += instances or [Device(f"nvidia{number}", handle)]
+        for device in self._devices:
+            memory = _Memory()
+            device.facts["model"] = self._text("nvmlDeviceGetName", device)
+            device.facts["uuid"] = self._text("nvmlDeviceGetUUID", device)
+            if self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory)) == _SUCCESS:
+                device.facts["memory"] = memory.total
+            run.write("device", device.facts)
+        return bool(self._devices)
+
+    def _instances(self, name: str, handle: c_void_p) -> Iterator[Device]:
+        """Yield the MIG instances of a GPU."""
+        enabled, pending, most = c_uint(), c_uint(), c_uint()
+        if self._call("nvmlDeviceGetMigMode", handle, byref(enabled), byref(pending)) or not enabled.value:
+            return
+        self._call("nvmlDeviceGetMaxMigDeviceCount", handle, byref(most))
+        for number in range(most.value):
+            instance = c_void_p()
+            if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
+                yield Device(f"{name}.mig{number}", instance)
+
+    def _note(self, device: Device, run: Run, missing: str) -> None:
+        """Write why the memory of the run is unknown, once for each reason."""
+        if missing and device.facts.get("missing") != missing:
+            device.facts["missing"] = missing
+            run.write("device", device.facts)
+
+    def _held(self, device: Device, of_run: Collection[Process]) -> tuple[int | None, str]:
+        """Return what processes hold; or None, and why that is unknown."""
+        listed: dict[int, int | None] = {}
+        for kind in ("Compute", "Graphics"):
+            processes = self._processes(f"nvmlDeviceGet{kind}RunningProcesses", device.handle)
+            if processes is None and kind == "Compute":
+                return None, NOT_TOLD
+            for pid, used in processes or ():  # a process of both kinds is in both lists
+                listed[pid] = None if used == _NOT_AVAILABLE else max(used, listed.get(pid) or 0)
+        own = [listed[process.pid] for process in of_run if process.pid in listed]
+        known = [used for used in own if used is not None]
+        if len(known) < len(own):
+            return None, NOT_TOLD
+        if not own and self._is_container:
+            if not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed):
+                return None, OF_HOST
+            if any(_uses_cuda(process.path) for process in of_run):
+                return None, NOT_NAMED
+        return sum(known), ""
+
+    def _processes(self, function: str, handle: c_void_p) -> Collection[tuple[int, int]] | None:
+        """Return PID and bytes of each process that a device runs; None when the driver does not tell.
+
+        With too little room, the driver says how much it needs; more processes may begin until the next call.
+        """
+        for version, kind in (("_v3", _Process), ("_v2", _Process), ("", _OldProcess)):
+            count = c_uint(_MORE)
+            for _ in range(_TRIES):
+                processes = (kind * count.value)()
+                status = self._call(function + version, handle, byref(count), processes)
+                if status != _INSUFFICIENT_SIZE:
+                    break
+                count.value += _MORE
+            if status == _SUCCESS:
+                return [(process.pid, process.used) for process in processes[: count.value]]
+            if status != _NO_FUNCTION:
+                return None
+        return None
+
+    def _text(self, function: str, device: Device) -> str:
+        text = create_string_buffer(_TEXT)
+        self._call(function, device.handle, text, c_uint(_TEXT))
+        return text.value.decode(errors="replace")
+
+    def _error(self, status: int) -> str:
+        function = self._library.nvmlErrorString
+        function.restype = c_char_p
+        text: bytes = function(status) or b""
+        return text.decode(errors="replace")
+
+    def _call(self, function: str, *arguments: object) -> int:
+        """Return the status of a call: 0, or why it failed; older drivers lack functions."""
+        try:
+            status: int = getattr(self._library, function)(*arguments)
+        except AttributeError:
+            return _NO_FUNCTION
+        return status
+
+
+def _uses_cuda(folder: str) -> bool:
+    """Return whether a process has the device open that CUDA needs, and NVML does not."""
+    try:
+        return any(os.readlink(f"{folder}/fd/{name}") == "/dev/nvidia-uvm" for name in os.listdir(f"{folder}/fd"))
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""Readings of GPUs and NPUs as columns of a session: each is in the sample before it, others do not know it.
+
+A helper process reads devices at distances of its own, and torch's allocator is read at marks. A mark triggers a
+sample: so a reading after a mark is not in a sample before that.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import nan
+
+from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
+from nncftools.session.model import Device, Mark, Peak, SessionData
+from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
+
+Readings = Iterable[tuple[float, Mapping[str, float | None]]]
+"""Seconds since the start, and values by column; None for unknown."""
+
+
+def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[float]]:
+    """Return the columns of readings: of several in one sample the largest, of memory, or the last."""
+    placed: dict[str, array[float]] = {}
+    for at_s, values in readings:
+        row = max(0, bisect_right(time_s, at_s) - 1)
+        for name, value in values.items():
+            column = placed.setdefault(name, array("d", [nan]) * len(time_s))
+            if value is not None and row < len(time_s):
+                column[row] = max(value, column[row]) if is_memory(name) and column[row] >= 0 else value
+    return placed
+
+
+def unused(readings: Readings) -> list[str]:
+    """Return the devices of which the run is known to have held nothing at any reading."""
+    held: dict[str, list[float | None]] = {}
+    for _, values in readings:
+        for name, value in values.items():
+            if name_of(name) == DEVICE_MEMORY:
+                held.setdefault(name.partition("@")[2], []).append(value)
+    return sorted(device for device, sizes in held.items() if not any(size != 0 for size in sizes))
+
+
+def used_columns(
+    time_s: Sequence[float], readings: Sequence[tuple[float, Mapping[str, float | None]]]
+) -> tuple[dict[str, array[float]], dict[str, Peak]]:
+    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0."""
+    left_out = unused(readings)
+    placed = columns(time_s, readings)
+    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in left_out}
+    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in left_out}
+
+
+_GPU = re.compile(r"cuda(\d+)")
+
+
+def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
+    """Return the device that torch calls ``cuda0``: torch sees those that are visible, perhaps in another order."""
+    same = [device.device for device in devices if uuid and device.uuid.removeprefix("GPU-") == uuid]
+    if not same and not uuid and _GPU.match(name):
+        same = [device.device for device in devices if device.device.startswith("nvidia")]
+    return same[0] if len(same) == 1 else name
+
+
+def take_allocated(session: SessionData) -> None:
+    """Add what torch's allocator had given out as columns, by what processes read of it at their marks."""
+    listed = (
+        (at_s, mark.pid or 0, own.devices or {})
+        for mark in session.marks
+        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end))
+        if at_s is not None and own is not None
+    )
+    readings = sorted(listed, key=lambda reading: reading[:2])
+    held: dict[str, dict[int, int]] = {}
+    sums: list[tuple[float, dict[str, float | None]]] = []
+    peaks: dict[str, Peak] = {}
+    last_s: dict[int, float] = {}
+    for at_s, pid, of_devices in readings:
+        for device, (allocated, most) in of_devices.items():
+            name = f"{DEVICE_ALLOCATED}@{device}"
+            held.setdefault(name, {})[pid] = allocated
+            whole = sum(held[name].values())
+            sums.append((at_s, {name: whole}))
+            before, reached = peaks.get(name), max(whole, most)
+            if before is None or reached > (before.low or 0):
+                sampled = max(whole, 0 if before is None else before.sampled or 0)
+                peaks[name] = Peak(
+                    sampled=sampled,
+                    at_s=at_s,
+                    low=reached,
+                    low_from="sampled" if reached == whole else "high_water_mark",
+                    rose_from_s=last_s.get(pid, 0.0),
+                    rose_to_s=at_s,
+                )
+        last_s[pid] = at_s
+    if sums:
+        session.samples = session.samples.joined(columns(session.samples.time_s, sums))
+        session.peaks |= peaks
+
+
+def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
+    """Return what torch's allocator had given out during an operation of its process; None where it was not read.
+
+    The allocator keeps its own high-water mark: where that rose, the peak is exact.
+    """
+    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
+        return None
+    # Where other values were read and these were not, torch had not begun to use the device.
+    held, most = (mark.own_end.devices or {}).get(device, (0, 0))
+    held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
+    low = most if most > most_before else max(held, held_before)
+    return Figures(held_before, held, Bracket(low, most, mark.start_s, end_s))
+
+
+def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
+    """Return figures of a device's memory with what its allocator proves: the process held at least this."""
+    if of_allocator is None or of_allocator.peak is None:
+        return figures
+    least = of_allocator.peak
+    if figures.peak is None or figures.peak.low < least.low:
+        figures = figures._replace(peak=least._replace(high=None))
+    if (of_allocator.start or 0) > (figures.start or 0):
+        figures = figures._replace(start=of_allocator.start, start_bounds=Bounds(of_allocator.start or 0, None))
+    if (of_allocator.end or 0) > (figures.end or 0):
+        figures = figures._replace(end=of_allocator.end, end_bounds=Bounds(of_allocator.end or 0, None))
+    return figures
+
+
+def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
+    """Return the figures of a column of a device for an operation.
+
+    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing.
+    """
+    metric, _, device = name.partition("@")
+    of_allocator = allocated(mark, end_s, device)
+    if metric == DEVICE_ALLOCATED:
+        return of_allocator or UNKNOWN
+    held = column.held(mark.start_s, end_s, until_triggered=False)
+    starts = bisect_right(column.times, mark.start_s)
+    held = held._replace(start=column.values[starts - 1] if starts else None)
+    return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from nncftools.sampler.devices.helper import follow
+from nncftools.session.operation import Bounds
+from nncftools.session.session import Session
+from tests.conftest import BURNERS, Run
+
+GIB = 1 << 30
+HELD = "device_memory@nvidia0"
+STAND_IN = f"gpu 0 {80 * GIB} {3 * GIB} 0 0\n"
+
+
+class EndedError(Exception):
+    """There is nothing more to read: ends a test."""
+
+
+class Source:
+    """Takes these times for its readings, and returns the same values each time."""
+
+    every_s = 0.5
+
+    def __init__(self, *took_s: float) -> None:
+        self._took_s = [*took_s]
+        self._now_s = 0.0
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self._now_s
+
+    def begin(self, _: object) -> bool:
+        """Return whether there is anything to read; that takes long."""
+        self._now_s += 5.0
+        return bool(self._took_s)
+
+    def read(self, _: object) -> Mapping[str, float | None]:
+        """Return values."""
+        if not self._took_s:
+            raise EndedError
+        self._now_s += self._took_s.pop(0)
+        return {HELD: 5}
+
+
+@pytest.mark.parametrize(
+    ("took_s", "waits_s"),
+    [
+        ((0.001, 0.001), [0.5, 0.5]),
+        ((0.02, 0.02, 0.03, 0.02), [0.5, 0.5, 2, 2]),
+        ((0.1, 0.001, 0.1, 0.1, 0.1), [0.5, 0.5, 0.5, 0.5, 10]),
+    ],
+)
+def test_pace(took_s: Sequence[float], waits_s: Sequence[float]) -> None:
+    """Readings take at most 1 % of the time; one that takes long by chance does not count, nor does the beginning."""
+    waited: list[float] = []
+    run: Any = types.SimpleNamespace(write=lambda *_: None)
+    with pytest.raises(EndedError):
+        follow(Source(*took_s), run, waited.append)  # type: ignore[arg-type] # no property is written
+
+    assert waited == pytest.approx(waits_s)
+
+
+def test_the_same_is_not_written_again() -> None:
+    """Values that did not change are written again only after a while."""
+    written: list[object] = []
+    run: Any = types.SimpleNamespace(write=lambda key, value: written.append((key, value["values"])))
+    with pytest.raises(EndedError):
+        follow(Source(0.001, 0.001, 0.001), run, lambda _: None)  # type: ignore[arg-type] # no property is written
+
+    assert written == [("devices", {HELD: 5})]
+
+
+def test_nothing_to_read() -> None:
+    """A source without a device ends at once."""
+    follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing is asked of it
+
+
+def profiled(nncf_tools: Run, *steps: str) -> Session:
+    """Return the session of the burner, which takes these steps."""
+    command = [sys.executable, str(BURNERS / "device.py"), *steps]
+    nncf_tools("profile", "--no-stacks", "--no-plot", "-o", "run.json", "--force", *command)
+    return Session.load("run.json")
+
+
+@pytest.fixture
+def stand_in(script: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Return the script of the stand-in, which commands find, too."""
+    script.write_text(STAND_IN)
+    monkeypatch.chdir(tmp_path)
+    return script
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_run(nncf_tools: Run) -> None:
+    """A run's memory on a device is in its samples, in operations and in the report; exact where torch keeps a mark."""
+    session = profiled(nncf_tools, "Load:0.1:0", "Quantize:1.2:12:30", "Short:0.01:14:40")
+    report = nncf_tools("report", "run.json").stdout
+    quantize, short = (operation for operation in session.operations if operation.name != "Load")
+
+    assert session.samples.figures("device_used@nvidia0").highest == (session.peaks[HELD].low or 0) + 3 * GIB
+    assert quantize.of(HELD).peak_low == 30 * GIB + GIB // 2
+    assert (short.of(HELD).peak_low or 0) >= 40 * GIB
+    assert [(of.start, of.end, of.peak_low) for of in (short.of("device_allocated@nvidia0"),)] == [
+        (12 * GIB, 14 * GIB, 40 * GIB)
+    ]
+    assert (session.warnings, session.devices[0].model) == ([], "Stand-In 80GB")
+    assert "Device memory nvidia0" in report
+    assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_gate(nncf_tools: Run) -> None:
+    """A gate names the device after the metric, and the operation after the device."""
+    profiled(nncf_tools, "Quantize:0.7:12:30")
+    shutil.copy("run.json", "base.json")
+    results = [
+        nncf_tools("compare", "base.json", "run.json", "--fail-if", f"peak_device_memory@nvidia0@Quantize>{size}GiB")
+        for size in (8, 80)
+    ]
+
+    assert [result.returncode for result in results] == [3, 0]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_out_of_memory(nncf_tools: Run) -> None:
+    """A CUDA out-of-memory exception is the verdict, with what the run held and what others held."""
+    profiled(nncf_tools, "Quantize:0.8:12:30", "oom")
+    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+
+    assert "could not allocate memory of nvidia0 (OutOfMemoryError)" in report
+    assert "the run held 31,232 MiB, others 3,072 MiB" in report
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_unused_device(nncf_tools: Run) -> None:
+    """A run that does not use the device has no row of it."""
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
+    session = Session.load("run.json")
+
+    assert not [name for name in session.samples.metrics if name.startswith("device")]
+    assert "nvidia" not in nncf_tools("report", "run.json").stdout
+
+
+@pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
+def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
+    assert stand_in.exists()
+    monkeypatch.setenv("NVML_LINES", line)
+    session = profiled(nncf_tools, ":0.7:0", "Quantize:0.8:12:30")
+    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+
+    assert not session.peaks[HELD].low
+    assert session.operations[0].of(HELD).peak_low == 30 * GIB
+    assert session.operations[0].of(HELD).end_bounds == Bounds(12 * GIB, None)
+    assert "at most 31,232 MiB more than at 0.0" in report
+    assert "unknown, because the driver does not tell what a process holds (WSL, MIG and some containers)" in report
+
+
+def test_slow_driver(stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """A driver that takes 5 s to begin delays neither the command nor the end of its recording."""
+    stand_in.write_text(f"init 0 5000\n{STAND_IN}")
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
+    session = Session.load("run.json")
+
+    assert (session.finished, session.devices, len(session.samples) > 1) == (True, [], True)
+    assert session.duration_s < 5
+
+
+def test_driver_that_crashes(stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """A driver that crashes takes its own process along; the recording goes on, and says so."""
+    stand_in.write_text(f"{STAND_IN}exit\n")
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
+    session = Session.load("run.json")
+
+    assert session.finished
+    assert [text.partition(" from ")[0] for text in session.warnings] == ["memory of devices is unknown"]
+
+
+RECORDS_ITSELF = """
+import os, pathlib, time
+from nncftools.api.recorder import Recorder
+script = pathlib.Path(os.environ["NVML_SCRIPT"])
+recorder = Recorder(["rss"], 0.05)
+recorder.start()
+children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+script.write_text(script.read_text() + f"process 0 C {os.getpid()} 7000\\n")
+time.sleep(1.2)
+recorder.stop()
+session = recorder.session
+print([children, len(session.processes), session.peaks["device_memory@nvidia0"].low])
+"""
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.process
+def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
+    """The helper of a program that records itself is no child of it and no part of its tree."""
+    path = tmp_path / "program.py"
+    path.write_text(RECORDS_ITSELF)
+    result = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+
+    assert result.stdout == "['', 1, 7000]\n"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_end_of_the_helper(nncf_tools: Run) -> None:
+    """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", "--repeat", "2", sys.executable, "-S", "-c", "pass")
+    left = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"devices/__main__.py" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
+            left.append(words)
+
+    assert left == []
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_journal(nncf_tools: Run) -> None:
+    """Readings are lines of the journal, so the live view has them, and so has what a kill leaves."""
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
+    facts = json.loads(pathlib.Path("run.json").read_text())["devices"]
+
+    assert facts == [
+        {"device": "nvidia0", "model": "Stand-In 80GB", "uuid": "GPU-0", "memory": 80 * GIB, "missing": None}
+    ]

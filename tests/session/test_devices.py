@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import io
+from array import array
+from math import isnan, nan
+from typing import Any
+
+import pytest
+
+from nncftools.session.devices import (
+    allocated,
+    columns,
+    figures_of,
+    named,
+    take_allocated,
+    used_columns,
+    with_allocated,
+)
+from nncftools.session.model import Device, Mark, OwnMemory
+from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
+from nncftools.session.recording import session_from
+from tests import made_up
+from tests.made_up import END, journal
+
+MEMORY, USED, BUSY = "device_memory@nvidia0", "device_used@nvidia0", "device_busy@nvidia0"
+
+
+def known(column: array[float]) -> dict[int, float]:
+    """Return the values that are known, by row."""
+    return {row: value for row, value in enumerate(column) if not isnan(value)}
+
+
+class TestColumns:
+    def test_in_the_sample_before(self) -> None:
+        """A reading is in the sample before it; the others do not know it. One before the first sample is in that."""
+        placed = columns([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
+
+        assert known(placed[MEMORY]) == {0: 4, 1: 6, 2: 7}
+
+    def test_several_in_one_sample(self) -> None:
+        """Of memory the largest counts, of anything else the last."""
+        placed = columns([0.0, 1.0], [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})])
+
+        assert (known(placed[MEMORY]), known(placed[BUSY])) == ({0: 6}, {0: 10})
+
+    def test_unknown(self) -> None:
+        """An unknown value is no 0; its column is there."""
+        placed = columns([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})])
+
+        assert (known(placed[MEMORY]), known(placed[USED])) == ({}, {0: 3})
+
+    def test_without_a_sample(self) -> None:
+        """A run that ended before the first sample has columns without values."""
+        assert columns([], [(0.2, {MEMORY: 5})]) == {MEMORY: array("d")}
+
+
+class TestUnused:
+    def test_unused(self) -> None:
+        """A device of which the run held nothing is not in the samples; that its peak is 0 is known."""
+        readings = [
+            (0.0, {MEMORY: 0, USED: 3, BUSY: 9, "device_memory@nvidia1": 0}),
+            (0.5, {"device_memory@nvidia1": 5}),
+        ]
+        kept, peaks = used_columns([0.0, 1.0], readings)
+
+        assert list(kept) == ["device_memory@nvidia1"]
+        assert {name: peak.low for name, peak in peaks.items()} == {MEMORY: 0}
+
+    def test_unknown_is_not_unused(self) -> None:
+        """Where it was unknown for a while what the run held, what everyone held is kept."""
+        kept, peaks = used_columns([0.0, 1.0], [(0.0, {MEMORY: 0, USED: 3}), (0.5, {MEMORY: None, USED: 4})])
+
+        assert (list(kept), peaks) == ([MEMORY, USED], {})
+
+
+class TestSession:
+    def test_of_a_journal(self) -> None:
+        """Readings become columns with peaks; what is known of devices is a list of its own."""
+        facts = {"device": "nvidia0", "model": "X", "uuid": "GPU-1", "memory": 80}
+        lines: list[Any] = [
+            {"device": facts},
+            [0.5, 100],
+            {"devices": {"at_s": 0.7, "values": {MEMORY: 50, USED: 70, BUSY: 30.0}}},
+            [1.0, 100],
+            {"device": {**facts, "missing": "why"}},
+        ]
+        session = session_from(io.BytesIO(journal(*lines, END)), "run")
+
+        assert session.devices == [Device(device="nvidia0", model="X", uuid="GPU-1", memory=80, missing="why")]
+        assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
+        assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
+
+    def test_unused_device(self) -> None:
+        """A session of a run that used no device has no column of it."""
+        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": {MEMORY: 0, USED: 70}}}, END]
+        session = session_from(io.BytesIO(journal(*lines)), "run")
+
+        assert (session.samples.metrics, session.peaks[MEMORY].low) == (["rss"], 0)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {MEMORY: -1},
+            {MEMORY: 1e30},
+            {"rss": 5},
+            {f"device_used@{number}": 1 for number in range(501)},
+            {MEMORY: "5"},
+        ],
+    )
+    def test_damaged(self, values: dict[str, object]) -> None:
+        """A reading with a figure that cannot be, or with other columns, costs only itself."""
+        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": values}}, END]
+        session = session_from(io.BytesIO(journal(*lines)), "run")
+
+        assert session.samples.metrics == ["rss"]
+        assert session.warnings == ["1 line of the journal could not be read: line 5"]
+
+
+class TestNamed:
+    def test_by_uuid(self) -> None:
+        """Torch numbers the devices that it may see; the UUID tells which one it means."""
+        devices = [Device(device="nvidia0", uuid="GPU-a"), Device(device="nvidia1", uuid="GPU-b")]
+
+        assert (named("cuda0", "b", devices), named("cuda0", "c", devices)) == ("nvidia1", "cuda0")
+
+    def test_without_uuid(self) -> None:
+        """An old torch names no UUID: a single device is the one; of several it stays unknown which."""
+        one, two = Device(device="nvidia0"), Device(device="nvidia1")
+
+        assert [named("cuda0", "", of) for of in ([one], [one, two], [])] == ["nvidia0", "cuda0", "cuda0"]
+
+
+def own(held: int | None, most: int = 0, device: str = "nvidia0") -> OwnMemory:
+    """Return what a process read at a mark."""
+    return OwnMemory(rss=1, devices=None if held is None else {device: (held, most)})
+
+
+def mark(start: OwnMemory, end: OwnMemory, start_s: float = 0.2, end_s: float = 0.8, pid: int = 100) -> Mark:
+    """Return an operation."""
+    return Mark(name="Export", start_s=start_s, end_s=end_s, pid=pid, own_start=start, own_end=end)
+
+
+class TestAllocated:
+    def test_mark_that_rose(self) -> None:
+        """Where the allocator's own mark rose during an operation, its peak is exact."""
+        figures = allocated(mark(own(3, 9), own(5, 12)), 0.8, "nvidia0")
+
+        assert figures == Figures(3, 5, Bracket(12, 12, 0.2, 0.8))
+
+    def test_mark_that_did_not_rise(self) -> None:
+        """Otherwise the peak is at least what was held at both ends, and at most the mark."""
+        figures = allocated(mark(own(3, 9), own(5, 9)), 0.8, "nvidia0")
+
+        assert figures == Figures(3, 5, Bracket(5, 9, 0.2, 0.8))
+
+    def test_before_torch_began(self) -> None:
+        """A process that marked before torch used the device held nothing there."""
+        assert allocated(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
+
+    def test_not_read(self) -> None:
+        """What marked from outside read nothing."""
+        assert allocated(Mark(name="x", start_s=0.0), 1.0, "nvidia0") is None
+
+    def test_least_of_the_device(self) -> None:
+        """A process holds at least what its allocator gave out; a larger sample counts more."""
+        of_allocator = Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
+
+        assert with_allocated(UNKNOWN, of_allocator) == Figures(
+            None, 5, Bracket(7, None, 0.2, 0.8), end_bounds=Bounds(5, None)
+        )
+        sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
+        assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
+
+    def test_reading_after_the_end(self) -> None:
+        """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
+        column = Column([0.1, 0.6, 1.1], [1.0, 5.0, 9.0])
+        figures = figures_of(MEMORY, Mark(name="x", start_s=0.58), 1.08, column, ())
+
+        assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
+
+    def test_reading_long_before(self) -> None:
+        """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
+        column = Column([0.1], [1.0])
+        of = Mark(name="x", start_s=0.5)
+
+        assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
+        assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
+
+    def test_columns_of_marks(self) -> None:
+        """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""
+        marks = [mark(own(None), own(5, 20), end_s=0.6), mark(own(2, 2), own(3, 3), start_s=0.7, end_s=0.9, pid=7)]
+        session = made_up.session({"rss": [1, 1, 1], MEMORY: [nan, 30, 30]}, marks=marks)
+        take_allocated(session)
+        peak = session.peaks["device_allocated@nvidia0"]
+
+        assert known(session.samples["device_allocated@nvidia0"]) == {1: 8}
+        assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
