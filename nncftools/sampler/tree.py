@@ -114,22 +114,6 @@ DETACHED_NAME = "nncf-sampler"
 """The name (comm) that such a sampler gives itself."""
 
 
-def detach() -> None:
-    """Stop being a child of the starter, and begin a session of our own.
-
-    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
-    The name tells other recordings that this process is not part of what they measure.
-    """
-    try:
-        with open("/proc/self/comm", "w") as name:
-            name.write(DETACHED_NAME)
-    except OSError:
-        pass
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-
-
 _STARTED = 19
 """Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
 _RESCANS = 2
