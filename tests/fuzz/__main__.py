@@ -169,7 +169,7 @@ class _Batch:
         for name, content in {**sample.beside, sample.name: sample.content}.items():
             (self._folder / name).write_bytes(content)
         self._counts["cases"] += 1
-        gc.collect(0)
+        gc.collect(2 if _high_water_mark() > MOST_MB / 2 else 0)  # what a large file left is not the next one's
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         with _timed():
