@@ -1,0 +1,238 @@
+"""The result of a forecast: its file, and what is shown of it as text and Markdown."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nncftools.analysis import forecast as analysis
+from nncftools.analysis.forecast import Estimate, Forecast, Slice
+from nncftools.cli.fit import outputs as of_runs
+from nncftools.cli.fit.outputs import as_json
+from nncftools.cli.forecast.arguments import Command
+from nncftools.cli.forecast.command import HERE, ForecastOptions
+from nncftools.cli.forecast.slices import Model
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way
+from nncftools.limits import needs
+from nncftools.redaction import Redaction
+from nncftools.render import markdown as render_markdown
+from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
+from nncftools.units import MemoryUnit, brief_size, bytes_from, seconds_text
+
+FORMAT = "nncf-tools-forecast"
+VERSION = 1
+"""1: first version (2026-11)."""
+STATE = "forecast.json"
+FILES = MARKDOWN, PICTURE = "forecast.md", "forecast.png"
+YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
+__all__ = ["as_json"]
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """A forecast, as far as it went: the file ``forecast.json``; bytes, null for unknown."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    model: str
+    layers: int
+    parameters: int
+    weights: int
+    from_config: bool = False
+    """Whether the slices had random weights."""
+    added: list[str] = []
+    """Options that slices got because the whole model is larger."""
+    slices: list[Slice] = []
+    forecast: Forecast | None = None
+    """Null where slices do not say it."""
+    limit: int | None = None
+    """The memory that ``--for`` asks about."""
+    fits: str | None = None
+    """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
+    notes: list[str] = []
+
+    @property
+    def used(self) -> list[Slice]:
+        """The slices that count, from small to large."""
+        return [part for part in self.slices if not part.unused]
+
+    def finish(self, request: ForecastOptions) -> None:
+        """Forecast by the slices, and judge whether that fits."""
+        self.forecast = analysis.forecast(self.slices, self.layers)
+        if request.limit == HERE:
+            self.limit = needs.available("/proc", os.getpid()).least
+        elif request.limit is not None:
+            self.limit = bytes_from(request.limit)
+        if self.forecast is not None and self.limit is not None:
+            self.fits = judged(self.forecast, self.limit)
+
+
+def judged(known: Forecast, limit: int) -> str:
+    """Return whether a run fits into a limit: slowly between floor and comfortable amount."""
+    if limit < known.floor.low:
+        return NO
+    if limit < known.floor.high or (known.floor.is_at_least and limit < known.peak.high):
+        return UNSURE
+    return YES if limit >= known.comfortable.value else SLOWLY
+
+
+def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
+    """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
+    if len(model.counts()) < analysis.LEAST_SLICES:
+        turns = f" that repeat after {model.period}" if model.period > 1 else ""
+        few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
+        raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
+    words = [os.fsencode(word).decode(errors="backslashreplace") for word in command.words]
+    return Result(
+        command=Redaction().words(words),
+        model=str(model.folder),
+        layers=model.layers,
+        parameters=model.parameters,
+        weights=model.weights,
+        from_config=request.from_config,
+        added=list(command.added),
+        notes=notes,
+    )
+
+
+def folder(request: ForecastOptions) -> pathlib.Path:
+    """Return the folder of the results, without an earlier forecast that is replaced. Raises NncfToolsError."""
+    may_be = request.resume or request.force
+    made = of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
+    if not request.resume:
+        of_runs.remove_earlier(made, STATE, FILES, "slice")
+    return made
+
+
+def begun(wanted: Result, output: pathlib.Path) -> Result:
+    """Return a forecast that was begun before, to go on with. Raises UsageError."""
+    found = of_runs.begun(wanted, output / STATE)
+    if (found.layers, found.weights, found.from_config) != (wanted.layers, wanted.weights, wanted.from_config):
+        raise UsageError(f"option --resume: {str(output / STATE)!r} is of another model")
+    found.notes, found.limit, found.fits = wanted.notes, None, None
+    return found
+
+
+def write_state(result: Result, way: Way) -> None:
+    """Write the slices so far. Raises NncfToolsError."""
+    of_runs.write_state(result, way, STATE)
+
+
+def write(result: Result, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
+    """Write the result, Markdown and the picture; return what failed of the latter two."""
+    write_state(result, way)
+
+    def draw(path: pathlib.Path) -> None:
+        from nncftools.cli.forecast import picture
+
+        picture.draw(result, unit, path)
+
+    shown = (MARKDOWN, markdown(result, unit)), (PICTURE, None if result.forecast is None else draw)
+    return of_runs.write_shown(way, STATE, *shown)
+
+
+def of_slice(part: Slice, unit: MemoryUnit) -> str:
+    """Return what a slice took, in one line."""
+    sizes = f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
+    return f"not used: {part.unused}" if part.unused else sizes
+
+
+def table(result: Result, unit: MemoryUnit) -> Table:
+    """Return a row for each slice, and one for the forecast."""
+    names = f"Peak, {unit}", f"Floor, {unit}", f"Comfortable, {unit}", f"Written, {unit}", "Time"
+    rows = []
+    for part in result.slices:
+        cells = [size_cell(size, unit) for size in (part.peak, part.floor, part.comfortable, part.written)]
+        unused = " (not used)" if part.unused else ""
+        rows.append([Cell(f"{part.layers}{unused}"), *cells, figure_cell(part.duration_s, "s")])
+    if (known := result.forecast) is not None:
+        whole = known.peak, known.floor, known.comfortable, known.written
+        cells = [size_cell(None if one is None else one.value, unit, is_strong=True) for one in whole]
+        rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
+    return Table(columns=[Column("Layers"), *map(Column, names)], rows=[Row(cells=cells) for cells in rows])
+
+
+def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what is known of the whole model, the answer to ``--for`` first."""
+    known = result.forecast
+    if known is None:
+        count = len(result.used)
+        yield f"Not known: {count} of {analysis.LEAST_SLICES} slices were run, and a line needs more than two points"
+        return
+    if result.fits is not None and result.limit is not None:
+        yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
+    least = "at least " if known.peak.is_at_least else ""
+    yield f"Peak {least}{_range(known.peak, unit)}{_holder(known)}"
+    floor = f"{'at least ' if known.floor.is_at_least else ''}{_range(known.floor, unit)}"
+    yield f"Floor {floor}: with less it does not work; comfortable: {_range(known.comfortable, unit)}"
+    written = "unknown" if known.written is None else _range(known.written, unit)
+    disk = "" if known.disk is None else f"; needs {unit.label(known.disk.high)} of free disk"
+    low, high = seconds_text(known.time.low), seconds_text(known.time.high)
+    yield f"Written {written}{disk}; takes {low} to {high} on this machine"
+
+
+def _range(one: Estimate, unit: MemoryUnit) -> str:
+    return f"{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
+
+
+def _holder(known: Forecast) -> str:
+    if not known.operation:
+        return ""
+    name = f", held by {known.operation}"
+    if known.holds_from is not None and known.before:
+        name += f", from {known.holds_from} layers on (before: {known.before})"
+    return name
+
+
+def notes(result: Result) -> Iterator[str]:
+    """Yield what makes the forecast less sure."""
+    yield from result.notes
+    for part in result.slices:
+        if part.unused:
+            yield f"the slice of {part.layers} layers is not used: {part.unused}"
+    known = result.forecast
+    if known is None:
+        return
+    if known.is_small:
+        yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
+    if known.peak.is_at_least:
+        yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
+
+
+def text(result: Result, unit: MemoryUnit) -> RenderableType:
+    """Return the result for Rich to print."""
+    said = [Text(f"{sentence}.", style="bold" if not place else "") for place, sentence in _numbered(result, unit)]
+    return Group(Fitting(table(result, unit)), Text(), *said, *warnings(notes(result)))
+
+
+def _numbered(result: Result, unit: MemoryUnit) -> Iterator[tuple[int, str]]:
+    return enumerate(sentences(result, unit))
+
+
+def limit_commands(result: Result) -> list[str]:
+    """Return how to run the command with a limit that is comfortable for it."""
+    known = result.forecast
+    return [] if known is None else of_runs.with_limit(result.command, known.comfortable.high)
+
+
+def commands(result: Result) -> str:
+    """Return lines to copy, which are not wrapped."""
+    return "".join(f"  {line}\n" for line in limit_commands(result))
+
+
+def markdown(result: Result, unit: MemoryUnit) -> str:
+    """Return the result as GitHub's Markdown."""
+    said = [f"- {render_markdown.text(sentence)}." for sentence in sentences(result, unit)]
+    command = render_markdown.code(shlex.join(result.command))
+    blocks = [[command], *render_markdown.painted(table(result, unit)), said]
+    if to_copy := limit_commands(result):
+        blocks.append(["```sh", *to_copy, "```"])
+    blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in notes(result)])
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
