@@ -93,8 +93,10 @@ class Line(NamedTuple):
     """Bytes per layer."""
     base: float
     """Bytes without layers."""
-    is_bent: bool
+    is_bent: bool = False
     """Whether only its last two points are on it: before, something else was higher."""
+    is_off: bool = False
+    """The same, but what was higher is not known: no forecast follows from it."""
 
     def at(self, layers: float) -> float:
         """Return the bytes with so many layers."""
@@ -150,19 +152,15 @@ def _certain_peak(rss: Figures) -> float | None:
     return peak.low
 
 
-def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "") -> Line | None:
-    """Return the line through points; None if they are on none.
-
-    Where the first point is above the line of the others, that of the last two.
-    """
+def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "peak") -> Line:
+    """Return the line through points, or through the last two if they are on none."""
     slope, base = statistics.linear_regression(layers, sizes)
     off = max(abs(base + slope * count - size) for count, size in zip(layers, sizes, strict=True))
     if off <= max(max(sizes) * _STRAIGHT, _STRAIGHT_LEAST):
-        return Line(operation, what, layers, sizes, slope, base, is_bent=False)
+        return Line(operation, what, layers, sizes, slope, base)
     slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(zip(layers, sizes, strict=True))]
-    if slopes[-1] <= max(slopes[:-1]) or slopes[-1] <= 0:
-        return None
-    return Line(operation, what, layers, sizes, slopes[-1], sizes[-1] - slopes[-1] * layers[-1], is_bent=True)
+    base, is_bent = sizes[-1] - slopes[-1] * layers[-1], slopes[-1] > max(0.0, *slopes[:-1])
+    return Line(operation, what, layers, sizes, slopes[-1], base, is_bent=is_bent, is_off=not is_bent)
 
 
 def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
@@ -172,8 +170,7 @@ def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
     found = []
     for key in parts[0]:
         if key[1] in of and all(key in part for part in parts):
-            made = line(layers, [part[key] for part in parts], *key)
-            found += [] if made is None else [made]
+            found.append(line(layers, [part[key] for part in parts], *key))
     return found
 
 
@@ -200,21 +197,15 @@ def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str
 
 def estimate(layers: Sequence[int], sizes: Sequence[float], full: int, of: Line | None = None) -> Estimate:
     """Return a figure at the full number of layers, with what its line missed, carried that far."""
-    known = of or line(layers, sizes) or _through_all(layers, sizes)
+    known = of or line(layers, sizes)
+    is_sure = not (known.is_bent or known.is_off)
     value = max(known.at(full), *sizes)
     reach = (full - layers[-1]) / (layers[-1] - layers[-2])
-    missed = 0.0 if known.is_bent else abs(error_of_largest(layers, sizes))
-    off = 0.0 if known.is_bent else max(abs(known.at(x) - y) for x, y in zip(layers, sizes, strict=True))
+    by_others = line(layers[:-1], sizes[:-1]).at(layers[-1]) if len(layers) > 2 else sizes[-1]  # noqa: PLR2004
+    missed = abs(by_others - sizes[-1]) if is_sure else 0.0
+    off = max(abs(known.at(count) - size) for count, size in zip(layers, sizes, strict=True)) if is_sure else 0.0
     spread = max(value * _LEAST_SPREAD, min(missed, 2 * off) * (1 + reach / 2))
-    return Estimate(value=value, low=max(sizes[-1], value - spread), high=value + spread, is_at_least=known.is_bent)
-
-
-def error_of_largest(layers: Sequence[int], sizes: Sequence[float]) -> float:
-    """Return by how much the line through all but the last point is wrong there; 0 if there are only two."""
-    if len(layers) < LEAST_SLICES:
-        return 0.0
-    slope, base = statistics.linear_regression(layers[:-1], sizes[:-1])
-    return base + slope * layers[-1] - sizes[-1]
+    return Estimate(value=value, low=max(sizes[-1], value - spread), high=value + spread, is_at_least=not is_sure)
 
 
 def missed(slices: Sequence[Slice]) -> float:
@@ -235,11 +226,14 @@ def forecast(slices: Sequence[Slice], full: int) -> Forecast | None:
         known = [size for size in sizes if size is not None]
         return estimate(layers, known, full) if len(known) == len(layers) else None
 
-    candidates = lines(used) or [_of_run(used)]
+    every = lines(used)
+    candidates = [one for one in every if not one.is_off] or [_of_run(used)]
     winner = max(candidates, key=lambda one: (one.at(full), not one.is_bent))
     peak = estimate(layers, winner.sizes, full, winner)
-    if _may_be_more(candidates, winner, full):
-        peak = msgspec.structs.replace(peak, is_at_least=True)
+    seen = max(part.peak for part in used)
+    if seen > peak.value * _NOTICEABLE or _may_be_more(every, winner, full):
+        value, high = max(seen, peak.value), max(seen, peak.high)
+        peak = Estimate(value=value, low=max(seen, peak.low), high=high, is_at_least=True)
     times = [part.duration_s for part in used]
     slope, base = statistics.linear_regression(layers, times)
     time_s = max(base + slope * full, *times)
@@ -265,7 +259,7 @@ def forecast(slices: Sequence[Slice], full: int) -> Forecast | None:
 def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
     """Return the floor: of the operation whose line is the highest, and what the whole run had beside it."""
     layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
-    candidates = lines(used, (FLOOR,))
+    candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
     whole = estimate(layers, sizes, full)
     if not candidates:
         return whole
@@ -277,17 +271,13 @@ def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
 
 def _of_run(used: Sequence[Slice]) -> Line:
     layers, sizes = [part.layers for part in used], [float(part.peak) for part in used]
-    return line(layers, sizes) or _through_all(layers, sizes)
-
-
-def _through_all(layers: Sequence[int], sizes: Sequence[float]) -> Line:
-    """Return the best line through points that are on none."""
-    slope, base = statistics.linear_regression(layers, sizes)
-    return Line("", "peak", layers, sizes, slope, base, is_bent=True)
+    return line(layers, sizes)
 
 
 def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
-    """Return whether the operation of the winner ends above its own peak's line: then that is another line's."""
+    """Return whether one that is on no line could win, or the winner's operation ends above its own peak's line."""
+    if any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates):
+        return True
     by_operation: dict[str, dict[str, float]] = defaultdict(dict)
     for one in candidates:
         by_operation[one.operation][one.what] = one.at(full)

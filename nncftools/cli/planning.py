@@ -280,29 +280,6 @@ def check_required(
         raise UsageError(f"option --require: {missing}")
 
 
-def _of_forecast(file: pathlib.Path, words: Sequence[str]) -> Requirement | None:
-    """Return what a command needs by a forecast of the whole model; None for a file that holds no forecast."""
-    import msgspec
-
-    from nncftools import intake
-    from nncftools.cli.forecast.outputs import FORMAT, Result
-    from nncftools.limits import needs
-
-    content = intake.whole(file)
-    if f'"{FORMAT}"'.encode() not in content[:200]:
-        return None
-    try:
-        result = msgspec.json.decode(content, type=Result)
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"option --require: {str(file)!r} is no forecast that can be read: {error}") from error
-    if (known := result.forecast) is None:
-        raise UsageError(f"option --require: the forecast in {str(file)!r} is not known: too few slices were run")
-    if result.command != words:
-        screen.message(f"option --require: {str(file)!r} is of another command")
-    disks = {} if known.disk is None else {"argument": round(known.disk.high)}
-    return needs.Requirement(round(known.floor.value), disks, known.floor.is_at_least)
-
-
 def _required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.limits import needs
 
@@ -312,16 +289,14 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
             expected = "a size such as 12GiB, or the file of a session, expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
-    forecast = _of_forecast(pathlib.Path(text), words)
-    if forecast is not None:
-        return forecast
+    from nncftools.cli.forecast import result
     from nncftools.session.session import load
 
-    session = load(text)
-    needed = needs.of_session(session)
+    found = result.loaded(pathlib.Path(text)) or load(text)
+    needed = found.requirement if isinstance(found, result.Result) else needs.of_session(found)
     if needed is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
-    if session.command != words:
+    if found.command != words:
         screen.message(f"option --require: {text!r} is of another command")
     if needed.is_bound:
         more = f"the run in {text!r} was cut short: it needs more than {brief_size(needed.memory)}"

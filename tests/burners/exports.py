@@ -1,6 +1,6 @@
 """An exporter of known cost, linear in the layers of a model: exports.py MODEL_DIR OUT_DIR
 
-It holds 24 MiB, and 8 MiB for each layer while it exports; then it holds 4 MiB for each layer, and 30 MiB while it saves.
+Beside 24 MiB it holds 8 MiB for each layer while it exports, then 30 MiB and 4 MiB for each layer while it saves.
 A file "fails" in the model's folder makes it fail, and a file "hangs" makes it sleep.
 """
 

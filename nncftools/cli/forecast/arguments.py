@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nncftools import intake
 from nncftools.cli.forecast.slices import CONFIG
 from nncftools.errors import UsageError
 
@@ -68,22 +69,20 @@ def _replaced(word: str, old: str, new: str) -> str:
 
 def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
     """Return a command with its places for model and output. Raises UsageError where they are not certain."""
-    named = _model(words[1:], model)
-    if not writes:
-        if any(OUTPUT in word for word in words):
-            raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
-        return Command(words, named, None)
-    if any(OUTPUT in word for word in words):
-        return Command(words, named, OUTPUT)
+    has_mark = any(OUTPUT in word for word in words)
+    if has_mark and not writes:
+        raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
+    if has_mark or not writes:
+        return Command(words, _model(words[1:], model), OUTPUT if has_mark else None)
     if any(word.startswith("QEfficient.") for word in words):
-        return Command(words, named, f"${QEFF_HOME}", QEFF_HOME)
+        return Command(words, _model(words[1:], model), f"${QEFF_HOME}", QEFF_HOME)
     output = _of_optimum(words)
     if output is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
         raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
-    if any(output in word and _replaced(word, output, OUTPUT) == word for word in words) or output == named:
-        raise UsageError(f"argument COMMAND: {output!r} is not its output alone; write {OUTPUT} in its place")
-    return Command(words, named, output)
+    if sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
+        raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
+    return Command(words, _model([word for word in words[1:] if word != output], model), output)
 
 
 def _model(words: Sequence[str], model: str | None) -> str:
@@ -153,8 +152,7 @@ def interpreter(words: Sequence[str]) -> str | None:
         return None
     if pathlib.PurePath(program).name.startswith("python"):
         return program
-    with pathlib.Path(program).open("rb") as file:
-        first = file.read(512).splitlines()[:1]
-    line = os.fsdecode(first[0]) if first else ""
+    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
+        line = os.fsdecode(file.readline(512))
     path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
     return path if pathlib.PurePath(path).name.startswith("python") else None

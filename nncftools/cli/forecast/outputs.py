@@ -7,7 +7,6 @@ import pathlib
 import shlex
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -16,71 +15,19 @@ from nncftools.analysis.forecast import Estimate, Forecast, Slice
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.fit.outputs import as_json
 from nncftools.cli.forecast.arguments import Command
-from nncftools.cli.forecast.command import HERE, ForecastOptions
+from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.result import Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
-from nncftools.limits import needs
 from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
-from nncftools.units import MemoryUnit, brief_size, bytes_from, seconds_text
+from nncftools.units import MemoryUnit, brief_size, seconds_text
 
-FORMAT = "nncf-tools-forecast"
-VERSION = 1
-"""1: first version (2026-11)."""
 STATE = "forecast.json"
 FILES = MARKDOWN, PICTURE = "forecast.md", "forecast.png"
-YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
 __all__ = ["as_json"]
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """A forecast, as far as it went: the file ``forecast.json``; bytes, null for unknown."""
-
-    format: str = FORMAT
-    version: int = VERSION
-    command: list[str]
-    model: str
-    layers: int
-    parameters: int
-    weights: int
-    from_config: bool = False
-    """Whether the slices had random weights."""
-    added: list[str] = []
-    """Options that slices got because the whole model is larger."""
-    slices: list[Slice] = []
-    forecast: Forecast | None = None
-    """Null where slices do not say it."""
-    limit: int | None = None
-    """The memory that ``--for`` asks about."""
-    fits: str | None = None
-    """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
-    notes: list[str] = []
-
-    @property
-    def used(self) -> list[Slice]:
-        """The slices that count, from small to large."""
-        return [part for part in self.slices if not part.unused]
-
-    def finish(self, request: ForecastOptions) -> None:
-        """Forecast by the slices, and judge whether that fits."""
-        self.forecast = analysis.forecast(self.slices, self.layers)
-        if request.limit == HERE:
-            self.limit = needs.available("/proc", os.getpid()).least
-        elif request.limit is not None:
-            self.limit = bytes_from(request.limit)
-        if self.forecast is not None and self.limit is not None:
-            self.fits = judged(self.forecast, self.limit)
-
-
-def judged(known: Forecast, limit: int) -> str:
-    """Return whether a run fits into a limit: slowly between floor and comfortable amount."""
-    if limit < known.floor.low:
-        return NO
-    if limit < known.floor.high or (known.floor.is_at_least and limit < known.peak.high):
-        return UNSURE
-    return YES if limit >= known.comfortable.value else SLOWLY
 
 
 def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
@@ -208,12 +155,10 @@ def notes(result: Result) -> Iterator[str]:
 
 def text(result: Result, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
-    said = [Text(f"{sentence}.", style="bold" if not place else "") for place, sentence in _numbered(result, unit)]
+    said = [
+        Text(f"{sentence}.", style="" if place else "bold") for place, sentence in enumerate(sentences(result, unit))
+    ]
     return Group(Fitting(table(result, unit)), Text(), *said, *warnings(notes(result)))
-
-
-def _numbered(result: Result, unit: MemoryUnit) -> Iterator[tuple[int, str]]:
-    return enumerate(sentences(result, unit))
 
 
 def limit_commands(result: Result) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from nncftools import drawing
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Line
-from nncftools.cli.forecast.outputs import Result
+from nncftools.cli.forecast.result import Result
 from nncftools.units import MemoryUnit, printable, shortened
 
 _TITLE, _NAME = 90, 44

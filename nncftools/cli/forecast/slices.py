@@ -14,31 +14,25 @@ import re
 import shutil
 import struct
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError, SessionFileError
-from nncftools.files import replacing
+from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
 CONFIG = "config.json"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
 _COUNTS = "num_hidden_layers", "n_layer"
-_PERIODS = (
-    "decoder_sparse_step",
-    "moe_layer_freq",
-    "interleave_moe_layer_step",
-    "sliding_window_pattern",
-    "full_attention_interval",
-)
+_PERIODS = "decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "sliding_window_pattern"
 """Keys of a config that say after how many layers the kinds of layers repeat."""
-_HEADS = ("first_k_dense_replace",)
-"""Keys that say how many layers at the beginning differ."""
+_HEAD = "first_k_dense_replace"
+"""The key that says how many layers at the beginning differ."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """Model types whose configs may leave the period out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
@@ -65,14 +59,14 @@ class Model:
     folder: pathlib.Path
     config: Mapping[str, Any]
     layers: int
-    head: int
+    head: int = 0
     """The layers at the beginning that every slice has."""
-    period: int
+    period: int = 1
     """After so many layers, kinds of layers repeat."""
-    parameters: int
-    weights: int
+    parameters: int = 0
+    weights: int = 0
     """Bytes."""
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Empty for a model without weights."""
 
     def counts(self) -> list[int]:
@@ -87,13 +81,8 @@ class Model:
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: its number of layers, and lists with an entry per layer cut to it."""
-        config = dict(self.config)
-        for key, value in self.config.items():
-            if key in _COUNTS:
-                config[key] = layers
-            elif _is_per_layer(key, value, self.layers):
-                config[key] = value[:layers]
-        return config
+        lists = {key: all_[:layers] for key, all_ in self.config.items() if _is_per_layer(key, all_, self.layers)}
+        return {**self.config, **lists, **dict.fromkeys(set(_COUNTS) & set(self.config), layers)}
 
 
 def layer_of(name: str) -> int:
@@ -145,7 +134,7 @@ def turns(config: Mapping[str, Any], layers: int, kinds: Sequence[str]) -> tuple
     seen = [(kinds[number], *(str(value[number]) for value in per_layer)) for number in range(layers)]
     least = max([1, *(config[key] for key in _PERIODS if isinstance(config.get(key), int) and config[key] > 0)])
     least = max(least, _IN_TURNS.get(str(config.get("model_type")), 1))
-    first = max([0, *(config[key] for key in _HEADS if isinstance(config.get(key), int))])
+    first = config[_HEAD] if isinstance(config.get(_HEAD), int) else 0
     for both in range(first + least, layers + 1):
         for head in range(first, both - least + 1):
             period = both - head
@@ -166,8 +155,8 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     names = [_WEIGHTS]
     if (folder / _INDEX).exists():
+        content = intake.whole(folder / _INDEX, most=_LARGEST_HEADER, may_wait=False)
         with _naming(folder / _INDEX):
-            content = intake.whole(folder / _INDEX, most=_LARGEST_HEADER, may_wait=False)
             names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
         more = "--from-config makes random ones of the right shapes"
@@ -192,7 +181,7 @@ class _Index(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def _naming(file: pathlib.Path) -> Any:  # noqa: ANN401 — a generator of nothing
+def _naming(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (msgspec.MsgspecError, ValueError, struct.error, UnicodeDecodeError) as error:
@@ -218,19 +207,15 @@ def _header(path: pathlib.Path) -> dict[str, Tensor]:
     return tensors
 
 
-def write_config(model: Model, layers: int, target: pathlib.Path) -> None:
-    """Write the config of a slice, and copy the tokenizer's files and others beside it. Raises OSError."""
+def write(model: Model, layers: int, target: pathlib.Path) -> None:
+    """Write a slice to a new folder: config, files of the tokenizer, and weights, if there are any. Raises OSError."""
     target.mkdir()
     for file in model.folder.iterdir():
         if file.name != CONFIG and not file.name.endswith(_NO_COPY) and file.is_file():
             shutil.copy(file, target / file.name)
-    with replacing(target / CONFIG) as beside:
-        beside.write_bytes(msgspec.json.encode(model.config_of(layers)))
-
-
-def write(model: Model, layers: int, target: pathlib.Path) -> None:
-    """Write a slice to a new folder, with its weights in one file. Raises OSError."""
-    write_config(model, layers, target)
+    write_file(target / CONFIG, msgspec.json.encode(model.config_of(layers)))
+    if not model.tensors:
+        return
     kept = {name: one for name, one in model.tensors.items() if layer_of(name) < layers}
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
@@ -240,10 +225,10 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
     with replacing(target / _WEIGHTS) as beside, contextlib.ExitStack() as stack:
-        file = stack.enter_context(beside.open("wb"))
-        file.write(struct.pack("<Q", len(encoded)) + encoded)
+        slice_file = stack.enter_context(beside.open("wb"))
+        slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
         files = {path: stack.enter_context(intake.open_file(path)) for path in {one.file for one in kept.values()}}
         for one in kept.values():
             files[one.file].seek(one.begin)
             for begin in range(one.begin, one.end, _PIECE):
-                file.write(files[one.file].read(min(_PIECE, one.end - begin)))
+                slice_file.write(files[one.file].read(min(_PIECE, one.end - begin)))

@@ -24,7 +24,12 @@ def write_weights(path: pathlib.Path, tensors: Mapping[str, Sequence[int]]) -> N
 
 
 def write(
-    folder: pathlib.Path, layers: int = 20, *, shards: int = 1, experts_every: int = 0, **config: Any  # noqa: ANN401
+    folder: pathlib.Path,
+    layers: int = 20,
+    *,
+    shards: int = 1,
+    experts_every: int = 0,
+    **config: Any,  # noqa: ANN401
 ) -> pathlib.Path:
     """Write a model of a few kilobytes."""
     folder.mkdir(parents=True)
