@@ -29,7 +29,7 @@ _UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
 _LEAST_S = 0.12
 """Of a shorter operation, samples show its neighbours."""
 _NOTICEABLE = 1.01
-_LEAST_SPREAD = 0.02
+_LEAST_SPREAD = 0.03
 _BESIDE = 0.1
 """The most of a floor that may be beside its operation: pages of files, and what was held between two samples."""
 _TIMES = 0.65, 1.25
@@ -71,7 +71,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     points: list[Point] = []
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(msgspec.Struct, frozen=True):
     """A figure at the full number of layers."""
 
     value: float
@@ -103,7 +103,7 @@ class Line(NamedTuple):
         return self.base + self.slope * layers
 
 
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+class Forecast(msgspec.Struct, frozen=True):
     """What the whole model needs; bytes and seconds. A figure is null where slices do not say it."""
 
     peak: Estimate
@@ -167,11 +167,8 @@ def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of others, of the operations that all slices have."""
     layers = [part.layers for part in slices]
     parts = [_merged(part.points, _varying(slices)) for part in slices]
-    found = []
-    for key in parts[0]:
-        if key[1] in of and all(key in part for part in parts):
-            found.append(line(layers, [part[key] for part in parts], *key))
-    return found
+    keys = [key for key in parts[0] if key[1] in of and all(key in part for part in parts)]
+    return [line(layers, [part[key] for part in parts], *key) for key in keys]
 
 
 def _varying(slices: Sequence[Slice]) -> set[str]:
@@ -204,8 +201,8 @@ def estimate(layers: Sequence[int], sizes: Sequence[float], full: int, of: Line 
     by_others = line(layers[:-1], sizes[:-1]).at(layers[-1]) if len(layers) > 2 else sizes[-1]  # noqa: PLR2004
     missed = abs(by_others - sizes[-1]) if is_sure else 0.0
     off = max(abs(known.at(count) - size) for count, size in zip(layers, sizes, strict=True)) if is_sure else 0.0
-    spread = max(value * _LEAST_SPREAD, min(missed, 2 * off) * (1 + reach / 2))
-    return Estimate(value=value, low=max(sizes[-1], value - spread), high=value + spread, is_at_least=not is_sure)
+    spread = max(value * _LEAST_SPREAD, min(missed, 2 * off) * (1 + reach))
+    return Estimate(value, max(sizes[-1], value - spread), value + spread, not is_sure)
 
 
 def missed(slices: Sequence[Slice]) -> float:
@@ -232,41 +229,31 @@ def forecast(slices: Sequence[Slice], full: int) -> Forecast | None:
     peak = estimate(layers, winner.sizes, full, winner)
     seen = max(part.peak for part in used)
     if seen > peak.value * _NOTICEABLE or _may_be_more(every, winner, full):
-        value, high = max(seen, peak.value), max(seen, peak.high)
-        peak = Estimate(value=value, low=max(seen, peak.low), high=high, is_at_least=True)
+        peak = Estimate(max(seen, peak.value), max(seen, peak.low), max(seen, peak.high), is_at_least=True)
     times = [part.duration_s for part in used]
     slope, base = statistics.linear_regression(layers, times)
     time_s = max(base + slope * full, *times)
-    time = Estimate(value=time_s, low=max(time_s * _TIMES[0], times[-1]), high=time_s * _TIMES[1])
+    time = Estimate(time_s, max(time_s * _TIMES[0], times[-1]), time_s * _TIMES[1])
     holds_from, before = _held_from(candidates, winner, full, layers[0])
     floor = _floor_of(used, full)
     files = estimate(layers, [part.comfortable - part.floor for part in used], full)
-    comfortable = Estimate(value=floor.value + files.value, low=floor.low + files.low, high=floor.high + files.high)
-    return Forecast(
-        peak=peak,
-        floor=floor,
-        comfortable=comfortable,
-        written=of([part.written for part in used]),
-        disk=of([part.disk for part in used]),
-        time=time,
-        operation=winner.operation,
-        holds_from=holds_from,
-        before=before,
-        is_small=peak.value < used[0].peak * (1 + _FLAT),
-    )
+    comfortable = Estimate(floor.value + files.value, floor.low + files.low, floor.high + files.high)
+    written, disk = of([part.written for part in used]), of([part.disk for part in used])
+    if disk is not None and written is not None:  # what others wrote meanwhile is in it, too
+        disk = min(disk, written, key=lambda one: one.value)
+    small = peak.value < used[0].peak * (1 + _FLAT)
+    return Forecast(peak, floor, comfortable, written, disk, time, winner.operation, holds_from, before, small)
 
 
 def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
     """Return the floor: of the operation whose line is the highest, and what the whole run had beside it."""
     layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
     candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
-    whole = estimate(layers, sizes, full)
     if not candidates:
-        return whole
+        return estimate(layers, sizes, full)
     highest = max(candidates, key=lambda one: one.at(full))
     beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
-    known = estimate(layers, [size + max(0.0, beside) for size in highest.sizes], full)
-    return known if known.value > whole.value or whole.is_at_least else whole
+    return estimate(layers, [size + max(0.0, beside) for size in highest.sizes], full)
 
 
 def _of_run(used: Sequence[Slice]) -> Line:
@@ -282,7 +269,7 @@ def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
     for one in candidates:
         by_operation[one.operation][one.what] = one.at(full)
     own = by_operation[winner.operation]
-    return max(own.values()) > own.get("peak", float("inf")) * _NOTICEABLE
+    return max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
 
 
 def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) -> tuple[int | None, str]:

@@ -47,7 +47,7 @@ def peak(slices: Sequence[Slice], layers: int = 16) -> forecast.Estimate:
     known = forecast.forecast(slices, layers)
     assert known is not None
     low, value, high = (size / MIB for size in (known.peak.low, known.peak.value, known.peak.high))
-    return forecast.Estimate(value=value, low=low, high=high, is_at_least=known.peak.is_at_least)
+    return forecast.Estimate(value, low, high, known.peak.is_at_least)
 
 
 def test_highest_line() -> None:
@@ -62,10 +62,10 @@ def test_highest_line() -> None:
 
 
 def test_interval() -> None:
-    """The interval is at least 2 %, and wider where points are off their line."""
+    """The interval is at least 3 %, and wider where points are off their line."""
     exact, noisy = peak(of(A=lambda k: 1000 + 100 * k)), peak(of(A=lambda k: 1000 + 100 * k + (12 if k == 4 else 0)))
 
-    assert exact.high - exact.value == pytest.approx(exact.value * 0.02)
+    assert exact.high - exact.value == pytest.approx(exact.value * 0.03)
     assert noisy.high - noisy.value > exact.high - exact.value
 
 
