@@ -20,8 +20,8 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast --for 16GiB -- optimum-cli export openvino --model DIR OUT
       nncf-tools forecast -- python compress.py DIR {output}
       nncf-tools forecast --no-output -- python generate.py DIR
-      nncf-tools forecast --from-config -- optimum-cli export openvino --model DIR OUT
-      nncf-tools forecast --output forecasts/llama --resume -- ./export.sh DIR {output}
+      nncf-tools forecast --from-config -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
     \b
     The command runs three or four times, each time with a slice of the model in

@@ -15,6 +15,8 @@ from nncftools.units import MemoryUnit, printable, shortened
 
 _TITLE, _NAME = 90, 44
 _MOST_LINES = 5
+_NEAR = 1.5
+"""A limit that is further above is not drawn: lines would be at the bottom."""
 
 
 def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
@@ -25,7 +27,7 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     title = shortened(printable(shlex.join(result.command)), _TITLE)
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
     used = result.used[-analysis.LEAST_SLICES :]
-    for number, one in enumerate(_that_matter(analysis.lines(used), result.layers)):
+    for number, one in enumerate(_that_matter(analysis.lines(used), [*(part.layers for part in used), result.layers])):
         colour, style = drawing.line_style(number)
         name = shortened(f"{one.operation}, {one.what}", _NAME)
         begin = one.layers[-2] if one.is_bent else 0
@@ -44,9 +46,13 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     axes.plot(
         result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=f"floor, {unit.label(known.floor.value)}"
     )
+    top = max(high, *(unit.of(part.peak) for part in result.used)) * 1.15
     if result.limit is not None:
-        drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}")
-    axes.set_ylim(0, max(high, 0 if result.limit is None else min(unit.of(result.limit), 2 * high)) * 1.12)
+        is_near = unit.of(result.limit) < top * _NEAR
+        where = "" if is_near else " (above the picture)"
+        drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
+        top = max(top, unit.of(result.limit) * 1.05) if is_near else top
+    axes.set_ylim(0, top)
     axes.set_xlim(0, result.layers * 1.04)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.10g}"))
@@ -56,10 +62,8 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     drawing.save(canvas, path)
 
 
-def _that_matter(lines: list[Line], full: int) -> list[Line]:
-    """Return the highest line of each operation that is highest in a slice or with all layers, the highest first."""
-    highest: dict[str, Line] = {}
-    for one in sorted(lines, key=lambda one: -one.at(full)):
-        name = one.operation.partition(" › ")[0]
-        highest.setdefault(name, one)
-    return list(highest.values())[:_MOST_LINES]
+def _that_matter(lines: list[Line], layers: list[int]) -> list[Line]:
+    """Return the lines that are the highest with some number of layers, the one with all layers first."""
+    peaks = [one for one in lines if not one.is_off] or lines
+    highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak"), default=None) for count in layers[::-1]]
+    return list({one.operation: one for one in highest if one is not None}.values())[:_MOST_LINES]
