@@ -257,8 +257,7 @@ def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
 
 
 def _of_run(used: Sequence[Slice]) -> Line:
-    layers, sizes = [part.layers for part in used], [float(part.peak) for part in used]
-    return line(layers, sizes)
+    return line([part.layers for part in used], [part.peak for part in used])
 
 
 def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:

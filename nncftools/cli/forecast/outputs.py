@@ -13,7 +13,6 @@ from rich.text import Text
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Slice
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.fit.outputs import as_json
 from nncftools.cli.forecast.arguments import Command
 from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.cli.forecast.result import Result
@@ -27,7 +26,6 @@ from nncftools.units import MemoryUnit, brief_size, seconds_text
 
 STATE = "forecast.json"
 FILES = MARKDOWN, PICTURE = "forecast.md", "forecast.png"
-__all__ = ["as_json"]
 
 
 def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
@@ -67,14 +65,9 @@ def begun(wanted: Result, output: pathlib.Path) -> Result:
     return found
 
 
-def write_state(result: Result, way: Way) -> None:
-    """Write the slices so far. Raises NncfToolsError."""
-    of_runs.write_state(result, way, STATE)
-
-
 def write(result: Result, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
     """Write the result, Markdown and the picture; return what failed of the latter two."""
-    write_state(result, way)
+    of_runs.write_state(result, way, STATE)
 
     def draw(path: pathlib.Path) -> None:
         from nncftools.cli.forecast import picture
@@ -130,12 +123,8 @@ def _range(one: Estimate, unit: MemoryUnit) -> str:
 
 
 def _holder(known: Forecast) -> str:
-    if not known.operation:
-        return ""
-    name = f", held by {known.operation}"
-    if known.holds_from is not None and known.before:
-        name += f", from {known.holds_from} layers on (before: {known.before})"
-    return name
+    before = f", from {known.holds_from} layers on (before: {known.before})" if known.before else ""
+    return f", held by {known.operation}{before}" if known.operation else ""
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -155,16 +144,13 @@ def notes(result: Result) -> Iterator[str]:
 
 def text(result: Result, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
-    said = [
-        Text(f"{sentence}.", style="" if place else "bold") for place, sentence in enumerate(sentences(result, unit))
-    ]
-    return Group(Fitting(table(result, unit)), Text(), *said, *warnings(notes(result)))
+    first, *others = (f"{sentence}." for sentence in sentences(result, unit))
+    return Group(Fitting(table(result, unit)), Text(), Text(first, style="bold"), *others, *warnings(notes(result)))
 
 
 def limit_commands(result: Result) -> list[str]:
     """Return how to run the command with a limit that is comfortable for it."""
-    known = result.forecast
-    return [] if known is None else of_runs.with_limit(result.command, known.comfortable.high)
+    return [] if result.forecast is None else of_runs.with_limit(result.command, result.forecast.comfortable.high)
 
 
 def commands(result: Result) -> str:

@@ -19,15 +19,17 @@ from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Slice
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.fit import groups
+from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast import arguments, outputs, random_weights, slices
 from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.cli.forecast.result import NO, UNSURE, Result
 from nncftools.cli.forecast.slices import Model
+from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
 from nncftools.limits import needs
 from nncftools.render.view import View
-from nncftools.sampler.client import Starter
+from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
 from nncftools.units import brief_size, printable, seconds_text
 
@@ -38,7 +40,7 @@ _WRONG = 0.03
 _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
 _REFAULTS, _STALL = 0.1, 0.02
-_MOST_FAILED, _LONGEST_ERROR = 2, 400
+_MOST_FAILED = 2
 
 
 def planned(counts: Sequence[int], layers: int) -> list[int]:
@@ -70,10 +72,10 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
             with destination.writing("--scratch", scratch):
                 made = tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-", dir=scratch.absolute())
             folder = pathlib.Path(stack.enter_context(made))
-            is_done = _Runs(request, command, model, result, way, folder, starter).go()
+            is_done = Runs(request, command, model, result, way, folder, starter).go()
         result.finish(request.limit)
         failure = outputs.write(result, request.unit, way)
-        screen.to_stdout(outputs.as_json(result) if request.as_json else outputs.text(result, request.unit))
+        screen.to_stdout(of_runs.as_json(result) if request.as_json else outputs.text(result, request.unit))
         screen.to_stdout("" if request.as_json else outputs.commands(result))
         if failure is not None:
             raise failure
@@ -95,7 +97,7 @@ def _introduce(command: arguments.Command, model: Model, result: Result) -> None
 
 
 @dataclass(frozen=True)
-class _Runs:
+class Runs:
     """The runs of a forecast."""
 
     request: ForecastOptions
@@ -114,25 +116,28 @@ class _Runs:
             tried = {part.layers for part in result.slices}
             left_s = max(0.0, until_s - time.monotonic())
             smaller = [count for count in reversed(counts) if count < wanted and count not in tried]
-            whys = {count: self._why_not(count, left_s) for count in [wanted, *smaller]}
+            whys = {count: self.why_not(count, left_s) for count in [wanted, *smaller]}
             layers = next((count for count, why in whys.items() if not why), None)
             if layers is None or (layers != wanted and len(result.used) >= analysis.LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
                 return True
             screen.line(f"Running {layers} of {self.model.layers} layers… ({seconds_text(left_s)} of --time left)")
             same_input.rewind()
-            done = None if self.starter.received is not None else self._try(layers)
+            done = None if self._is_interrupted() else self._try(layers)
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            outputs.write_state(result, self.way)
+            of_runs.write_state(result, self.way, outputs.STATE)
             screen.line(f"{layers} layers: {outputs.of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
                 log = self.way.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
         return True
 
-    def _why_not(self, layers: int, left_s: float) -> str:
+    def _is_interrupted(self) -> bool:
+        return self.starter.received is not None
+
+    def why_not(self, layers: int, left_s: float) -> str:
         """Return why a slice may not be run, by what the runs before took; empty if it may."""
         used, size, took_s = self.result.used, self.model.size(layers), 0.0
         peak, written = float(_IMPORTS + size * _BYTES_PER_WEIGHT), float(size * _FILES_PER_WEIGHT)
@@ -157,8 +162,14 @@ class _Runs:
         model, request, name = self.model, self.request, f"slice-{layers}"
         folder, output = self.scratch / f"{name}-of-{model.layers}", self.scratch / f"output-{layers}"
         try:
-            with destination.writing("--scratch", folder):
+            with (
+                destination.writing("--scratch", folder),
+                contextlib.suppress(Interrupted),
+                self.starter.interruptible(),
+            ):
                 slices.write(model, layers, folder)
+            if self._is_interrupted():
+                return None
             if not model.tensors:
                 _python(request.words or [], "make", folder)
             destination.check_folder("--output", self.way)
@@ -170,8 +181,8 @@ class _Runs:
             with destination.opened("--output", self.way.folder / f"{name}.log") as log:
                 how = recording.Run(self.starter, plan, name, argv, target, recording.Marking([]), output=log)
                 recorded = recording.record(how, View(metrics=metrics), quiet=True)
-                failed = _error(recorded.status, log)
-            if self.starter.received is not None:
+                failed = steps.why(recorded, log) if recorded.status else ""
+            if self._is_interrupted():
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
             return _measured(layers, recorded.session, failed, model.size(layers), kept)
@@ -205,13 +216,6 @@ def _measured(layers: int, session: Session | None, failed: str, weights: int, k
         unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
         points=analysis.points(session),
     )
-
-
-def _error(status: int, log: int) -> str:
-    """Return that a run failed, with the last line of its log; empty if it did not."""
-    text = os.pread(log, _LONGEST_ERROR, max(0, os.fstat(log).st_size - _LONGEST_ERROR)).decode(errors="replace")
-    last = ([line for line in text.splitlines() if line.strip()] or ["it printed nothing"])[-1]
-    return printable(" ".join(f"exit status {status}: {last}".split())) if status else ""
 
 
 def looked_at(folder: pathlib.Path, words: Sequence[str]) -> Model:

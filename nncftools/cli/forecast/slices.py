@@ -29,10 +29,8 @@ CONFIG = "config.json"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
 _COUNTS = "num_hidden_layers", "n_layer"
-_PERIODS = "decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "sliding_window_pattern"
-"""Keys of a config that say after how many layers the kinds of layers repeat."""
-_HEAD = "first_k_dense_replace"
-"""The key that says how many layers at the beginning differ."""
+_PERIOD = "sliding_window_pattern"
+"""After how many layers the kinds of attention repeat, whose weights are alike."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """Model types whose configs may leave the period out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
@@ -132,11 +130,10 @@ def turns(config: Mapping[str, Any], layers: int, kinds: Sequence[str]) -> tuple
     """
     per_layer = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
     seen = [(kinds[number], *(str(value[number]) for value in per_layer)) for number in range(layers)]
-    least = max([1, *(config[key] for key in _PERIODS if isinstance(config.get(key), int) and config[key] > 0)])
-    least = max(least, _IN_TURNS.get(str(config.get("model_type")), 1))
-    first = config[_HEAD] if isinstance(config.get(_HEAD), int) else 0
-    for both in range(first + least, layers + 1):
-        for head in range(first, both - least + 1):
+    stated = config.get(_PERIOD) or _IN_TURNS.get(str(config.get("model_type")))
+    least = stated if isinstance(stated, int) and stated > 0 else 1
+    for both in range(least, layers + 1):
+        for head in range(both - least + 1):
             period = both - head
             if period % least == 0 and all(seen[at] == seen[at + period] for at in range(head, layers - period)):
                 return head, period

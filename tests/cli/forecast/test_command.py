@@ -3,16 +3,22 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
 
-from nncftools.analysis.forecast import Point, Slice
-from nncftools.cli.forecast import runs
+from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.cli.forecast import arguments, result, runs, slices
+from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way
+from nncftools.limits import needs
+from nncftools.sampler.client import Starter
 from tests import waiting
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, Run, command_line
@@ -21,7 +27,7 @@ EXPORTS = [sys.executable, str(BURNERS / "exports.py")]
 MIB = 1 << 20
 
 
-def result(folder: pathlib.Path) -> dict[str, Any]:
+def written(folder: pathlib.Path) -> dict[str, Any]:
     """Return what is in ``forecast.json``."""
     found: dict[str, Any] = json.loads((folder / "forecast.json").read_text())
     return found
@@ -106,6 +112,46 @@ class TestPlan:
         assert runs.next_count(range(1, 16), 16, [*bent, *measured(7, peak_of=300)]) is None
 
 
+class TestRoom:
+    @pytest.mark.parametrize(
+        ("room", "free", "left_s", "message"),
+        [
+            (1 << 20, 1 << 40, 60, "it takes up to 512 MiB of memory, 1 MiB is available"),
+            (1 << 40, 1 << 10, 60, "of disk, 1 KiB is free (--scratch)"),
+            (1 << 40, 1 << 40, 0, "0.000 s of --time is left"),
+            (1 << 40, 1 << 40, 1, ""),
+        ],
+    )
+    def test_too_little(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int, left_s: float, message: str
+    ) -> None:
+        """A slice that would not fit into memory, disk or time is not started."""
+        model = slices.read(models.write(tmp_path / "model", 8))
+        monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
+        command = arguments.find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
+        request = ForecastOptions()
+        with Starter() as starter:
+            job = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter)
+            found = job.why_not(2, left_s)
+
+        assert message in found
+        assert bool(message) == bool(found)
+
+
+class TestJudged:
+    @pytest.mark.parametrize(
+        ("limit", "fits"), [(80, "does not fit"), (100, "may not fit"), (150, "fits slowly"), (200, "fits")]
+    )
+    def test_limits(self, limit: int, fits: str) -> None:
+        """Slowly between floor and comfortable amount; within the floor's interval it may not."""
+        of = Estimate
+        known = Forecast(of(220, 210, 230), of(100, 90, 110), of(190, 180, 200), None, None, of(1, 1, 1))
+
+        assert result.judged(known, limit) == fits
+
+
 class TestForecast:
     def test_peak(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Another operation than in most slices holds the forecast peak, which is right, as are floor and bytes."""
@@ -115,7 +161,7 @@ class TestForecast:
         truth = nncf_tools(
             "profile", "--no-stacks", "-q", "--no-plot", "-o", "truth.json", "--", *EXPORTS, "my model", "o"
         )
-        found = result(tmp_path / "out")
+        found = written(tmp_path / "out")
         known = found["forecast"]
         real = json.loads((tmp_path / "truth.json").read_text())
 
@@ -137,7 +183,7 @@ class TestForecast:
         done = nncf_tools("forecast", "--json", "-o", "out", "--", *EXPORTS, "model", "{output}")
         file = tmp_path / "out/forecast.json"
         slices = json.loads(done.stdout)["slices"]
-        found = result(tmp_path / "out")
+        found = written(tmp_path / "out")
         found["forecast"]["floor"]["value"] = 1e15
         file.write_text(json.dumps(found))
 
@@ -182,7 +228,7 @@ class TestForecast:
 
         assert done.returncode == 1
         assert "Not known: 1 of 3 slices" in done.stdout or "Not known: 0 of 3 slices" in done.stdout
-        assert result(tmp_path / "out")["forecast"] is not None
+        assert written(tmp_path / "out")["forecast"] is not None
         assert resumed.returncode == 0
         assert "has a forecast already; use --resume or --force" in again.stderr
 

@@ -60,7 +60,7 @@ def test_no_code_is_copied(tmp_path: pathlib.Path) -> None:
         ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"experts_every": 2}, [2, 4, 6, 8, 10]),
         ({"layer_types": ["s", "s", "f"] * 4}, [3, 6, 9]),
-        ({"first_k_dense_replace": 2}, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"sliding_window_pattern": 4}, [4, 8]),
         ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
         ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [2, 4, 6, 8, 10]),
