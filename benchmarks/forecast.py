@@ -144,6 +144,11 @@ def _row(name: str, kept: pathlib.Path) -> Row | None:
     return Row(CASES[name].title, result, Truth(peak, needed.floor, whole.totals["write_chars"] or 0, whole.duration_s))
 
 
+def _percent(error: float) -> str:
+    text = f"{error:+.1%}"
+    return "0.0%" if text in {"+0.0%", "-0.0%"} else text
+
+
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield "| | layers, slices | peak, MiB | forecast | floor, MiB | forecast | written, MiB | forecast | slices' time |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
@@ -164,13 +169,13 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             errors[name].append(abs(error))
             outside = "" if found.low <= true <= found.high else ", outside"
             least = "≥ " if found.is_at_least else ""
-            cells += [f"{true / _MIB:,.0f}", f"{least}{found.value / _MIB:,.0f} ({error:+.1%}{outside})"]
+            cells += [f"{true / _MIB:,.0f}", f"{least}{found.value / _MIB:,.0f} ({_percent(error)}{outside})"]
         took = sum(part.duration_s for part in row.result.slices) / row.truth.time
         yield f"| {' | '.join([*cells, f'{took:.1f} ×'])} |"
     yield ""
     for name, all_ in errors.items():
         if all_:
-            yield f"{name}: median error {statistics.median(all_):.1%}, largest {max(all_):.1%}; "
+            yield f"{name}: median error {statistics.median(all_):.1%}, largest {max(all_):.1%}  "
 
 
 if __name__ == "__main__":

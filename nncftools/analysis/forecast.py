@@ -29,7 +29,8 @@ _UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
 _LEAST_S = 0.12
 """Of a shorter operation, samples show its neighbours."""
 _NOTICEABLE = 1.01
-_LEAST_SPREAD = 0.03
+_LEAST_SPREAD, _LEAST_OF_FLOOR = 0.03, 0.05
+"""The least that an interval is wide on each side. Floors are sampled, and imports differ: they wander by 50 MiB."""
 _BESIDE = 0.1
 """The most of a floor that may be beside its operation: pages of files, and what was held between two samples."""
 _TIMES = 0.65, 1.25
@@ -192,7 +193,9 @@ def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str
     return {key: size for key, size in sizes.items() if key not in unknown}
 
 
-def estimate(layers: Sequence[int], sizes: Sequence[float], full: int, of: Line | None = None) -> Estimate:
+def estimate(
+    layers: Sequence[int], sizes: Sequence[float], full: int, of: Line | None = None, least: float = _LEAST_SPREAD
+) -> Estimate:
     """Return a figure at the full number of layers, with what its line missed, carried that far."""
     known = of or line(layers, sizes)
     is_sure = not (known.is_bent or known.is_off)
@@ -201,7 +204,7 @@ def estimate(layers: Sequence[int], sizes: Sequence[float], full: int, of: Line 
     by_others = line(layers[:-1], sizes[:-1]).at(layers[-1]) if len(layers) > 2 else sizes[-1]  # noqa: PLR2004
     missed = abs(by_others - sizes[-1]) if is_sure else 0.0
     off = max(abs(known.at(count) - size) for count, size in zip(layers, sizes, strict=True)) if is_sure else 0.0
-    spread = max(value * _LEAST_SPREAD, min(missed, 2 * off) * (1 + reach))
+    spread = max(value * least, min(missed, 2 * off) * (1 + reach))
     return Estimate(value, max(sizes[-1], value - spread), value + spread, not is_sure)
 
 
@@ -250,10 +253,11 @@ def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
     layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
     candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
     if not candidates:
-        return estimate(layers, sizes, full)
+        return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
     highest = max(candidates, key=lambda one: one.at(full))
     beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
-    return estimate(layers, [size + max(0.0, beside) for size in highest.sizes], full)
+    sizes = [size + max(0.0, beside) for size in highest.sizes]
+    return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
 
 
 def _of_run(used: Sequence[Slice]) -> Line:
