@@ -38,6 +38,7 @@ BARE = {
         "api.recorder tempfile.mkdtemp",
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
+        "cli.forecast.runs tempfile.TemporaryDirectory",
         "cli.recording tempfile.mkdtemp",
         "cli.report tempfile.mkdtemp",
         "cli.sweep.cluster (folder / ROW).write_bytes",
@@ -48,6 +49,10 @@ BARE = {
         "cli.sweep.steps tempfile.TemporaryFile",
         "cli.watch tempfile.TemporaryDirectory",
         "snapshots.windows os.memfd_create",
+    },
+    "it copies a user's model into a new folder with a random name that is ours alone": {
+        "cli.forecast.slices beside.open",
+        "cli.forecast.slices shutil.copy",
     },
     "it opens a descriptor, a buffer or a stream, no path": {
         "cli.sweep.cluster tarfile.open",

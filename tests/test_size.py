@@ -16,8 +16,8 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 29_864
-MOST_FILES = 200
+MOST_LINES = 30_871
+MOST_FILES = 210
 LONGEST = 350
 LONGER = {
     "session.recording": "the one reader of a recording's lines",

@@ -24,6 +24,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "profile": "Record a command and what each of its operations costs.",
         "monitor": "Record a command and all its descendants.",
         "fit": "Find the least memory that a command needs.",
+        "forecast": "Forecast what a model needs, from a few of its layers.",
         "mark": "Name the operation that starts now.",
     },
     "Look at a recording": {
@@ -43,10 +44,10 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The subcommands with what they do, by section of the help. Each is a function of its module."""
-_FILE_OF = {"replay": "watch", "fit": "fit.command", "sweep": "sweep.command"}
+_FILE_OF = {"replay": "watch", "fit": "fit.command", "forecast": "forecast.command", "sweep": "sweep.command"}
 _FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("metrics", "schema"), "reference")
 """The module of a subcommand, where it has another name."""
-_RUN_A_COMMAND = {"monitor", "profile", "fit"}
+_RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
 """Options after the first word of the command belong to the command."""
 _EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
 """Where the examples of a docstring begin: the help shows them apart from the purpose."""

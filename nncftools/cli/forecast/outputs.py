@@ -1,0 +1,169 @@
+"""The result of a forecast: its file, and what is shown of it as text and Markdown."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nncftools.analysis import forecast as analysis
+from nncftools.analysis.forecast import Estimate, Forecast, Slice
+from nncftools.cli.fit import outputs as of_runs
+from nncftools.cli.forecast.arguments import Command
+from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.result import Result
+from nncftools.cli.forecast.slices import Model
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way
+from nncftools.redaction import Redaction
+from nncftools.render import markdown as render_markdown
+from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
+from nncftools.units import MemoryUnit, brief_size, seconds_text
+
+STATE = "forecast.json"
+FILES = MARKDOWN, PICTURE = "forecast.md", "forecast.png"
+
+
+def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
+    """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
+    if len(model.counts()) < analysis.LEAST_SLICES:
+        turns = f" that repeat after {model.period}" if model.period > 1 else ""
+        few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
+        raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
+    words = [os.fsencode(word).decode(errors="backslashreplace") for word in command.words]
+    return Result(
+        command=Redaction().words(words),
+        model=str(model.folder),
+        layers=model.layers,
+        parameters=model.parameters,
+        weights=model.weights,
+        from_config=request.from_config,
+        added=list(command.added),
+        notes=notes,
+    )
+
+
+def folder(request: ForecastOptions) -> pathlib.Path:
+    """Return the folder of the results, without an earlier forecast that is replaced. Raises NncfToolsError."""
+    may_be = request.resume or request.force
+    made = of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
+    if not request.resume:
+        of_runs.remove_earlier(made, STATE, FILES, "slice")
+    return made
+
+
+def begun(wanted: Result, output: pathlib.Path) -> Result:
+    """Return a forecast that was begun before, to go on with. Raises UsageError."""
+    found = of_runs.begun(wanted, output / STATE)
+    if (found.layers, found.weights, found.from_config) != (wanted.layers, wanted.weights, wanted.from_config):
+        raise UsageError(f"option --resume: {str(output / STATE)!r} is of another model")
+    found.notes, found.limit, found.fits = wanted.notes, None, None
+    return found
+
+
+def write(result: Result, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
+    """Write the result, Markdown and the picture; return what failed of the latter two."""
+    of_runs.write_state(result, way, STATE)
+
+    def draw(path: pathlib.Path) -> None:
+        from nncftools.cli.forecast import picture
+
+        picture.draw(result, unit, path)
+
+    shown = (MARKDOWN, markdown(result, unit)), (PICTURE, None if result.forecast is None else draw)
+    return of_runs.write_shown(way, STATE, *shown)
+
+
+def of_slice(part: Slice, unit: MemoryUnit) -> str:
+    """Return what a slice took, in one line."""
+    sizes = f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
+    return f"not used: {part.unused}" if part.unused else sizes
+
+
+def table(result: Result, unit: MemoryUnit) -> Table:
+    """Return a row for each slice, and one for the forecast."""
+    names = f"Peak, {unit}", f"Floor, {unit}", f"Comfortable, {unit}", f"Written, {unit}", "Time"
+    rows = []
+    for part in result.slices:
+        cells = [size_cell(size, unit) for size in (part.peak, part.floor, part.comfortable, part.written)]
+        unused = " (not used)" if part.unused else ""
+        rows.append([Cell(f"{part.layers}{unused}"), *cells, figure_cell(part.duration_s, "s")])
+    if (known := result.forecast) is not None:
+        whole = known.peak, known.floor, known.comfortable, known.written
+        cells = [size_cell(None if one is None else one.value, unit, is_strong=True) for one in whole]
+        rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
+    return Table(columns=[Column("Layers"), *map(Column, names)], rows=[Row(cells=cells) for cells in rows])
+
+
+def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what is known of the whole model, the answer to ``--for`` first."""
+    known = result.forecast
+    if known is None:
+        count = len(result.used)
+        yield f"Not known: {count} of {analysis.LEAST_SLICES} slices were run, and a line needs more than two points"
+        return
+    if result.fits is not None and result.limit is not None:
+        yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
+    least = "at least " if known.peak.is_at_least else ""
+    yield f"Peak {least}{_range(known.peak, unit)}{_holder(known)}"
+    floor = f"{'at least ' if known.floor.is_at_least else ''}{_range(known.floor, unit)}"
+    yield f"Floor {floor}: with less it does not work; comfortable: {_range(known.comfortable, unit)}"
+    written = "unknown" if known.written is None else _range(known.written, unit)
+    disk = "" if known.disk is None else f"; needs {unit.label(known.disk.high)} of free disk"
+    low, high = seconds_text(known.time.low), seconds_text(known.time.high)
+    yield f"Written {written}{disk}; takes {low} to {high} on this machine"
+
+
+def _range(one: Estimate, unit: MemoryUnit) -> str:
+    return f"{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
+
+
+def _holder(known: Forecast) -> str:
+    before = f", from {known.holds_from} layers on (before: {known.before})" if known.before else ""
+    return f", held by {known.operation}{before}" if known.operation else ""
+
+
+def notes(result: Result) -> Iterator[str]:
+    """Yield what makes the forecast less sure."""
+    yield from result.notes
+    for part in result.slices:
+        if part.unused:
+            yield f"the slice of {part.layers} layers is not used: {part.unused}"
+    known = result.forecast
+    if known is None:
+        return
+    if known.is_small:
+        yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
+    if known.peak.is_at_least:
+        yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
+
+
+def text(result: Result, unit: MemoryUnit) -> RenderableType:
+    """Return the result for Rich to print."""
+    first, *others = (f"{sentence}." for sentence in sentences(result, unit))
+    return Group(Fitting(table(result, unit)), Text(), Text(first, style="bold"), *others, *warnings(notes(result)))
+
+
+def limit_commands(result: Result) -> list[str]:
+    """Return how to run the command with a limit that is comfortable for it."""
+    return [] if result.forecast is None else of_runs.with_limit(result.command, result.forecast.comfortable.high)
+
+
+def commands(result: Result) -> str:
+    """Return lines to copy, which are not wrapped."""
+    return "".join(f"  {line}\n" for line in limit_commands(result))
+
+
+def markdown(result: Result, unit: MemoryUnit) -> str:
+    """Return the result as GitHub's Markdown."""
+    said = [f"- {render_markdown.text(sentence)}." for sentence in sentences(result, unit)]
+    command = render_markdown.code(shlex.join(result.command))
+    blocks = [[command], *render_markdown.painted(table(result, unit)), said]
+    if to_copy := limit_commands(result):
+        blocks.append(["```sh", *to_copy, "```"])
+    blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in notes(result)])
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"

@@ -1,0 +1,52 @@
+"""Models for tests of forecasts: folders of Hugging Face with small weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def write_weights(path: pathlib.Path, tensors: Mapping[str, Sequence[int]]) -> None:
+    """Write tensors of shapes in float32; each holds its own number."""
+    head: dict[str, Any] = {}
+    at, data = 0, b""
+    for number, (name, shape) in enumerate(tensors.items()):
+        size = 4 * math.prod(shape)
+        head[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + size]}
+        data += struct.pack("<f", number) * math.prod(shape)
+        at += size
+    encoded = json.dumps(head).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
+
+
+def write(
+    folder: pathlib.Path,
+    layers: int = 20,
+    *,
+    shards: int = 1,
+    experts_every: int = 0,
+    **config: Any,  # noqa: ANN401
+) -> pathlib.Path:
+    """Write a model of a few kilobytes."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "num_hidden_layers": layers, **config}))
+    (folder / "tokenizer.json").write_text("{}")
+    tensors: dict[str, Sequence[int]] = {"model.embed_tokens.weight": (16, 8)}
+    for number in range(layers):
+        has_experts = experts_every and number % experts_every == experts_every - 1
+        names = ["mlp.experts.0.w", "mlp.experts.1.w"] if has_experts else ["mlp.w"]
+        tensors |= {f"model.layers.{number}.{name}": (8, 8) for name in ["attn.q", *names]}
+    if shards == 1:
+        write_weights(folder / "model.safetensors", tensors)
+        return folder
+    names = list(tensors)
+    parts = {f"model-{number}.safetensors": names[number::shards] for number in range(shards)}
+    for file, inside in parts.items():
+        write_weights(folder / file, {name: tensors[name] for name in inside})
+    places = {name: file for file, inside in parts.items() for name in inside}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return folder

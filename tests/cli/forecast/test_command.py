@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.cli.forecast import arguments, result, runs, slices
+from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way
+from nncftools.limits import needs
+from tests import waiting
+from tests.cli.forecast import models
+from tests.conftest import BURNERS, Run, command_line
+
+EXPORTS = [sys.executable, str(BURNERS / "exports.py")]
+MIB = 1 << 20
+
+
+def written(folder: pathlib.Path) -> dict[str, Any]:
+    """Return what is in ``forecast.json``."""
+    found: dict[str, Any] = json.loads((folder / "forecast.json").read_text())
+    return found
+
+
+def measured(*counts: int, peak_of: int = 100) -> list[Slice]:
+    """Return slices that ended, with ``peak_of`` MiB per layer."""
+    return [
+        Slice(
+            layers=count,
+            session="",
+            duration_s=1,
+            peak=count * peak_of * MIB,
+            floor=1,
+            comfortable=1,
+            points=[Point(operation="A", place=1, peak=count * peak_of * MIB)],
+        )
+        for count in counts
+    ]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--resume"], "option --resume: only with --output"),
+            (["--for", "much"], "option --for: a size"),
+            (["--scratch", "nowhere"], "option --scratch: 'nowhere' is not a folder"),
+            (["--time", "long"], "option --time: a time expected"),
+        ],
+    )
+    def test_refused(self, in_process: Run, words: list[str], message: str) -> None:
+        """A wrong option is refused in one line before anything runs."""
+        done = in_process("forecast", *words, "--", "true", "{output}")
+
+        assert done.returncode == UsageError.exit_code
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_too_few_layers(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A model with too few layers for three slices is refused, with what to do."""
+        models.write(tmp_path / "model", 3)
+        done = in_process("forecast", "--", "true", "model", "{output}")
+
+        assert done.returncode == UsageError.exit_code
+        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures it whole" in done.stderr
+        assert not (tmp_path / "memory_logs").exists()
+
+    def test_code_of_the_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A config that needs code of its folder is refused: none of it runs."""
+        models.write(tmp_path / "model", 8, auto_map={"AutoModel": "mine.Mine"})
+        done = in_process("forecast", "--from-config", "--", sys.executable, "model", "{output}")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "config.json has auto_map: the folder's own code is not run" in done.stderr
+
+
+class TestPlan:
+    @pytest.mark.parametrize(
+        ("layers", "counts"),
+        [(16, [2, 4, 6]), (30, [4, 8, 12]), (24, [3, 6, 9]), (12, [1, 3, 4]), (6, [1, 2, 3]), (80, [11, 21, 32])],
+    )
+    def test_three_slices(self, layers: int, counts: list[int]) -> None:
+        """Three slices, of at most 40 % of the layers if so many can be made."""
+        assert runs.planned(range(1, layers), layers) == counts
+
+    def test_period(self) -> None:
+        """Only numbers of layers that keep the period."""
+        assert runs.planned([2, 4, 6, 8, 10, 12, 14], 16) == [2, 4, 6]
+        assert runs.planned([6, 12, 18, 24, 30], 36) == [6, 12, 18]
+
+    def test_enough(self) -> None:
+        """There is no fourth slice if the others forecast the largest."""
+        assert runs.next_count(range(1, 16), 16, measured(2, 4)) == 6
+        assert runs.next_count(range(1, 16), 16, measured(2, 4, 6)) is None
+
+    def test_fourth(self) -> None:
+        """If they do not, there is one more, above them."""
+        bent = [*measured(2, 4), *measured(6, peak_of=300)]
+
+        assert runs.next_count(range(1, 16), 16, bent) == 7
+        assert runs.next_count(range(1, 16), 16, [*bent, *measured(7, peak_of=300)]) is None
+
+
+class TestRoom:
+    @pytest.mark.parametrize(
+        ("room", "free", "left_s", "message"),
+        [
+            (1 << 20, 1 << 40, 60, "it takes up to 512 MiB of memory, 1 MiB is available"),
+            (1 << 40, 1 << 10, 60, "of disk, 1 KiB is free (--scratch)"),
+            (1 << 40, 1 << 40, 0, "0.000 s of --time is left"),
+            (1 << 40, 1 << 40, 1, ""),
+        ],
+    )
+    def test_too_little(  # noqa: PLR0913, PLR0917 — fixtures and cases
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int, left_s: float, message: str
+    ) -> None:
+        """A slice that would not fit into memory, disk or time is not started."""
+        model = slices.read(models.write(tmp_path / "model", 8))
+        monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
+        command = arguments.find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
+        request = ForecastOptions()
+        starter: Any = None
+        found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
+
+        assert message in found
+        assert bool(message) == bool(found)
+
+
+class TestJudged:
+    @pytest.mark.parametrize(
+        ("limit", "fits"), [(80, "does not fit"), (100, "may not fit"), (150, "fits slowly"), (200, "fits")]
+    )
+    def test_limits(self, limit: int, fits: str) -> None:
+        """Slowly between floor and comfortable amount; within the floor's interval it may not."""
+        of = Estimate
+        known = Forecast(of(220, 210, 230), of(100, 90, 110), of(190, 180, 200), None, None, of(1, 1, 1))
+
+        assert result.judged(known, limit) == fits
+
+
+class TestForecast:
+    def test_peak(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Another operation than in most slices holds the forecast peak, which is right, as are floor and bytes."""
+        models.write(tmp_path / "my model", 20)
+        ours = [*EXPORTS, "my model", "{output}"]
+        done = nncf_tools("forecast", "--for", "1GiB", "-o", "out", "--", *ours)
+        truth = nncf_tools(
+            "profile", "--no-stacks", "-q", "--no-plot", "-o", "truth.json", "--", *EXPORTS, "my model", "o"
+        )
+        found = written(tmp_path / "out")
+        known = found["forecast"]
+        real = json.loads((tmp_path / "truth.json").read_text())
+
+        assert (done.returncode, truth.returncode) == (0, 0), done.stderr
+        assert "Replaced in the command: 'my model' by a slice of it, '{output}' by a scratch folder" in done.stderr
+        assert known["operation"] == "Export"
+        assert known["peak"]["value"] == pytest.approx(real["peaks"]["rss"]["low"], rel=0.05)
+        assert known["written"]["value"] == pytest.approx(5 * MIB, rel=0.05)
+        assert known["floor"]["value"] < known["peak"]["value"]
+        assert found["fits"] == "fits"
+        assert "Fits into 1 GiB." in done.stdout
+        assert (tmp_path / "out/forecast.png").stat().st_size > 10_000
+        assert "| 20, forecast |" in (tmp_path / "out/forecast.md").read_text()
+        assert not (tmp_path / "o2").exists()
+
+    def test_together_with_the_rest(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """``report`` opens a slice's session, and ``monitor`` refuses what the forecast says does not fit."""
+        models.write(tmp_path / "model", 8)
+        done = nncf_tools("forecast", "--json", "-o", "out", "--", *EXPORTS, "model", "{output}")
+        file = tmp_path / "out/forecast.json"
+        slices = json.loads(done.stdout)["slices"]
+        found = written(tmp_path / "out")
+        found["forecast"]["floor"]["value"] = 1e15
+        file.write_text(json.dumps(found))
+
+        assert nncf_tools("report", f"out/{slices[0]['session']}").returncode == 0
+        refused = nncf_tools("monitor", "--require", file, "--", "touch", "ran")
+        assert "of memory is needed" in refused.stderr
+        assert not (tmp_path / "ran").exists()
+
+    def test_real_output_is_not_written(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Of a command in the catalogue, the real output stays as it was, and nothing is left in the scratch folder."""
+        models.write(tmp_path / "model", 8)
+        program = tmp_path / "optimum-cli"
+        program.write_text(f"#!{sys.executable}\n{(BURNERS / 'exports.py').read_text()}")
+        program.chmod(0o755)
+        (tmp_path / "scratch").mkdir()
+        done = nncf_tools(
+            *("forecast", "--scratch", "scratch", "-o", "out", "--for", "10MiB", "--"),
+            *(program, "export", "openvino", "--model", "model", "real"),
+        )
+
+        assert done.returncode == 1, done.stderr
+        assert "Does not fit into 10 MiB." in done.stdout
+        assert not (tmp_path / "real").exists()
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+    def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that fails with two slices ends the forecast, with its last line."""
+        (models.write(tmp_path / "model", 8) / "fails").touch()
+        done = nncf_tools("forecast", "-o", "out", "--", *EXPORTS, "model", "{output}")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_no_time(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """With fewer slices than three, nothing is said about the whole model; more time goes on with them."""
+        models.write(tmp_path / "model", 8)
+        words = ["-o", "out", "--", *EXPORTS, "model", "{output}"]
+        done = nncf_tools("forecast", "--time", "0.001", *words)
+        resumed = nncf_tools("forecast", "--resume", *words)
+        again = nncf_tools("forecast", *words)
+
+        assert done.returncode == 1
+        assert "Not known: 1 of 3 slices" in done.stdout or "Not known: 0 of 3 slices" in done.stdout
+        assert written(tmp_path / "out")["forecast"] is not None
+        assert resumed.returncode == 0
+        assert "has a forecast already; use --resume or --force" in again.stderr
+
+    @pytest.mark.process
+    def test_interrupted(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C gives what is known so far, how to go on, and leaves no slice behind."""
+        (models.write(tmp_path / "model", 8) / "hangs").touch()
+        (tmp_path / "scratch").mkdir()
+        words = ["forecast", "--scratch", "scratch", "-o", "out", "--", *EXPORTS, "model", "{output}"]
+        with subprocess.Popen(
+            command_line(*words), cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as process:
+            waiting.until(lambda: bool(list((tmp_path / "scratch").glob("*/output-*/model.bin"))))
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+
+        assert process.returncode == 128 + signal.SIGINT
+        assert b"go on with: --resume --output" in err
+        assert b"Not known: 0 of 3 slices" in out
+        assert list((tmp_path / "scratch").iterdir()) == []

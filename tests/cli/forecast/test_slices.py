@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import struct
+from typing import Any
+
+import pytest
+
+from nncftools.cli.forecast import slices
+from nncftools.errors import NncfToolsError, SessionFileError
+from tests.cli.forecast import models
+
+
+def tensors_of(file: pathlib.Path) -> dict[str, tuple[list[int], float]]:
+    """Return shape and value of the tensors of a file."""
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    head = json.loads(data[8 : 8 + length])
+    head.pop("__metadata__")
+    found = {}
+    for name, one in head.items():
+        values = set(struct.iter_unpack("<f", data[8 + length :][slice(*one["data_offsets"])]))
+        ((value,),) = values
+        found[name] = (one["shape"], value)
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_real_weights(tmp_path: pathlib.Path, shards: int) -> None:
+    """A slice has the real weights of the first layers, from one file or several, and the tokenizer."""
+    folder = models.write(tmp_path / "model", 6, shards=shards, layer_types=["a", "b"] * 3)
+    slices.write(slices.read(folder), 4, tmp_path / "slice")
+    found = tensors_of(tmp_path / "slice/model.safetensors")
+    names = [f"model.layers.{number}.{name}" for number in range(4) for name in ("attn.q", "mlp.w")]
+    config = json.loads((tmp_path / "slice/config.json").read_text())
+
+    assert set(found) == {"model.embed_tokens.weight", *names}
+    assert shards > 1 or found["model.layers.3.mlp.w"] == ([8, 8], 8.0)
+    assert (config["num_hidden_layers"], config["layer_types"]) == (4, ["a", "b"] * 2)
+    assert sorted(path.name for path in (tmp_path / "slice").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+
+
+def test_no_code_is_copied(tmp_path: pathlib.Path) -> None:
+    """Code in the model's folder is not in a slice."""
+    folder = models.write(tmp_path / "model", 4)
+    (folder / "modeling_mine.py").write_text("raise SystemExit")
+    slices.write(slices.read(folder), 2, tmp_path / "slice")
+
+    assert not list((tmp_path / "slice").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("made", "counts"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"experts_every": 2}, [2, 4, 6, 8, 10]),
+        ({"layer_types": ["s", "s", "f"] * 4}, [3, 6, 9]),
+        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"sliding_window_pattern": 4}, [4, 8]),
+        ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
+        ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [2, 4, 6, 8, 10]),
+        ({"eos_token_id": list(range(12))}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+    ],
+)
+def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) -> None:
+    """Slices keep the layers at the beginning that differ, and whole periods of those that take turns."""
+    model = slices.read(models.write(tmp_path / "model", 12, **made))
+
+    assert model.counts() == counts
+
+
+@pytest.mark.parametrize("name", ["model.layers.7.w", "transformer.h.7.w", "h.7.w", "bert.encoder.layer.7.w"])
+def test_layer_names(name: str) -> None:
+    """Llama, GPT-2, and BERT name their layers differently; experts inside are no layers."""
+    assert slices.layer_of(name) == 7
+    assert slices.layer_of("model.layers.3.mlp.experts.9.w") == 3
+    assert slices.layer_of("model.norm.weight") == -1
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"is_encoder_decoder": True}, "it is an encoder and a decoder"),
+        ({"vision_config": {}}, r"several models \(vision_config\)"),
+        ({"num_hidden_layers": 9}, r"says 9 layers, the weights have 4 \(up to number 3\)"),
+        ({"num_hidden_layers": "many"}, "does not say how many layers"),
+    ],
+)
+def test_refused(tmp_path: pathlib.Path, config: dict[str, Any], message: str) -> None:
+    """A model that cannot be sliced, or whose config lies, is refused with the reason."""
+    folder = models.write(tmp_path / "model", 4)
+    before = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(before | config))
+
+    with pytest.raises(NncfToolsError, match=message):
+        slices.read(folder)
+
+
+def test_without_weights(tmp_path: pathlib.Path) -> None:
+    """A folder without weights is refused with what helps."""
+    folder = models.write(tmp_path / "model", 4)
+    (folder / "model.safetensors").unlink()
+
+    with pytest.raises(NncfToolsError, match=r"no weights in safetensors .* --from-config makes random ones"):
+        slices.read(folder)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0[]", b'\x05\0\0\0\0\0\0\0{"a":'])
+def test_damaged_weights(tmp_path: pathlib.Path, damage: bytes) -> None:
+    """A file that is no safetensors makes one line that names it."""
+    folder = models.write(tmp_path / "model", 4)
+    (folder / "model.safetensors").write_bytes(damage)
+
+    with pytest.raises(SessionFileError, match=r"model.safetensors: weights in safetensors expected"):
+        slices.read(folder)
+
+
+def test_cut_short(tmp_path: pathlib.Path) -> None:
+    """Weights whose download was not finished are refused."""
+    folder = models.write(tmp_path / "model", 4)
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-100])
+
+    with pytest.raises(SessionFileError, match="is not within the file, which was cut short"):
+        slices.read(folder)
+
+
+def test_files_outside(tmp_path: pathlib.Path) -> None:
+    """An index cannot make us read files of other folders."""
+    folder = models.write(tmp_path / "model", 4, shards=2)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../secret"}}')
+
+    with pytest.raises(NncfToolsError, match="names files outside of the folder"):
+        slices.read(folder)

@@ -1,0 +1,44 @@
+"""A real export, forecast from a few layers and then run whole."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+from tests.conftest import Run
+
+pytestmark = pytest.mark.real
+LAYERS = 16
+_WRITE = """
+import sys, torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+model, out = sys.argv[1:]
+size = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+shape = LlamaConfig.from_pretrained(model, num_hidden_layers=16, **size)
+LlamaForCausalLM(shape).save_pretrained(out)
+AutoTokenizer.from_pretrained(model).save_pretrained(out)
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--from-config"]], ids=["weights", "config"])
+def test_export(
+    nncf_tools: Run, llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path, more: list[str]
+) -> None:
+    """The peak of an export of 16 layers is known from 2, 4 and 6 of them to 5 %, and bytes written to 1 %."""
+    subprocess.run(["python", "-c", _WRITE, llama, tmp_path / "model"], env=real_environment, check=True, timeout=300)
+    export = ["optimum-cli", "export", "openvino", "--model", "model", "--task", "text-generation", "out"]
+    truth = nncf_tools("profile", "--no-stacks", "-q", "-o", "t.json", "--", *export, env=real_environment, timeout=300)
+    if more:
+        (tmp_path / "model/model.safetensors").unlink()
+    done = nncf_tools("forecast", *more, "-o", "f", "--", *export, env=real_environment, timeout=600)
+    whole = json.loads((tmp_path / "t.json").read_text())
+    known = json.loads((tmp_path / "f/forecast.json").read_text())["forecast"]
+
+    assert truth.returncode == 0, truth.stderr
+    assert done.returncode == 0, done.stderr
+    assert known["peak"]["value"] == pytest.approx(whole["peaks"]["rss"]["low"], rel=0.05)
+    assert known["written"]["value"] == pytest.approx(whole["totals"]["write_chars"], rel=0.01)
+    assert known["operation"]
