@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -278,6 +278,25 @@ def memory_types(
             hint = f"; did you mean {meant}?" if meant in here else ""
             raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
     return here if ALL in names else columns_of(names, here)
+
+
+_FORMATS = {".md": "markdown", ".htm": "html"}
+"""Of files whose ending is not the format's name."""
+BY_ENDING = "Default: what the ending of --output says, else text."
+
+
+def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[str]) -> str:
+    """Return the format that was asked for, else that of the output's ending, else the first one.
+
+    Raises UsageError for a picture.
+    """
+    if asked is not None:
+        return asked.lower()
+    ending = "" if output is None else pathlib.Path(output.name.lower().removesuffix(".gz")).suffix
+    if ending in destination.PICTURES:
+        raise UsageError(f"option --output: {ending} is a picture; draw it with --plot {output}")
+    named = _FORMATS.get(ending, ending[1:])
+    return named if named in known else next(iter(known))
 
 
 def listed(types: Iterable[str]) -> list[str]:

@@ -50,14 +50,14 @@ def report(  # noqa: PLR0913 — one parameter per option
         ),
     ] = None,
     format_: Annotated[
-        str,
+        str | None,
         option(
             "--format -f FORMAT",
             SHOW,
-            f"Output format: {', '.join(render_view.FORMATS)}.",
+            f"Output format: {', '.join(render_view.FORMATS)}. {options.BY_ENDING}",
             autocompletion=options.candidates(render_view.FORMATS),
         ),
-    ] = render_view.TEXT,
+    ] = None,
     output: Annotated[
         File,
         option("--output -o FILE", WRITE, "Write to this file; memory-log: a .txt and .png per metric to this folder."),
@@ -100,7 +100,7 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report latest~1
       nncf-tools report run.json --unit GB
       nncf-tools report run.json --marks operations.csv --panels run.pdf
-      nncf-tools report run.json --format html --output run.html
+      nncf-tools report run.json --output run.html
       nncf-tools report run.json --format json | jq .peaks.rss.low
       nncf-tools report run.json --peak
       nncf-tools report run.json --peak --operation Export
@@ -115,7 +115,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
     memory monitor and prmon are read, too.
     """
-    format_ = format_.lower()
+    format_ = options.format_of(format_, output, render_view.FORMATS)
     if f".{format_}" in destination.PICTURES:
         instead = f"draw it with --plot FILE.{format_} or --panels FILE.{format_}"
         raise UsageError(f"option --format: {format_} is a picture; {instead}")

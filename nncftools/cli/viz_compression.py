@@ -78,8 +78,8 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         option(
             "--metric COLUMN:DIRECTION",
             READ,
-            "Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
-            "'--metric standard' adds the standard four.",
+            "Average the errors of this column (higher or lower is better) instead of all columns of quality; "
+            "repeatable. '--metric standard' adds the four of NNCF's tables.",
         ),
     ] = None,
     recommend: Recommend = "",

@@ -57,6 +57,23 @@ class TestReport:
         assert "RSS from zero" in result.stdout
         assert "System from" not in result.stdout
 
+    @pytest.mark.parametrize(
+        ("name", "beginning"),
+        [("a.json", "{"), ("a.MD", "#"), ("a.csv", "time_s,"), ("a.txt", "PERFORMANCE"), ("a", "PERFORMANCE")],
+    )
+    def test_ending_chooses_format(self, in_process: Run, tmp_path: pathlib.Path, name: str, beginning: str) -> None:
+        """The ending of --output chooses the format; --format wins."""
+        asked = in_process("report", "run.json", "-o", f"asked-{name}", "--format", "text")
+        result = in_process("report", "run.json", "-o", name)
+
+        assert (result.returncode, asked.returncode) == (0, 0)
+        assert (tmp_path / name).read_text("utf-8").startswith(beginning)
+        assert (tmp_path / f"asked-{name}").read_text("utf-8").startswith("PERFORMANCE")
+
+    def test_picture_as_output(self, in_process: Run) -> None:
+        """A picture is drawn by --plot, and the error says so."""
+        assert "draw it with --plot a.png" in in_process("report", "run.json", "-o", "a.png").stderr
+
     @pytest.mark.parametrize(("name", "magic"), [("a b.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
     def test_draws(self, in_process: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
         """--plot writes the picture in the format of its extension."""
