@@ -107,6 +107,7 @@ Unit = Annotated[
 ]
 Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
 FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
+Details = Annotated[bool, option("--details", SHOW, "Show all figures; by default, the main ones.")]
 Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
 Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
 Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
@@ -129,7 +130,7 @@ class Request:
         option(
             "--mark-call MODULE:FUNCTION[=NAME]",
             RECORD,
-            "Also mark calls of this function; from Python 3.12 on, __main__:FUNCTION is one of the script. "
+            "Also mark calls of this function; __main__:FUNCTION is one of the script. "
             "Repeatable; mark-calls in [tool.nncf-tools] of pyproject.toml adds more.",
         ),
     ] = None
@@ -160,9 +161,10 @@ class Request:
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
+    details: Details = False
     live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
     capture: Annotated[
-        File, option("--capture FILE", WRITE, "With --live: write the command's output to this file instead.")
+        File, option("--capture FILE", WRITE, "Also write the command's output to this file; with --live, only there.")
     ] = None
     name: Name = ""
     pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None

@@ -83,6 +83,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option("--at TIME", SHOW, "With --peak: this time since the start instead: 7.5, 2min.", parser=seconds_from),
     ] = None,
     depth: options.Depth = 1,
+    details: options.Details = False,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
@@ -141,7 +142,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
-    view = View(options.memory_types(types, available, available), unit, from_zero=from_zero, title=title, depth=depth)
+    shown = options.memory_types(types, available, available)
+    view = View(shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details)
     if peak:
         content = _build_up(session, view, format_, operation, at)
     else:
