@@ -57,9 +57,9 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
     longest = max(len(meaning) for _, meaning in steps)
     fits = width + longest + _AROUND_STEP <= screen.width(screen.ERR)
     for number, (typed, meaning) in enumerate(steps):
-        heading, shown = "    " if number else "Next", screen.bold(typed, screen.ERR)
+        heading, command = "    " if number else "Next", screen.bold(typed, screen.ERR)
         padding = " " * (width - len(typed))
-        lines += [f"{heading}  {shown}{padding}  {meaning}"] if fits else [f"{heading}  {meaning}:", f"  {shown}"]
+        lines += [f"{heading}  {command}{padding}  {meaning}"] if fits else [f"{heading}  {meaning}:", f"  {command}"]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,10 @@ from nncftools.errors import UsageError
 from nncftools.units import nearest
 
 _OTHER_WORDS = {
-    **{"version": "--version", "record": "monitor", "run": "profile", "diff": "compare"},
+    "version": "--version",
+    "record": "monitor",
+    "run": "profile",
+    "diff": "compare",
     **dict.fromkeys(("view", "show", "open", "plot", "summary"), "report"),
     **dict.fromkeys(("ls", "runs", "history"), "list"),
     **dict.fromkeys(("rm", "remove", "delete", "clean", "gc"), "prune"),

@@ -229,9 +229,7 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
 
     function = busiest(session)
     if function:
-        others = (
-            f"the stacks show where memory rose; --mark-call __main__:{function} makes it an operation"
-        )
+        others = f"the stacks show where memory rose; --mark-call __main__:{function} makes it an operation"
     session.warnings.append(f"{UNMARKED}: {why}; {others}")
 
 

@@ -1,4 +1,4 @@
-"""``nncf-tools list`` shows the recordings of a folder, ``nncf-tools prune`` removes those that are no longer wanted."""
+"""``nncf-tools list`` shows the recordings of a folder, ``nncf-tools prune`` removes some of them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _cells(run: _Run) -> Iterator[str]:
     else:
         peak = session.peaks.get("rss")
         yield printable((session.start.utc or UNKNOWN).replace("T", " ")[:16])
-        yield shortened(session.name or command_text(session), _COMMAND)
+        yield shortened(command_text(session), _COMMAND)
         yield size_text(None if peak is None else peak.low)
         yield seconds_text(session.duration_s)
         yield "unfinished" if session.exit is None else session.exit.text.removeprefix("exit status ")

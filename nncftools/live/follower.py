@@ -22,6 +22,7 @@ from nncftools.analysis.frames import best_frame
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
+from nncftools.limits.verdict import most_memory
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.redaction import Redaction
@@ -250,7 +251,14 @@ class Replay:
             _, name, peak = self._peaks.pop()
             self.run.peaks[name] = peak
         self.run.processes = {
-            process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
+            process.id: LiveProcess(
+                process.pid,
+                process.name,
+                _rss(process, now_s),
+                process.command,
+                process.parent,
+                most_memory(process) or None,
+            )
             for process in self._session.processes
             if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
         }

@@ -122,8 +122,8 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
-            expected = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC)"
-            raise ValueError(f"{expected} expected")
+            times = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone)"
+            raise ValueError(f"{times} or `t_ns` (CLOCK_MONOTONIC) expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")

@@ -1,7 +1,7 @@
 """Marks calls of functions of the script itself, which no import passes through.
 
-Runs in the marked program, the standard library only. From Python 3.12 on, by sys.monitoring (PEP 669): code that is not
-asked for costs one event, as it is switched off for that code at its first call. Before, by tracing the lines of the
+Runs in the marked program, with the standard library only. From Python 3.12 on by sys.monitoring (PEP 669): code not
+asked for costs one event: it is switched off for that code at its first call. Before, by tracing the lines of the
 script until it has defined the functions.
 """
 

@@ -207,9 +207,9 @@ class _Timeline(NamedTuple):
         for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
             result.add_column(**column)
         for row in self.rows:
-            start, *others = self._figures(row)
+            start, duration, change, note = self._figures(row)
             number, style = (f"{row.number}.", "") if row.number else ("", "dim")
-            result.add_row(number, start, _name(row), *others, style=style)
+            result.add_row(number, start, _name(row), duration, change, note, style=style)
         return result
 
     def _figures(self, row: NumberedOperation) -> tuple[str, str, str, Text]:

@@ -40,7 +40,7 @@ MISTAKES = (
     "monitor --live=yes python job.py",
     "profile --pid 4711",
     "monitor -o run.json python job.py",
-    "monitor --capture log python job.py",
+    "monitor --capture log --pid 1",
     "profile --mark-call prepare python job.py",
     "profile --mark-on '(' python job.py",
     "report lates",

@@ -32,7 +32,7 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.usefixtures("log")
 def test_report(in_process: Run) -> None:
     """A log is reported like a session; facts missing from it are reported as unknown."""
-    lines = in_process("report", "mprofile.dat").stdout.splitlines()
+    lines = in_process("report", "mprofile.dat", "--details").stdout.splitlines()
 
     assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
     assert "Peak memory  RSS 120.5 MiB at 08:55:50 (0.500 s)" in lines

@@ -138,7 +138,7 @@ def test_what_stands_there() -> None:
     ):
         assert expected in text
     assert "│ Machine  5.8 GiB available of 8.0 GiB " in text
-    assert "╰─ q quit   space pause   s sort   / filter   l list   m metric   + - zoom ─" in text
+    assert "╰─ q quit   ? help   space pause   s sort   / filter   l list   m metric ─" in text
 
 
 def rows_of_chart(width: int, height: int, look: ViewSettings = PLAIN) -> int:

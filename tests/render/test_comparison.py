@@ -137,8 +137,7 @@ class TestBrief:
             (
                 1001,
                 1.0,
-                "Peak RSS as before (1,000.0 → 1,001.0 MiB, too little to tell from one run each), "
-                "duration as before (1.00 s)",
+                "Peak RSS as before (1,000.0 → 1,001.0 MiB, too little to tell from one run each), duration as before (1.00 s)",  # noqa: E501
             ),
         ],
     )

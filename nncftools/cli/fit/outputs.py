@@ -31,7 +31,9 @@ def runs(fit: Fit, unit: MemoryUnit) -> Table:
     rows = []
     if fit.free is not None:
         time = figure_cell(fit.free.duration_s, "s")
-        rows.append([Cell("none"), Cell(WORKED), time, Cell(_times(1.0)), figure_cell(None, "B"), figure_cell(None, "s")])
+        rows.append(
+            [Cell("none"), Cell(WORKED), time, Cell(_times(1.0)), figure_cell(None, "B"), figure_cell(None, "s")]
+        )
     for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
         is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
         limit = size_cell(trial.limit, unit, is_strong=is_result)
