@@ -16,7 +16,7 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 28_823
+MOST_LINES = 29_171
 MOST_FILES = 200
 LONGEST = 350
 LONGER = {

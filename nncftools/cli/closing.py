@@ -6,9 +6,11 @@ The last lines say what was written, what changed since the last run, and what t
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -54,8 +56,8 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
             lines += _change(session, earlier, view)
     steps = _next(session, target, earlier, profiled=profiled)
     width = max(len(typed) for typed, _ in steps)
-    longest = max(len(meaning) for _, meaning in steps)
-    fits = width + longest + _AROUND_STEP <= screen.width(screen.ERR)
+    whole = width + max(len(meaning) for _, meaning in steps) + _AROUND_STEP
+    fits = not sys.stderr.isatty() or whole <= os.get_terminal_size(2).columns
     for number, (typed, meaning) in enumerate(steps):
         heading, command = "    " if number else "Next", screen.bold(typed, screen.ERR)
         padding = " " * (width - len(typed))

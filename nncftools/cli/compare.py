@@ -49,12 +49,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
     format_: Annotated[
         str | None,
-        option(
-            f"--format -f {'|'.join(FORMATS)}",
-            SHOW,
-            f"Output format. {options.BY_ENDING}",
-            autocompletion=options.candidates(FORMATS),
-        ),
+        option(f"--format -f {'|'.join(FORMATS)}", SHOW, options.FORMAT, autocompletion=options.candidates(FORMATS)),
     ] = None,
     output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
     plot: Annotated[

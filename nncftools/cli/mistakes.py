@@ -10,18 +10,10 @@ from typing import Any
 from nncftools.errors import UsageError
 from nncftools.units import nearest
 
-_OTHER_WORDS = {
-    "version": "--version",
-    "record": "monitor",
-    "run": "profile",
-    "diff": "compare",
-    **dict.fromkeys(("view", "show", "open", "plot", "summary"), "report"),
-    **dict.fromkeys(("ls", "runs", "history"), "list"),
-    **dict.fromkeys(("rm", "remove", "delete", "clean", "gc"), "prune"),
-}
+_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "diff": "compare", "ls": "list"}
+_OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
 """Words of other programs for what we call differently."""
 _FORMATS = {f"--{name}": name for name in ("html", "json", "csv", "markdown", "text")} | {"--md": "markdown"}
-_RECORDED_ANYWAY = ("--gpu", "--cpu", "--io", "--disk")
 
 
 def explained(error: Any, context: Any) -> UsageError:
@@ -60,7 +52,7 @@ def _instead(option: str, context: Any) -> str:
     own = [name for parameter in context.command.get_params(context) for name in _names(parameter)]
     if "--format" in own and (known := _FORMATS.get(option)):
         return f"did you mean --format {known}?"
-    if "--interval" in own and option in _RECORDED_ANYWAY:
+    if "--interval" in own and option in {"--gpu", "--cpu", "--io", "--disk"}:
         return "all that this machine offers is recorded without an option: `nncf-tools metrics`"
     meant = nearest(option, own) or next((name for name in own if option.startswith(f"{name}-")), "")
     if meant:

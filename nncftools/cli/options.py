@@ -284,7 +284,7 @@ def memory_types(
 
 _FORMATS = {".md": "markdown", ".htm": "html"}
 """Of files whose ending is not the format's name."""
-BY_ENDING = "Default: what the ending of --output says, else text."
+FORMAT = "Output format; by default what the ending of --output says, else text"
 
 
 def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[str]) -> str:

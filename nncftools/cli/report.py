@@ -54,7 +54,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--format -f FORMAT",
             SHOW,
-            f"Output format: {', '.join(render_view.FORMATS)}. {options.BY_ENDING}",
+            f"{options.FORMAT}: {', '.join(render_view.FORMATS)}.",
             autocompletion=options.candidates(render_view.FORMATS),
         ),
     ] = None,

@@ -15,13 +15,12 @@ from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, another_owner
 from nncftools.journal.reading import is_recording
+from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
-_OURS = re.compile(
-    r"session(\.(json|html|png)|\.(journal|marks|snapshots)\.jsonl|\.marks\.(json|csv))|.+_memory_usage.*\.(txt|png)"
-)
+_OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
 """What a recording writes into its folder."""
 _COMMAND = 40
 
@@ -51,14 +50,13 @@ def list(  # noqa: A001 — the name of the command
     \b
     The number is that of latest~N: `nncf-tools report latest~2` shows number 2.
     """
-    log_dir = folder or options.DEFAULT_LOG_DIR
-    runs = [_run(path) for path in destination.in_order(log_dir)]
+    runs = [_run(path) for path in destination.in_order(folder or options.DEFAULT_LOG_DIR)]
     if as_json:
         screen.to_stdout(f"{json.dumps([_facts(run) for run in runs], indent=2)}\n")
     elif runs:
         _show(runs, screen.OUT)
     else:
-        screen.message(f"no recordings in {str(log_dir)!r}")
+        screen.message(f"no recordings in {str(folder or options.DEFAULT_LOG_DIR)!r}")
 
 
 def prune(
@@ -87,11 +85,10 @@ def prune(
     paths = destination.in_order(log_dir)
     before_ns = time.time_ns() - (older or 0.0) * 1e9
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_ns(at) < before_ns]
-    unwanted = [path for path in unwanted if _is_removable(path, log_dir)]
-    if not unwanted:
+    runs = [_run(path) for path in unwanted if _is_removable(path, log_dir)]
+    if not runs:
         screen.message("nothing to remove")
         return 0
-    runs = [_run(path) for path in unwanted]
     _show(runs, screen.ERR)
     what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
     size = size_text(sum(run.size for run in runs))
@@ -144,19 +141,12 @@ def _run(path: pathlib.Path) -> _Run:
 
 
 def _facts(run: _Run) -> dict[str, object]:
-    facts: dict[str, object] = {"path": str(run.path), "size": run.size}
-    if run.session is None:
+    session, facts = run.session, {"path": str(run.path), "size": run.size}
+    if session is None:
         return facts
-    peak, ended = run.session.peaks.get("rss"), run.session.exit
-    return {
-        **facts,
-        "start": run.session.start.utc,
-        "command": run.session.command,
-        "peak_rss": None if peak is None else peak.low,
-        "duration_s": run.session.duration_s,
-        "exit_code": None if ended is None else ended.code,
-        "signal": None if ended is None else ended.signal,
-    }
+    peak, ended = session.peaks.get("rss"), session.exit or Exit()
+    facts |= {"start": session.start.utc, "command": session.command, "peak_rss": peak and peak.low}
+    return {**facts, "duration_s": session.duration_s, "exit_code": ended.code, "signal": ended.signal}
 
 
 def _show(runs: Sequence[_Run], stream: str) -> None:

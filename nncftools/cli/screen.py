@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import errno
 import io
-import math
 import os
 import pathlib
 import select
@@ -106,12 +105,6 @@ def _styled(text: str, style: str, stream: str) -> str:
     to = getattr(sys, stream)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in {None, "", "dumb"} or not to.isatty()
     return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
-
-
-def width(stream: str) -> float:
-    """Return how many columns a stream has; without end if it is no terminal."""
-    to = getattr(sys, stream)
-    return os.get_terminal_size(to.fileno()).columns if to.isatty() else math.inf
 
 
 def if_read(content: RenderableType, stream: str) -> None:

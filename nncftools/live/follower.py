@@ -251,14 +251,7 @@ class Replay:
             _, name, peak = self._peaks.pop()
             self.run.peaks[name] = peak
         self.run.processes = {
-            process.id: LiveProcess(
-                process.pid,
-                process.name,
-                _rss(process, now_s),
-                process.command,
-                process.parent,
-                most_memory(process) or None,
-            )
+            process.id: _live(process, now_s)
             for process in self._session.processes
             if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
         }
@@ -276,6 +269,11 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
             yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
+
+
+def _live(process: Process, now_s: float) -> LiveProcess:
+    rss, most = _rss(process, now_s), most_memory(process) or None
+    return LiveProcess(process.pid, process.name, rss, process.command, process.parent, most)
 
 
 def _rss(process: Process, now_s: float) -> int | None:

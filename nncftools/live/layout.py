@@ -156,7 +156,6 @@ _HELP = {
     "l": "list processes instead of the chart",
     "m": "other metrics",
     "+ -": "zoom to the last half, quarter, … of the time",
-    "?": "close this help",
 }
 _NO_KEYS = "keys: nncf-tools watch, in another terminal"
 
@@ -336,8 +335,8 @@ class Drawing:
         if most <= 0:
             return []
         first = min(screen.settings.first, max(0, len(screen.shown) - most))
-        part, is_tree = screen.shown[first : first + most], screen.settings.order is Order.TREE
-        rows = list(process_rows(part, screen.seen, screen.medium, screen.inner, is_tree=is_tree))
+        part, tree = screen.shown[first : first + most], screen.settings.order is Order.TREE
+        rows = list(process_rows(part, screen.seen, screen.medium, screen.inner, tree=tree))
         return [_heading(screen, first), *rows, *[[]] * (most - len(rows))]
 
 

@@ -144,7 +144,7 @@ def process_rows(
     medium: TerminalStyle,
     width: int,
     *,
-    is_tree: bool = False,
+    tree: bool = False,
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
     parents = {process.number: process.live.parent for process in seen}
@@ -156,7 +156,7 @@ def process_rows(
     room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
     for process in shown:
         name = labels.get(process.number) or printable(process.live.name or "?")
-        name = f"{'  ' * (len(_path(process, parents)) - 1)}{name}" if is_tree else name
+        name = f"{'  ' * (len(_path(process, parents)) - 1)}{name}" if tree else name
         name = shortened(name, max(1, room)).replace("……", "…")
         row = [
             text(f"{process.live.pid or '':>{_PID}} ", medium.style("axis")),

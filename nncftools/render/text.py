@@ -21,7 +21,7 @@ from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
@@ -63,18 +63,13 @@ def _brief(session: Session, view: View) -> RenderableType:
     rank_table, memory_table = ranks(session, view.unit), memory(session, view)
     facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
     rows = [(heading.text, Text(of.text)) for heading, of in facts if heading.text in _BRIEF_FACTS]
-    lines: list[RenderableType] = []
-    if session_tables.peak(session, view) is None:
-        lines.append(_Memory(replace(memory_table, rows=[row for row in memory_table.rows if not row.is_faint])))
-    else:
-        rows.insert(0, ("Memory", Text(_levels(memory_table, view.unit))))
+    levels = _levels(memory_table, view.unit, without_first=session_tables.peak(session, view) is not None)
     warnings = [text for text in hints(session, view.unit) if not text.startswith(UNMARKED)]
     return Group(
         Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
         _run(session),
         *(part for part in _headlines(session, view, of_holder=True) if part != Text()),
-        *lines,
-        tables.pairs(rows, tables.FIRST_COLUMN),
+        tables.pairs([("Memory", Text(levels)), *rows], tables.FIRST_COLUMN),
         *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
         *(Text() for _ in session.operations[:1]),
         *list(_operations(session, view))[:-1],
@@ -82,11 +77,13 @@ def _brief(session: Session, view: View) -> RenderableType:
     )
 
 
-def _levels(of: tables.Table, unit: MemoryUnit) -> str:
-    """Return the average and the end of the first metric, and the peaks of the others."""
-    first, *others = [[cell.text for cell in row.cells] for row in of.rows if not row.is_faint]
-    name, _, _, final, _, average, _ = first
-    peaks = [f"{cells[0]} {cells[1]}" for cells in others]
+def _levels(of: tables.Table, unit: MemoryUnit, *, without_first: bool) -> str:
+    """Return the average and the end of the first metric, and the peaks of all, or of the others."""
+    rows = [[cell.text for cell in row.cells] for row in of.rows if not row.is_faint]
+    if not rows:
+        return UNKNOWN
+    name, _, _, final, _, average, _ = rows[0]
+    peaks = [f"{cells[0]} {cells[1]}" for cells in rows[without_first:]]
     peaked = f"; peaks {', '.join(peaks)} {unit}" if peaks else ""
     return f"{name} {average} on average, {final} {unit} at the end{peaked}"
 
@@ -198,8 +195,8 @@ class _Timeline(NamedTuple):
         for row in self.rows:
             style = "" if row.number else "dim"
             start, duration, change, note = self._figures(row)
-            yield Text(f"{f'{row.number}.':<3} " if row.number else "    ", style=style) + _name(row)
-            yield Text(f"    {start} {duration} {change} ", style=style) + note
+            yield Text(f"{row.number}. " if row.number else "   ", style=style) + _name(row)
+            yield Text(f"   {start} {duration} {change}", style=style) + (Text(" ") + note if note.plain else note)
 
     def _lines(self) -> Grid:
         result = tables.grid(has_header=False)
