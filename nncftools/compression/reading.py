@@ -139,9 +139,8 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
     others = [name for name in names if name not in found and not name.endswith(STDERR)]
     misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others, 0.75)]
     if not found and not misspelt and MODE in names:
-        expected = "…, perplexity, …, acc or …, similarity"
-        which = f"no column of quality ({expected}); name one with --metric COLUMN:higher or COLUMN:lower"
-        raise ResultsError(f"{str(tables[0].path)!r}: {which}")
+        which = "no column of quality (…, perplexity, …, acc or …, similarity)"
+        raise ResultsError(f"{str(tables[0].path)!r}: {which}", remedy="metric")
     ours = [metric for metric in STANDARD if metric.column in found or metric in misspelt]
     return (*ours, *(metric for metric in found.values() if metric not in ours)) or STANDARD
 

@@ -48,9 +48,11 @@ class TestFoundMetrics:
         assert found_metrics(both) == (Metric("b, acc", Direction.HIGHER),)
 
     def test_none(self) -> None:
-        """Results without any column of quality name the option."""
-        with pytest.raises(ResultsError, match=r"no column of quality .* --metric COLUMN:higher"):
+        """Results without any column of quality are refused."""
+        with pytest.raises(ResultsError, match=r"no column of quality") as refused:
             found_metrics([_table("mode", "model size, Gb")])
+
+        assert refused.value.remedy == "metric"
 
 
 def test_own_and_standard() -> None:
