@@ -120,7 +120,7 @@ def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log that counts from zero shows only differences, without --from-zero."""
     rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
     (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
-    result = in_process("report", "rss_memory_usage_from-zero.txt")
+    result = in_process("report", "rss_memory_usage_from-zero.txt", "--details")
 
     assert "Peak memory" not in result.stdout
     assert "RSS from zero" in result.stdout

@@ -50,9 +50,11 @@ class TestReport:
 
     def test_chooses_metric_unit_and_title(self, in_process: Run) -> None:
         """--type, --unit, --from-zero and --title take effect."""
-        result = in_process("report", "run.json", "-t", "rss", "-u", "kib", "--from-zero", "--title", "A title")
+        result = in_process(
+            "report", "run.json", "-t", "rss", "-u", "kib", "--from-zero", "--title", "A title", "--details"
+        )
 
-        assert result.stdout.splitlines()[0] == "A title"
+        assert result.stdout.splitlines()[1] == "A title"
         assert "Memory, KiB" in result.stdout
         assert "RSS from zero" in result.stdout
         assert "System from" not in result.stdout
