@@ -422,10 +422,10 @@ _VIZ = {
 
 def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, ending in _ENDINGS.items():
-        yield f"report.{ending}", _alone(f"report {_EXPORT} -f {name}")
-    yield "report.from-zero.txt", _told("report export.json --from-zero -u GB --title 'another $title'")
-    yield "report.all-types.txt", _told("report monitored.json.gz -t all -u KiB")
-    yield "report.marks.txt", _told("report export.json --marks more.csv --depth 2")
+        yield f"report.{ending}", _alone(f"report {_EXPORT} --details -f {name}")
+    yield "report.from-zero.txt", _told("report export.json --details --from-zero -u GB --title 'another $title'")
+    yield "report.all-types.txt", _told("report monitored.json.gz --details -t all -u KiB")
+    yield "report.marks.txt", _told("report export.json --marks more.csv --depth 2 --details")
     yield "report.memory-log.txt", _told("report export.json -f memory-log -o log", draws=LEFT_OUT)
     yield "report.parquet.json", lambda: _parquet("export.json")
     yield "report.output.txt", _told("report no_samples.json -f csv -o out.csv")
@@ -434,7 +434,7 @@ def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
 def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, files in _SESSIONS.items():
         for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
-            yield f"report.{name}.{ending}", _told(f"report {files} -f {of}")
+            yield f"report.{name}.{ending}", _told(f"report {files} --details -f {of}")
     for name in ("parallel", "job", "recorded"):
         yield f"report.{name}.perfetto.json", _told(f"report {_SESSIONS[name]} -f perfetto")
         yield f"report.{name}.openmetrics.txt", _told(f"report {_SESSIONS[name]} -f openmetrics")
@@ -449,12 +449,19 @@ def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _screens() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, how in _VIEWS.items():
-        yield f"report.{name}-columns.txt", _told(f"report {_EXPORT}", in_colour=False, **how)
+        yield f"report.{name}-columns.txt", _told(f"report {_EXPORT} --details", in_colour=False, **how)
+        yield f"report.brief.{name}-columns.txt", _told("report parallel.json", in_colour=False, **how)
         yield f"report.{name}-columns.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=False, **how)
-        yield f"report.parallel.{name}-columns.txt", _told("report parallel.json --depth 2", in_colour=False, **how)
-    yield "report.colour.txt", _told(f"report {_EXPORT}", in_colour=True)
+        yield (
+            f"report.parallel.{name}-columns.txt",
+            _told("report parallel.json --depth 2 --details", in_colour=False, **how),
+        )
+    yield "report.colour.txt", _told(f"report {_EXPORT} --details", in_colour=True)
     yield "report.colour.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=True)
-    yield "report.died.colour.txt", _told("report died_of_limit.json", in_colour=True)
+    yield "report.died.colour.txt", _told("report died_of_limit.json --details", in_colour=True)
+    yield "report.brief.died.txt", _told("report died_of_limit.json")
+    yield "report.brief.txt", _told("report no_samples.json")
+    yield "report.brief.job.txt", _told(f"report {_SESSIONS['job']}")
 
 
 def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:

@@ -93,6 +93,8 @@ def parsed(text: str) -> Gate:
     if unit and not percent and unit.casefold() not in factors:
         names = ", ".join([_PERCENT, *(MemoryUnit if figure.unit == "B" else factors)])
         raise UsageError(f"{text!r}: the unit {unit!r} is not one of {names}")
+    if figure.unit == "B" and not unit and float(parts["number"]):
+        raise UsageError(f"{text!r}: a size needs its unit ({', '.join(MemoryUnit)}), as in {text.strip()}MiB")
     factor = Fraction(1) if percent or not unit else factors[unit.casefold()]
     return Gate(
         text=text.strip(),

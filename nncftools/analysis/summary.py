@@ -205,6 +205,8 @@ _EXCESS, _NOTICEABLE = 0.02, 2 << 20
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """Of the RSS peak: an error of RSS that is larger is worth a warning."""
+UNMARKED = "no operation was marked"
+"""The beginning of the warning of `profile`."""
 _TRACKER = "multiprocessing.resource_tracker"
 """It ends just after its program."""
 

@@ -32,6 +32,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "compare": "Compare recorded runs, with gates.",
         "watch": "Follow a recording while it runs.",
         "replay": "Show a recorded run in the live view.",
+        "list": "List the recordings, the newest first.",
+        "prune": "Remove old recordings.",
     },
     "Reference": {
         "metrics": "List the metrics that can be recorded.",
@@ -46,6 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 """The subcommands with what they do, by section of the help. Each is a function of its module."""
 _FILE_OF = {"replay": "watch", "fit": "fit.command", "forecast": "forecast.command", "sweep": "sweep.command"}
 _FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("metrics", "schema"), "reference")
+_FILE_OF |= dict.fromkeys(("list", "prune"), "runs")
 """The module of a subcommand, where it has another name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
 """Options after the first word of the command belong to the command."""

@@ -6,9 +6,11 @@ The last lines say what was written, what changed since the last run, and what t
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -34,6 +36,8 @@ _SAME = 0.005
 _THE_SAME = "the same"
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
+_AROUND_STEP = 8
+"""Columns before and between a command and its meaning."""
 _LONG_ENOUGH_S = 0.5
 """The duration of a shorter run says more about its start than about its work."""
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
@@ -44,17 +48,20 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
     earlier = _earlier(session, target)
     shown = pathlib.Path(target.shown)
     folder = shown.parent if target.folder is None else shown
-    lines = [f"\nWritten to {printable(target.shown)}"]
-    views = (("page", target.page), ("picture", target.panels))
-    lines += [f"  {name:<8} {printable(str(folder / path.name))}" for name, path in views if path and path.exists()]
+    views = [path for path in (target.page, target.panels) if path and path.exists()]
+    with_views = ", ".join(path.name if target.folder else str(folder / path.name) for path in views)
+    lines = [f"\nWritten to {printable(target.shown)}{printable(f' ({with_views})' if views else '')}"]
     if earlier is not None:
         with contextlib.suppress(NncfToolsError):  # it was damaged since
             lines += _change(session, earlier, view)
     steps = _next(session, target, earlier, profiled=profiled)
     width = max(len(typed) for typed, _ in steps)
+    whole = width + max(len(meaning) for _, meaning in steps) + _AROUND_STEP
+    fits = not sys.stderr.isatty() or whole <= os.get_terminal_size(2).columns
     for number, (typed, meaning) in enumerate(steps):
-        heading = "\nNext" if number == 0 else "    "
-        lines.append(f"{heading}  {screen.bold(typed, screen.ERR)}{' ' * (width - len(typed))}  {meaning}")
+        heading, command = "    " if number else "Next", screen.bold(typed, screen.ERR)
+        padding = " " * (width - len(typed))
+        lines += [f"{heading}  {command}{padding}  {meaning}"] if fits else [f"{heading}  {meaning}:", f"  {command}"]
     return "\n".join(lines) + "\n"
 
 

@@ -48,9 +48,9 @@ def compare(  # noqa: PLR0913 — one parameter per option
     ] = None,
     new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
     format_: Annotated[
-        str,
-        option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=options.candidates(FORMATS)),
-    ] = FORMATS[0],
+        str | None,
+        option(f"--format -f {'|'.join(FORMATS)}", SHOW, options.FORMAT, autocompletion=options.candidates(FORMATS)),
+    ] = None,
     output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
     plot: Annotated[
         File, option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf.")
@@ -71,7 +71,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare latest~1 latest
       nncf-tools compare before.json after.json
       nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
-      nncf-tools compare before.json after.json --format markdown -o table.md
+      nncf-tools compare before.json after.json -o table.md
       nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
       nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
@@ -90,7 +90,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     """
     from nncftools.analysis import comparison, gates
 
-    format_ = format_.lower()
+    format_ = options.format_of(format_, output, FORMATS)
     if format_ not in FORMATS:
         raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.naming_option("--fail-if"):

@@ -214,6 +214,8 @@ class OutputDisplay:
     """Whether the run is shown in ``view``."""
     output: pathlib.Path | int | None
     """Where the command's output goes: a file, a descriptor, or None for ours."""
+    copies: bool = False
+    """Whether what goes to a file also goes to ours."""
 
     def __post_init__(self) -> None:
         """Begin with nothing open."""
@@ -251,12 +253,13 @@ class OutputDisplay:
                 )
                 self._live_view = self._stack.enter_context(live_view)
             draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
-            if self.on_line is not None or draws:
+            copies = self.copies and self._captured >= 0
+            if self.on_line is not None or draws or copies:
                 relay = Relay(
                     self.on_line,
                     self._put if draws or self._captured >= 0 else write_all,
-                    only_terminals=self.on_line is None,
-                    only_pipes=self._captured >= 0,
+                    only_terminals=self.on_line is None and not copies,
+                    only_pipes=self._captured >= 0 and not copies,
                 )
                 self._relay = self._stack.enter_context(relay)
             self._stack = self._stack.pop_all()
@@ -295,8 +298,11 @@ class OutputDisplay:
                 self._is_broken = True
             else:
                 return
-        to = descriptor if self._captured < 0 else self._captured
-        write_all(to, data)
+        if self._captured < 0 or self.copies:
+            write_all(descriptor, data)
+        if self._captured >= 0:
+            with contextlib.suppress(OSError) if self.copies else contextlib.nullcontext():  # its disk may be full
+                write_all(self._captured, data)
 
 
 def view_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:

@@ -10,8 +10,10 @@ from typing import Any
 from nncftools.errors import UsageError
 from nncftools.units import nearest
 
-_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "list": "metrics", "diff": "compare"}
+_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "diff": "compare", "ls": "list"}
+_OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
 """Words of other programs for what we call differently."""
+_FORMATS = {f"--{name}": name for name in ("html", "json", "csv", "markdown", "text")} | {"--md": "markdown"}
 
 
 def explained(error: Any, context: Any) -> UsageError:
@@ -37,7 +39,7 @@ def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iter
     """Return the error for a first word that is no subcommand."""
     known = list(commands)
     if word in _OTHER_WORDS:
-        meant = _OTHER_WORDS[word]
+        meant = " ".join((_OTHER_WORDS[word], *rest))
     elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
         meant = " ".join(("profile", word, *rest))
     else:
@@ -48,6 +50,10 @@ def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iter
 
 def _instead(option: str, context: Any) -> str:
     own = [name for parameter in context.command.get_params(context) for name in _names(parameter)]
+    if "--format" in own and (known := _FORMATS.get(option)):
+        return f"did you mean --format {known}?"
+    if "--interval" in own and option in {"--gpu", "--cpu", "--io", "--disk"}:
+        return "all that this machine offers is recorded without an option: `nncf-tools metrics`"
     meant = nearest(option, own) or next((name for name in own if option.startswith(f"{name}-")), "")
     if meant:
         return f"did you mean {meant}?"

@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -109,6 +109,7 @@ Unit = Annotated[
 ]
 Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
 FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
+Details = Annotated[bool, option("--details", SHOW, "Show all figures; by default, the main ones.")]
 Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
 Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
 Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
@@ -131,7 +132,7 @@ class Request:
         option(
             "--mark-call MODULE:FUNCTION[=NAME]",
             RECORD,
-            "Also mark calls of this function; from Python 3.12 on, __main__:FUNCTION is one of the script. "
+            "Also mark calls of this function; __main__:FUNCTION is one of the script. "
             "Repeatable; mark-calls in [tool.nncf-tools] of pyproject.toml adds more.",
         ),
     ] = None
@@ -162,9 +163,10 @@ class Request:
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
+    details: Details = False
     live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
     capture: Annotated[
-        File, option("--capture FILE", WRITE, "With --live: write the command's output to this file instead.")
+        File, option("--capture FILE", WRITE, "Also write the command's output to this file; with --live, only there.")
     ] = None
     name: Name = ""
     pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None
@@ -280,6 +282,25 @@ def memory_types(
             hint = f"; did you mean {meant}?" if columns_of([meant], here) else ""
             raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
     return here if ALL in names else columns_of(names, here)
+
+
+_FORMATS = {".md": "markdown", ".htm": "html"}
+"""Of files whose ending is not the format's name."""
+FORMAT = "Output format; by default what the ending of --output says, else text"
+
+
+def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[str]) -> str:
+    """Return the format that was asked for, else that of the output's ending, else the first one.
+
+    Raises UsageError for a picture.
+    """
+    if asked is not None:
+        return asked.lower()
+    ending = "" if output is None else pathlib.Path(output.name.lower().removesuffix(".gz")).suffix
+    if ending in destination.PICTURES:
+        raise UsageError(f"option --output: {ending} is a picture; draw it with --plot {output}")
+    named = _FORMATS.get(ending, ending[1:])
+    return named if named in known else next(iter(known))
 
 
 def listed(types: Iterable[str]) -> list[str]:

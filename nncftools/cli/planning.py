@@ -242,6 +242,17 @@ def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) ->
     return shown, [*shown, *(name for name in recorded_with(shown) if name in here)]
 
 
+_OURS = ("--live", "--open", "--stacks", "--no-stacks", "--mark-call", "--mark-on", "--max-memory", "--capture")
+"""Options that few other programs have."""
+
+
+def name_late_options(argv: Sequence[str]) -> None:
+    """Say which options of ours come after the command, which gets them."""
+    late = [word for word in argv[1:] if word.partition("=")[0] in _OURS]
+    if late:
+        screen.message(f"note: the command gets {', '.join(late)}; an option of nncf-tools comes before the command")
+
+
 def target(request: Request) -> list[str]:
     """Return the argument list to execute; an empty one attaches to a process. Raises NncfToolsError."""
     if request.pid is None:

@@ -72,6 +72,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     calls = _calls(request) if profiles else None
     name_of = _naming(request.mark_on or [])
     argv = planning.target(request)
+    planning.name_late_options(argv)
     capture = _capture(request)
     plan = planning.plan(columns, request)
     stack_access = planning.stack_access(request, default=profiles)
@@ -95,14 +96,14 @@ def _record(request: Request, *, profiles: bool) -> int:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
     marking = recording.Marking(calls, name_of)
-    view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth)
+    view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth, brief=not request.details)
     quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
             what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share
-            run = recording.Run(*what, opens=request.opens, live=request.live, output=capture)
+            run = recording.Run(*what, opens=request.opens, live=request.live, output=capture, copies=not request.live)
             return recording.record(run, view, quiet=quiet)
 
         if request.repeat == 1:
@@ -130,8 +131,8 @@ def _capture(request: Request) -> pathlib.Path | None:
     """Return the file for the command's output. Raises UsageError for options that do not go together."""
     capture = request.capture
     if capture is not None:
-        if not request.live or request.pid is not None:
-            raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
+        if request.pid is not None:
+            raise UsageError("option --capture: only with a command, not with --pid")
         capture = destination.written("--capture", capture, force=request.force)
     if request.repeat > 1 and (request.pid is not None or capture is not None):
         raise UsageError(f"option --repeat: not with {'--capture' if request.pid is None else '--pid'}")

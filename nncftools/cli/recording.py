@@ -71,6 +71,8 @@ class Run:
     """Whether the live view is shown."""
     output: pathlib.Path | int | None = None
     """The file for the command's output, or the descriptor of one that the caller has opened and will close."""
+    copies: bool = False
+    """Whether the output still goes to ours, too."""
 
 
 class Recorded(NamedTuple):
@@ -136,7 +138,7 @@ def _record_command(run: Run, header: Header, files: RecordingFiles, view: View)
         if run.live or on_line is not None or run.output is not None:
             from nncftools.cli.display import OutputDisplay
 
-            display = stack.enter_context(OutputDisplay(view, on_line, run.starter, live=run.live, output=run.output))
+            display = stack.enter_context(OutputDisplay(view, on_line, run.starter, run.live, run.output, run.copies))
         if files.snapshots is not None:
             from nncftools.snapshots.client import Helper
 
@@ -223,14 +225,12 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
+    from nncftools.analysis.summary import UNMARKED
 
     function = busiest(session)
     if function:
-        others = (
-            "the stacks show where memory rose; "
-            f"from Python 3.12 on, --mark-call __main__:{function} makes it an operation"
-        )
-    session.warnings.append(f"no operation was marked: {why}; {others}")
+        others = f"the stacks show where memory rose; --mark-call __main__:{function} makes it an operation"
+    session.warnings.append(f"{UNMARKED}: {why}; {others}")
 
 
 def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:

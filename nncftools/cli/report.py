@@ -50,14 +50,14 @@ def report(  # noqa: PLR0913 — one parameter per option
         ),
     ] = None,
     format_: Annotated[
-        str,
+        str | None,
         option(
             "--format -f FORMAT",
             SHOW,
-            f"Output format: {', '.join(render_view.FORMATS)}.",
+            f"{options.FORMAT}: {', '.join(render_view.FORMATS)}.",
             autocompletion=options.candidates(render_view.FORMATS),
         ),
-    ] = render_view.TEXT,
+    ] = None,
     output: Annotated[
         File,
         option("--output -o FILE", WRITE, "Write to this file; memory-log: a .txt and .png per metric to this folder."),
@@ -87,6 +87,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option("--to TIME", SHOW, "With --peak and --from TIME: what grew between these times.", parser=seconds_from),
     ] = None,
     depth: options.Depth = 1,
+    details: options.Details = False,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
@@ -104,7 +105,7 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report latest~1
       nncf-tools report run.json --unit GB
       nncf-tools report run.json --marks operations.csv --panels run.pdf
-      nncf-tools report run.json --format html --output run.html
+      nncf-tools report run.json --output run.html
       nncf-tools report run.json --format json | jq .peaks.rss.low
       nncf-tools report run.json --peak
       nncf-tools report run.json --peak --operation Export
@@ -120,7 +121,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
     memory monitor and prmon are read, too.
     """
-    format_ = format_.lower()
+    format_ = options.format_of(format_, output, render_view.FORMATS)
     if f".{format_}" in destination.PICTURES:
         instead = f"draw it with --plot FILE.{format_} or --panels FILE.{format_}"
         raise UsageError(f"option --format: {format_} is a picture; {instead}")
@@ -149,7 +150,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], tool)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
-    view = View(options.memory_types(types, available, available), unit, from_zero=from_zero, title=title, depth=depth)
+    shown = options.memory_types(types, available, available)
+    view = View(shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details)
     if peak:
         content = _build_up(session, view, format_, of_peak)
     else:

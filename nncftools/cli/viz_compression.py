@@ -57,6 +57,7 @@ Panels = Annotated[
 
 
 _FEWEST_LINES, _LINES = 16, 30
+_REMEDIES = {"folder": "; choose another --output-dir", "metric": "; name one with --metric COLUMN:higher or :lower"}
 
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option
@@ -78,8 +79,8 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         option(
             "--metric COLUMN:DIRECTION",
             READ,
-            "Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
-            "'--metric standard' adds the standard four.",
+            "Average the errors of this column (higher or lower is better) instead of all columns of quality; "
+            "repeatable. '--metric standard' adds the four of NNCF's tables.",
         ),
     ] = None,
     recommend: Recommend = "",
@@ -133,7 +134,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         ],
         max_error=options.share("--max-error", max_error, math.inf) if max_error else None,
     )
-    with options.reading(max_size), options.naming_remedy(folder="; choose another --output-dir"):
+    with options.reading(max_size), options.naming_remedy(**_REMEDIES):
         outcome = make(request)
     if as_json:
         import json

@@ -170,7 +170,7 @@ def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, befo
     from nncftools.render import text
 
     available = memory_of(session.samples.metrics)
-    view = View(options.memory_types(types, available, available), unit)
+    view = View(options.memory_types(types, available, available), unit, brief=True)
     screen.to_stdout(before)
     screen.to_stdout(text.report(session, view))
 

@@ -230,7 +230,8 @@ class Request(NamedTuple):
     folder: pathlib.Path | None = None
     """The output folder; by default that of the first input."""
     formats: Sequence[str] = ("png",)
-    metrics: Sequence[reading.Metric] = STANDARD
+    metrics: Sequence[reading.Metric] = ()
+    """What the errors are averaged over; nothing for what the columns of the files are."""
     lenient: bool = False
     """Modes may be missing without a note."""
     extra: bool = False
@@ -275,9 +276,15 @@ def make(request: Request) -> Outcome:
     """Make and write the outputs. Raises ResultsError; nothing is written then."""
     from nncftools.compression.picture import draw, rendered
 
-    models = load(request.inputs, request.metrics)
+    sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs
+    metrics = request.metrics
+    if not metrics:
+        with contextlib.suppress(ResultsError):  # load says what is wrong with each file
+            sources = [reading.read(path) for path in request.inputs]
+        metrics = reading.found_metrics([source for source in sources if isinstance(source, reading.RawTable)])
+    models = load(sources, metrics)
     computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
-    comparisons = computed.comparisons(models, request.metrics)
+    comparisons = computed.comparisons(models, metrics)
     targets = _targets(request)
     ways = ways_to(*targets.values())
     drawing = draw(comparisons, request.bounds, request.max_error, request.also)
@@ -290,6 +297,8 @@ def make(request: Request) -> Outcome:
         contents[targets[kind]] = picture
     write(contents, ways)
     notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
+    if not request.metrics and set(metrics) != set(STANDARD):
+        notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
     return Outcome(comparisons, list(contents), notes, drawing.left_out)
 
 
@@ -358,7 +367,8 @@ def unnamed_text(points: int) -> str:
 _NAME = 28
 _AXIS, _AROUND = 8, 4
 """About how many columns and lines plotext takes for axes and their labels."""
-_ROOM = 1.12
+_ROOM = 0.12
+"""Right of the largest error, as a share of the axis."""
 _ROOM_FOR_LABELS = 70
 """So many columns hold the labels of both axes in one line."""
 _PLAIN = str.maketrans({"─": "-", "│": "|", **dict.fromkeys("┌┐└┘├┤┬┴┼", "+")})
@@ -379,33 +389,41 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     figure.plot_size(width, height)
     figure.theme("colorless")
     figure.title(printable(comparison.title))
-    figure.label("compression rate", "x")
-    figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "y")
-    most = max(result.rate for result in shown) * _ROOM
-    figure.ruler("x").lim(0, most)
+    figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "x")
+    figure.label("compression rate" if width >= _ROOM_FOR_LABELS else "rate", "y")
+    errors = [result.error * 100 for result in shown]
+    begin, end = min(0.0, *errors), max(1e-3, *errors)
+    end += (end - begin) * _ROOM
+    figure.ruler("x").lim(begin, end)
     for is_best in (False, True):
         points = [result for result in shown if result.is_pareto is is_best]
-        rates, errors = [result.rate for result in points], [result.error * 100 for result in points]
+        at, rates = [result.error * 100 for result in points], [result.rate for result in points]
         marker = plotext.marker((_BEST if unicode else _OTHER)[not is_best], plotext.pixel())
-        figure.draw(figure.signal(rates, errors, marker=marker))
-    column = most / max(1, width - _AXIS)
-    for result, name, side in _named(shown, column, height):
+        figure.draw(figure.signal(at, rates, marker=marker))
+    column = (end - begin) / max(1, width - _AXIS)
+    for result, name, side in _named(shown, (begin, end), column, height):
         alignment = "left" if side > 0 else "right"
-        figure.draw(figure.text(result.rate + 2 * side * column, result.error * 100, name, alignment=alignment))
+        figure.draw(figure.text(result.error * 100 + 2 * side * column, result.rate, name, alignment=alignment))
     built: str = figure.build().string(colorless=True)
     drawn = built if unicode else built.translate(_PLAIN)
     return "".join(f"{line.rstrip()}\n" for line in drawn.rstrip("\n").split("\n"))
 
 
-def _named(shown: Sequence[Result], column: float, height: int) -> Iterator[tuple[Result, str, int]]:
+def _named(
+    shown: Sequence[Result], ends: tuple[float, float], column: float, height: int
+) -> Iterator[tuple[Result, str, int]]:
     """Yield the results whose names have room right (1) or left (-1) of their points, those of the front first."""
-    errors = [result.error for result in shown]
-    line = (max(errors) - min(errors)) / max(1, height - _AROUND) or 1.0
-    taken = [(result.error / line, result.rate / column, result.rate / column) for result in shown]
-    most = max(result.rate for result in shown) * _ROOM / column
+    rates = [result.rate for result in shown]
+    line = (max(rates) - min(rates)) / max(1, height - _AROUND) or 1.0
+
+    def at_column(result: Result) -> float:
+        return (result.error * 100 - ends[0]) / column
+
+    taken = [(result.rate / line, at_column(result), at_column(result)) for result in shown]
+    most = (ends[1] - ends[0]) / column
     for result in sorted(shown, key=lambda result: not result.is_pareto):
         name = shortened(printable(result.label), _NAME)
-        row, at = result.error / line, result.rate / column
+        row, at = result.rate / line, at_column(result)
         for side in (1, -1):
             begin, end = sorted((at + side, at + side * (len(name) + 3)))
             near = [other for other in taken if abs(other[0] - row) < 1 and other[1] < end and begin < other[2]]

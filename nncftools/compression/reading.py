@@ -22,7 +22,7 @@ from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.intake import limits
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, nearest
 
 MODE = "mode"
 INT4 = "%int4"
@@ -118,13 +118,40 @@ DECIMALS = {**{figure.column: figure.decimals for figure in FIGURES}, PEAK.high_
 """Digits behind the point of known further columns in a table."""
 
 
-def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:
-    """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics; without any, return the standard four.
+_LOWER = {"perplexity", "ppl", "loss"}
+_HIGHER = {"acc", "accuracy", "acc_norm", "f1", "exact_match", "similarity"}
+"""What measures quality, by the last word of a column's name."""
+
+
+def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
+    """Return the metrics of the columns that all tables have, by their names, or because they have a standard error.
+
+    Without any, return the standard four, if the tables cannot be results. Raises ResultsError for results without any.
+    """
+    every = [set(table.header) for table in tables]
+    names = [name for name in tables[0].header if all(name in header for header in every)] if tables else []
+    standard = {metric.column: metric for metric in STANDARD}
+    found: dict[str, Metric] = {}
+    for name in names:
+        last = re.split("[, ]", name)[-1].lower()
+        if name in standard or last in _LOWER | _HIGHER or name + STDERR in names:
+            found[name] = standard.get(name, Metric(name, Direction.LOWER if last in _LOWER else Direction.HIGHER))
+    others = [name for name in names if name not in found and not name.endswith(STDERR)]
+    misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others, 0.75)]
+    if not found and not misspelt and MODE in names:
+        which = "no column of quality (…, perplexity, …, acc or …, similarity)"
+        raise ResultsError(f"{str(tables[0].path)!r}: {which}", remedy="metric")
+    ours = [metric for metric in STANDARD if metric.column in found or metric in misspelt]
+    return (*ours, *(metric for metric in found.values() if metric not in ours)) or STANDARD
+
+
+def chosen_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
+    """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics.
 
     A standard column keeps its own direction. Raises UsageError.
     """
     metrics: dict[str, Metric] = {}
-    for text in texts or ("standard",):
+    for text in texts:
         for metric in STANDARD if text.strip() == "standard" else (_metric(text),):
             if metrics.setdefault(metric.column, metric) != metric:
                 raise UsageError(f"{metric.column!r} is asked for in both directions")

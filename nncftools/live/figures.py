@@ -102,9 +102,11 @@ class Order(StrEnum):
     CPU = "CPU"
     AGE = "age"
     NAME = "name"
+    TREE = "tree"
 
 
 _ORDERS = list(Order)
+_STEP = 10
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,10 @@ class ViewSettings:
     keys: bool = False
     """Whether keys work and are listed."""
     order: Order = Order.MEMORY
+    first: int = 0
+    """How many processes are above the list."""
+    helping: bool = False
+    """Whether the keys and what they do replace the chart."""
     filter: str = ""
     """Only processes whose command or PID contains this are listed."""
     typing: bool = False
@@ -178,7 +184,12 @@ def after(settings: ViewSettings, key: str) -> ViewSettings:
         "-": {"zoom": max(0, settings.zoom - 1)},
         "l": {"listing": not settings.listing},
         "s": {"order": _ORDERS[(_ORDERS.index(settings.order) + 1) % len(_ORDERS)]},
-        "/": {"typing": True},
+        "?": {"helping": not settings.helping},
+        "j": {"first": settings.first + 1},
+        "k": {"first": max(0, settings.first - 1)},
+        "J": {"first": settings.first + _STEP},
+        "K": {"first": max(0, settings.first - _STEP)},
+        "/": {"typing": True, "first": 0},
         _ESCAPE: {"filter": ""},
     }
     return replace(settings, **changes.get({"p": " ", "=": "+", "_": "-", "f": "/"}.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
@@ -198,8 +209,8 @@ class ShownProcess(NamedTuple):
     number: int
     """In the session."""
     live: LiveProcess
-    rss: int
-    """In bytes."""
+    rss: int | None
+    """In bytes; None where only the most is known."""
     cpu: float | None
     """How many cores it keeps busy; None for unknown."""
 
@@ -233,13 +244,13 @@ class Machine:
         return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
 
     def processes(self, run: Run) -> list[ShownProcess]:
-        """Return the processes that are alive and whose RSS is known, in the order in which they began."""
+        """Return the processes that are alive and whose RSS, or the most of it, is known; those that began first."""
         readings = self._readings(run)
         processes = []
         for number, process in run.processes.items():
             reading = readings.get(process.pid or 0)
             rss = process.rss if process.rss is not None or reading is None else reading.rss
-            if rss is not None:
+            if rss is not None or process.most is not None:
                 processes.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
         return processes
 

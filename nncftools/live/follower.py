@@ -22,6 +22,7 @@ from nncftools.analysis.frames import best_frame
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
+from nncftools.limits.verdict import most_memory
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
@@ -265,7 +266,7 @@ class Replay:
             _, name, peak = self._peaks.pop()
             self.run.peaks[name] = peak
         self.run.processes = {
-            process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
+            process.id: _live(process, now_s)
             for process in self._session.processes
             if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
         }
@@ -283,6 +284,11 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
             yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
+
+
+def _live(process: Process, now_s: float) -> LiveProcess:
+    rss, most = _rss(process, now_s), most_memory(process) or None
+    return LiveProcess(process.pid, process.name, rss, process.command, process.parent, most)
 
 
 def _rss(process: Process, now_s: float) -> int | None:

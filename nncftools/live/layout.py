@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live import figures
-from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
+from nncftools.live.figures import Machine, Order, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import chosen, gauge, process_rows
 from nncftools.live.run import Run
 from nncftools.render import terminal_plot
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
 _SMALLEST_CHART = 3
-_RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (11, (1, 1, 1)), (8, (1,)))
+_RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (8, (1, 1, 1)), (7, (1,)))
 """From which height on, the heights of CPU and of the other rates."""
 
 
@@ -144,8 +144,20 @@ def sided(row: Row, width: int, medium: TerminalStyle) -> Row:
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
 _HIGH, _VERY_HIGH = 0.75, 0.9
-KEYS = {"q": "quit", "space": "pause", "s": "sort", "/": "filter", "l": "list", "m": "metric", "+ -": "zoom"}
+KEYS = {"q": "quit", "?": "help", "space": "pause", "s": "sort", "/": "filter"}
+KEYS |= {"l": "list", "m": "metric", "+ -": "zoom", "↑ ↓": "scroll"}
 """In the order in which they are named where there is little room."""
+_HELP = {
+    "q": "quit; a recording goes on",
+    "space": "pause, and go on",
+    "s": "sort processes by memory, CPU, age, name, or as a tree",
+    "/": "filter processes by a part of the command or by PID; Esc clears it",
+    "↑ ↓": "scroll the processes; Page Up and Page Down by ten",
+    "l": "list processes instead of the chart",
+    "m": "other metrics",
+    "+ -": "zoom to the last half, quarter, … of the time",
+}
+_NO_KEYS = "keys: nncf-tools watch, in another terminal"
 
 
 def state(run: Run, settings: ViewSettings, medium: TerminalStyle) -> Row:
@@ -249,7 +261,7 @@ def keys(settings: ViewSettings, medium: TerminalStyle, width: int) -> Row:
 
 _NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
 _SMALLEST_BODY = 5
-_MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (16, 2), (12, 1))
+_MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (14, 2), (12, 1))
 """From which height on, how many processes are shown below the chart."""
 
 
@@ -304,6 +316,9 @@ class Drawing:
             middle += 1
         processes = self._processes(screen, max(0, middle))
         body = self._body.rows(run, screen.settings, medium, width, max(0, middle - len(processes)))
+        if screen.settings.helping:
+            rows = [[text(f"{name:>8}  ", medium.style("key")), text(of)] for name, of in _HELP.items()]
+            body = [*rows, *body[len(rows) :]][: len(body)]
         if not screen.is_boxed:
             below = [keys(screen.settings, medium, width)] if screen.settings.keys else []
             return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
@@ -319,8 +334,10 @@ class Drawing:
             most = room - 1
         if most <= 0:
             return []
-        rows = list(process_rows(screen.shown[:most], screen.seen, screen.medium, screen.inner))
-        return [_heading(screen), *rows, *[[]] * (most - len(rows))]
+        first = min(screen.settings.first, max(0, len(screen.shown) - most))
+        part, tree = screen.shown[first : first + most], screen.settings.order is Order.TREE
+        rows = list(process_rows(part, screen.seen, screen.medium, screen.inner, tree=tree))
+        return [_heading(screen, first), *rows, *[[]] * (most - len(rows))]
 
 
 def _title(screen: _Screen) -> Row:
@@ -335,7 +352,7 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
     run, settings, medium, width = screen.run, screen.settings, screen.medium, screen.width
     right = state(run, settings, medium)
     command = shortened(printable(run.command), max(10, width - length(right) - 10))
-    bottom = [keys(settings, medium, width - 6)] if settings.keys else []
+    bottom = [keys(settings, medium, width - 6) if settings.keys else [text(_NO_KEYS, medium.style("axis"))]]
     inside = [sided(row, width, medium) for row in above]
     if processes:
         heading, *rows = processes
@@ -349,10 +366,12 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
     ]
 
 
-def _heading(screen: _Screen) -> Row:
+def _heading(screen: _Screen, first: int) -> Row:
     settings, medium = screen.settings, screen.medium
     number = f"{len(screen.shown)} of {len(screen.seen)}" if settings.filter else f"{len(screen.seen)}"
     row = [text("Processes", medium.style("title")), text(f" {number} by {settings.order}", medium.style("axis"))]
+    if first:
+        row.append(text(f", from number {first + 1}", medium.style("axis")))
     if settings.filter and not settings.typing:
         row.append(text(f" with {printable(settings.filter)}", medium.style("warning")))
     return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -109,13 +109,27 @@ def chosen(seen: Sequence[ShownProcess], settings: ViewSettings) -> list[ShownPr
     """Return the processes that pass the filter, in the order of the settings."""
     wanted = settings.filter.casefold()
     passed = [process for process in seen if not wanted or wanted in _whole(process).casefold()]
+    parents = {process.number: process.live.parent for process in seen}
     keys: dict[Order, Callable[[ShownProcess], tuple[object, ...]]] = {
-        Order.MEMORY: lambda process: (-process.rss, process.number),
-        Order.CPU: lambda process: (-(process.cpu or 0.0), -process.rss, process.number),
+        Order.MEMORY: lambda process: (-_size(process), process.number),
+        Order.CPU: lambda process: (-(process.cpu or 0.0), -_size(process), process.number),
         Order.AGE: lambda process: (process.number,),
         Order.NAME: lambda process: (_whole(process).casefold(), process.number),
+        Order.TREE: lambda process: _path(process, parents),
     }
     return sorted(passed, key=keys[settings.order])
+
+
+def _size(process: ShownProcess) -> int:
+    return process.rss if process.rss is not None else process.live.most or 0
+
+
+def _path(process: ShownProcess, parents: Mapping[int, int | None]) -> tuple[int, ...]:
+    """Return the numbers of a process and of those above it, from the top."""
+    path = [process.number]
+    while (above := parents.get(path[0])) is not None and above in parents and above not in path:
+        path.insert(0, above)
+    return tuple(path)
 
 
 def _whole(process: ShownProcess) -> str:
@@ -125,17 +139,24 @@ def _whole(process: ShownProcess) -> str:
 
 
 def process_rows(
-    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: TerminalStyle, width: int
+    shown: Sequence[ShownProcess],
+    seen: Sequence[ShownProcess],
+    medium: TerminalStyle,
+    width: int,
+    *,
+    tree: bool = False,
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
+    parents = {process.number: process.live.parent for process in seen}
     compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
     labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
-    whole = sum(process.rss for process in seen)
+    whole = sum(map(_size, seen))
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
     room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
     for process in shown:
         name = labels.get(process.number) or printable(process.live.name or "?")
+        name = f"{'  ' * (len(_path(process, parents)) - 1)}{name}" if tree else name
         name = shortened(name, max(1, room)).replace("……", "…")
         row = [
             text(f"{process.live.pid or '':>{_PID}} ", medium.style("axis")),
@@ -143,8 +164,12 @@ def process_rows(
         ]
         if has_cpu:
             row.append(text(f"{'' if process.cpu is None else cores_text(process.cpu):>{_CPU}}", medium.style("cpu")))
-        row.append(text(f"{medium.unit.label(process.rss):>{_RSS}}", medium.style("title")))
-        yield [*row, text(" "), *gauge(process.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
+        at_most = "" if process.rss is not None else "≤" if medium.unicode else "<="
+        size = f"{at_most}{medium.unit.label(_size(process))}"
+        row.append(text(f"{size:>{_RSS}}", medium.style("title")))
+        yield (
+            [*row, text(" "), *gauge(_size(process) / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
+        )
 
 
 def gauge(share: float, width: int, role: str, medium: TerminalStyle) -> Row:

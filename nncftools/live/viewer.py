@@ -21,6 +21,8 @@ from nncftools.live.shared_terminal import Terminal
 _STEP_S = 0.5
 _GONE = b"\x04"
 _QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE.decode())
+_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[5~": "K", b"\x1b[6~": "J"}
+"""The keys for arrows, page up and page down."""
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
 import ast, os, signal, sys, termios
@@ -159,8 +161,8 @@ class FullScreen(Keyboard):
     def keys(self, timeout_s: float) -> str:
         """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
         data = self.read(timeout_s)
-        is_sequence = data.startswith(b"\x1b") and len(data) > 1  # an arrow, or a function key
-        return "" if is_sequence else data.decode(errors="ignore")
+        is_sequence = data.startswith(b"\x1b") and len(data) > 1
+        return _ARROWS.get(data.replace(b"O", b"["), "") if is_sequence else data.decode(errors="ignore")
 
 
 def _end(number: int, _frame: object) -> None:
@@ -196,6 +198,7 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
                 if key in _QUIT_ALWAYS or (key in _QUIT and not settings.typing):
                     return not more
                 settings = after(settings, key)
+                settings = replace(settings, first=min(settings.first, max(0, len(source.run.processes) - 1)))
             if keys:
                 screen.paint(drawing.frame(source.run, settings, *size))
 

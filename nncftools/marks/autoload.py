@@ -136,7 +136,14 @@ class Finder:
         from . import of_script
 
         asked = self._entries.pop(of_script.MAIN, None)
-        if asked is not None:
+        if asked is not None and not hasattr(sys, "monitoring"):
+            facts = dict(asked)
+
+            def mark(name: str) -> None:
+                _attempt(self._mark, sys.modules[of_script.MAIN], of_script.MAIN, name, facts[name])
+
+            of_script.DefinitionTracer(facts, mark, lambda *why: self._warn(of_script.MAIN, *why)).start()
+        elif asked is not None:
             members = {function: _members(of_script.MAIN, function, facts) for function, facts in asked}
             of_script.ScriptTracer(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
 

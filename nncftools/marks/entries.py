@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,8 +124,8 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
-            expected = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC)"
-            raise ValueError(f"{expected} expected")
+            times = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone)"
+            raise ValueError(f"{times} or `t_ns` (CLOCK_MONOTONIC) expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
@@ -133,10 +134,15 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-    """Return the first time that is given, in seconds from the start; None when none is. Raises ValueError."""
+    """Return the first time that is given, in seconds from the start; None when none is. Raises ValueError.
+
+    A ``moment`` that is a number is seconds, too.
+    """
     if seconds is not None:
         return seconds
     if moment is not None:
+        with contextlib.suppress(ValueError):
+            return float(moment)
         at = intake.moment(moment)
         if start.utc is None:
             raise ValueError("a time of day cannot be used: the session does not say when it began")

@@ -1,7 +1,8 @@
-"""Marks calls of functions of the script itself, which no import passes through: by sys.monitoring (PEP 669).
+"""Marks calls of functions of the script itself, which no import passes through.
 
-Runs in the marked program: Python 3.12 and later, the standard library only. Code that is not asked for costs one
-event: it is switched off for that code at its first call.
+Runs in the marked program, with the standard library only. From Python 3.12 on by sys.monitoring (PEP 669): code not
+asked for costs one event: it is switched off for that code at its first call. Before, by tracing the lines of the
+script until it has defined the functions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .call_log import Call, Frame, is_deep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import CodeType
     from typing import Any
 
@@ -24,6 +25,48 @@ if TYPE_CHECKING:
 MAIN = "__main__"
 _TOOL = 4
 """One of the two IDs that no kind of tool has by convention."""
+
+
+class DefinitionTracer:
+    """Marks functions of ``__main__`` once it has defined them: traces until then, which slows down its imports."""
+
+    def __init__(self, names: Iterable[str], mark: Callable[[str], None], warn: Callable[[str, str], None]) -> None:
+        """``mark`` takes the name of a function that is there, ``warn`` one that never will be, and why."""
+        self._waiting = set(names)
+        self._mark = mark
+        self._warn = warn
+
+    def start(self) -> None:
+        """Begin to trace, unless another tool does."""
+        if sys.gettrace() is None:
+            sys.settrace(self._called)
+        else:
+            self._warn(", ".join(sorted(self._waiting)), "another tool traces the program")
+
+    def _called(self, frame: Any, _event: str, _argument: object) -> Any:
+        if frame.f_code.co_name != "<module>" or frame.f_globals.get("__name__") != MAIN:
+            return None
+        for name in sorted(self._waiting):
+            if not _defines(frame.f_code, name.split(".")):
+                self._waiting.discard(name)
+                self._warn(name, "the script does not define it")
+        return self._passed(frame, "line", None)
+
+    def _passed(self, frame: Any, event: str, _argument: object) -> Any:
+        for name in [name for name in self._waiting if name.partition(".")[0] in frame.f_globals]:
+            self._waiting.discard(name)
+            self._mark(name)
+        if self._waiting and event != "return":
+            return self._passed
+        if sys.gettrace() == self._called:
+            sys.settrace(None)
+        return None
+
+
+def _defines(code: CodeType, names: Sequence[str]) -> bool:
+    first, *others = names
+    inner = (part for part in code.co_consts if hasattr(part, "co_consts") and part.co_name == first)
+    return any(not others or _defines(part, others) for part in inner)
 
 
 class _Open(_local):
@@ -63,15 +106,11 @@ class ScriptTracer:
     def start(self) -> None:
         """Begin to record; where that is impossible, warn."""
         monitoring: Any = getattr(sys, "monitoring", None)
-        own = "{}.{}".format(*sys.version_info[:2])
-        missing = "" if monitoring else f"functions of the script itself need Python 3.12, the program runs in {own}"
-        if not missing:
-            try:
-                monitoring.use_tool_id(_TOOL, "nncf-tools")
-            except ValueError:
-                missing = "another tool uses sys.monitoring"
-        if missing:
-            self._warn(", ".join(self._calls), f"{missing}; write `with nncftools.operation(NAME):` there")
+        try:
+            monitoring.use_tool_id(_TOOL, "nncf-tools")
+        except ValueError:
+            why = "another tool uses sys.monitoring; write `with nncftools.operation(NAME):` there"
+            self._warn(", ".join(self._calls), why)
             return
         events = monitoring.events
         monitoring.register_callback(_TOOL, events.PY_START, self._started)

@@ -59,11 +59,12 @@ def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cel
     label = label or figure.label
     name, write = writer(figure, max(*base.values, *new.values), unit)
     uncertain = _UNCERTAIN if difference.is_within_brackets else " "
+    change = _signed(write(difference.change))
     return [
         Cell(f"{label}, {name}" if name else label),
         Cell(write(base.median), below=_range(write, base.values)),
         Cell(write(new.median), below=_range(write, new.values)),
-        Cell(f"{_signed(write(difference.change))}{uncertain}", is_strong=difference.change != 0),
+        Cell(f"{change}{uncertain}", is_strong=any(digit in "123456789" for digit in change)),
         Cell(_percent(difference.percent)),
         Cell(_p(difference)),
     ]
@@ -351,7 +352,8 @@ def _change_text(difference: Difference, unit: MemoryUnit) -> str:
     name = f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() else name
     between = f"({base} → {new} {in_unit})"
     if not difference.stands_out:
-        why = "the brackets overlap" if difference.is_within_brackets else "no more than noise"
+        small = "too little to tell from one run each" if difference.p is None else "no more than noise"
+        why = "the brackets overlap" if difference.is_within_brackets else small
         return f"{name} as before {between[:-1]}, {why})" if base != new else f"{name} as before ({new} {in_unit})"
     word = _WORDS[figure.is_peak][difference.change < 0]
     percent = "" if difference.percent is None else f"{abs(difference.percent):,.1f} % "

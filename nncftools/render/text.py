@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.analysis.summary import hints
+from nncftools.analysis.summary import UNMARKED, hints
 from nncftools.render import session_tables
 from nncftools.render import table as tables
 from nncftools.render.listing import REST, NumberedOperation, operation_notes, peak_notes
@@ -21,25 +21,31 @@ from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
 _FIGURE = 7
+_BRIEF_FACTS = ("RSS peak", "Needs")
+_HOLDER = "held by"
+_ROOM_FOR_NAMES = 60
+"""Columns from which on an operation and its figures fit into one line."""
 _LONG_GAP = 0.05
 """As a share of the run: a longer time without operations has a row in the timeline."""
 
 
 def report(session: Session, view: View) -> RenderableType:
     """Return the report for Rich to print."""
+    if view.brief:
+        return _brief(session, view)
     rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
     fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
     warnings = hints(session, view.unit)
     return Group(
         Text("PERFORMANCE REPORT", style="bold"),
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
-        Text(session_tables.run(session), style="dim"),
+        _run(session),
         Text(),
         *_headlines(session, view),
         _Memory(memory(session, view)),
@@ -52,8 +58,50 @@ def report(session: Session, view: View) -> RenderableType:
     )
 
 
-def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did, and the peak with its time and operation, if the view shows it."""
+def _brief(session: Session, view: View) -> RenderableType:
+    """Return headline, memory, needs and operations, and the warnings on these."""
+    rank_table, memory_table = ranks(session, view.unit), memory(session, view)
+    facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
+    rows = [(heading.text, Text(of.text)) for heading, of in facts if heading.text in _BRIEF_FACTS]
+    levels = _levels(memory_table, view.unit, without_first=session_tables.peak(session, view) is not None)
+    warnings = [text for text in hints(session, view.unit) if not text.startswith(UNMARKED)]
+    return Group(
+        Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
+        _run(session),
+        *(part for part in _headlines(session, view, of_holder=True) if part != Text()),
+        tables.pairs([("Memory", Text(levels)), *rows], tables.FIRST_COLUMN),
+        *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
+        *(Text() for _ in session.operations[:1]),
+        *list(_operations(session, view))[:-1],
+        *((Text(), *tables.warnings(warnings)) if warnings else ()),
+    )
+
+
+def _levels(of: tables.Table, unit: MemoryUnit, *, without_first: bool) -> str:
+    """Return the average and the end of the first metric, and the peaks of all, or of the others."""
+    rows = [[cell.text for cell in row.cells] for row in of.rows if not row.is_faint]
+    if not rows:
+        return UNKNOWN
+    name, _, _, final, _, average, _ = rows[0]
+    peaks = [f"{cells[0]} {cells[1]}" for cells in rows[without_first:]]
+    peaked = f"; peaks {', '.join(peaks)} {unit}" if peaks else ""
+    return f"{name} {average} on average, {final} {unit} at the end{peaked}"
+
+
+def _run(session: Session) -> Text:
+    """Return when, where and how the run was; a failure comes first."""
+    text = session_tables.run(session)
+    if session.exit is None or not session.exit.code or session.ranks:
+        return Text(text, style="dim")
+    ending = session.exit.text
+    return Text.assemble((f"Failed: {ending}", "bold red"), (f"  {text.removesuffix(f', {ending}')}", "dim"))
+
+
+def _headlines(session: Session, view: View, *, of_holder: bool = False) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did, and the peak with its time and operation, if the view shows it.
+
+    With ``of_holder``, of the code at the peak only what held the most.
+    """
     if verdict := verdict_lines(session, view.unit):
         (heading, conclusion), *details = verdict
         yield Text(f"{heading}  {conclusion}", style="bold red")
@@ -65,7 +113,8 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
         text.append(f" {at}" if at else "", style="not bold")
         text.append(f"  {during}" if during else "")
         yield text
-        if lines := peak_lines(session, view.unit):
+        lines = peak_lines(session, view.unit)
+        if lines := [line for line in lines if line[0] == _HOLDER or not of_holder]:
             yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
         yield Text()
 
@@ -108,7 +157,7 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     if not notes and peak is not None:
         notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= peak.from_s and peak.to_s <= gap.end_s}
     rows = _with_gaps(shown, gaps)
-    yield _timeline(rows, notes, view.unit)
+    yield _Timeline(rows, notes, view.unit)
     if more:
         yield Text(f"… {more}", style="dim")
     yield Text()
@@ -131,23 +180,41 @@ def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) ->
     return [*rows, *(NumberedOperation(0, gap, REST) for gap in waiting)]
 
 
-def _timeline(rows: Sequence[NumberedOperation], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
-    result = tables.grid(has_header=False)
-    figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
-    for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
-        result.add_column(**column)
-    for row in rows:
+class _Timeline(NamedTuple):
+    """The operations in the order of their starts: a line for each, or two where there is little room."""
+
+    rows: Sequence[NumberedOperation]
+    notes: Mapping[int, str]
+    """What is said of some operations, by their ``id()``."""
+    unit: MemoryUnit
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width >= _ROOM_FOR_NAMES:
+            yield self._lines()
+            return
+        for row in self.rows:
+            style = "" if row.number else "dim"
+            start, duration, change, note = self._figures(row)
+            yield Text(f"{row.number}. " if row.number else "   ", style=style) + _name(row)
+            yield Text(f"   {start} {duration} {change}", style=style) + (Text(" ") + note if note.plain else note)
+
+    def _lines(self) -> Grid:
+        result = tables.grid(has_header=False)
+        figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
+        for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
+            result.add_column(**column)
+        for row in self.rows:
+            start, duration, change, note = self._figures(row)
+            number, style = (f"{row.number}.", "") if row.number else ("", "dim")
+            result.add_row(number, start, _name(row), duration, change, note, style=style)
+        return result
+
+    def _figures(self, row: NumberedOperation) -> tuple[str, str, str, Text]:
+        """Return start, duration, change and note."""
         operation = row.operation
-        result.add_row(
-            f"{row.number}." if row.number else "",
-            seconds_text(operation.start_s),
-            _name(row),
-            f"({seconds_text(operation.known_duration_s)})",
-            f"[{tables.change_text(operation.of('rss'), unit, unit.text)} {unit}]",
-            Text(notes.get(id(operation), ""), style="bold"),
-            style="" if row.number else "dim",
-        )
-    return result
+        change = f"[{tables.change_text(operation.of('rss'), self.unit, self.unit.text)} {self.unit}]"
+        duration = f"({seconds_text(operation.known_duration_s)})"
+        return seconds_text(operation.start_s), duration, change, Text(self.notes.get(id(operation), ""), style="bold")
 
 
 def _name(row: NumberedOperation) -> Text:

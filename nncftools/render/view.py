@@ -43,6 +43,8 @@ class View:
     title: str = ""
     depth: int = 1
     """How many levels of nested operations to show."""
+    brief: bool = False
+    """Whether a text has only what the first look is for."""
 
     @property
     def above(self) -> str:

@@ -36,7 +36,7 @@ def groups(base: list[float], new: list[float]) -> Comparison:
         ("peak_rss>8GiB", Fraction(8 << 30), False, False),
         ("peak_rss>8gib", Fraction(8 << 30), False, False),
         ("peak_rss>-.5MB", Fraction(-500_000), True, False),
-        ("peak_rss>100", Fraction(100), False, False),
+        ("peak_swap>0", Fraction(0), False, False),
         ("duration>90s", Fraction(90), False, False),
         ("cpu>+1.5", Fraction(3, 2), True, False),
     ],
@@ -71,6 +71,7 @@ def test_operation(name: str) -> None:
         ("peak_rss>5%", r"a percentage is a change against BASE: \+5% or -5% expected"),
         ("peak_rss>5s", "the unit 's' is not one of %, B, KiB"),
         ("duration>5GiB", "the unit 'GiB' is not one of %, s"),
+        ("peak_rss>5", "a size needs its unit .B, KiB, .* as in peak_rss>5MiB"),
     ],
 )
 def test_unreadable(text: str, message: str) -> None:

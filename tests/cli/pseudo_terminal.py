@@ -25,7 +25,7 @@ MACHINE = re.compile(r"^[│|]? *Machine  [\d.]+ \w+ available", re.MULTILINE)
 """The last line of a view without keys, but for its border."""
 CHART = re.compile(r"[┤│].*\n.* 0 \w+ └0:00 ", re.MULTILINE)
 """The lowest row of a chart and its axis."""
-KEYS = "q quit   space pause"
+KEYS = "q quit   ? help   space pause"
 
 Sight = str | re.Pattern[str] | Callable[[str], object]
 

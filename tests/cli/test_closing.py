@@ -17,7 +17,7 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
     assert result.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
-    assert "PERFORMANCE REPORT" not in result.stderr
+    assert "Peak memory" not in result.stderr
     assert re.findall(r"^Run (\d) of 3: RSS peak \d+\.\d MiB, \d+\.\d+ s$", result.stderr, re.MULTILINE) == list("123")
     assert result.stderr.count("3 RUNS") == 1
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)

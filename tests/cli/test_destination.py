@@ -110,12 +110,8 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
         (folder / name).touch()
     lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=False).splitlines()
 
-    assert lines[1:4] == [
-        "Written to memory_logs/newest",
-        "  page     memory_logs/newest/session.html",
-        "  picture  memory_logs/newest/session.png",
-    ]
-    assert lines[4] == "RSS peak +17 % against the last run (60.0 MiB), duration the same (0.500 s)"
+    assert lines[1] == "Written to memory_logs/newest (session.html, session.png)"
+    assert lines[2] == "RSS peak +17 % against the last run (60.0 MiB), duration the same (0.500 s)"
     assert any("nncf-tools profile work --fast  " in line for line in lines)
     assert any("nncf-tools compare latest~1 latest  " in line for line in lines)
     assert any("nncf-tools report --open  " in line for line in lines)

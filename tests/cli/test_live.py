@@ -68,7 +68,7 @@ class TestView:
         text = ends_when_it_may(terminal, tmp_path)
 
         assert not RECORDING.search(text)
-        assert text.index("line 0 of") < text.index("line 2 of") < text.index("Memory, MiB") < text.index("Written to")
+        assert text.index("line 0 of") < text.index("line 2 of") < text.index("Peak memory") < text.index("Written to")
 
     @pytest.mark.long
     def test_operations_are_named(self, tmp_path: pathlib.Path) -> None:
@@ -224,9 +224,9 @@ class TestOutput:
         assert b"line 0 of" not in terminal.written
         assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n} of the command" for n in range(3)]
 
-    def test_capture_needs_a_view(self, in_process: Run) -> None:
-        """Without --live, --capture is refused before anything is started."""
-        result = in_process("monitor", "--capture", "out.txt", "true")
+    def test_capture_needs_a_command(self, in_process: Run) -> None:
+        """The output of a process that already runs cannot be had."""
+        result = in_process("monitor", "--capture", "out.txt", "--pid", 1)
 
         assert result.returncode == 2
         assert "--capture" in result.stderr

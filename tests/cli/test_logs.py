@@ -32,7 +32,7 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.usefixtures("log")
 def test_report(in_process: Run) -> None:
     """A log is reported like a session; facts missing from it are reported as unknown."""
-    lines = in_process("report", "mprofile.dat").stdout.splitlines()
+    lines = in_process("report", "mprofile.dat", "--details").stdout.splitlines()
 
     assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
     assert "Peak memory  RSS 120.5 MiB at 08:55:50 (0.500 s)" in lines
@@ -120,7 +120,7 @@ def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log that counts from zero shows only differences, without --from-zero."""
     rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
     (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
-    result = in_process("report", "rss_memory_usage_from-zero.txt")
+    result = in_process("report", "rss_memory_usage_from-zero.txt", "--details")
 
     assert "Peak memory" not in result.stdout
     assert "RSS from zero" in result.stdout

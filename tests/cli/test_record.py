@@ -856,12 +856,50 @@ class TestMarks:
 
     def test_nothing_marked(self, nncf_tools: Run) -> None:
         """If nothing was marked, the report says what is known of the reason."""
-        blind = nncf_tools("profile", "--no-plot", sys.executable, "-I", "-c", "1")
-        seeing = nncf_tools("profile", "--no-plot", sys.executable, "-c", "1")
+        blind = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-I", "-c", "1")
+        seeing = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-c", "1")
 
         assert "no Python program loaded the hook: process" in " ".join(blind.stderr.split())
         assert "ran an isolated Python (-I), which loads no hook" in " ".join(blind.stderr.split())
         assert "1 Python program loaded the hook, but none of the functions that are" in " ".join(seeing.stderr.split())
+
+    def test_short_summary(self, nncf_tools: Run) -> None:
+        """Of a run without operations, the summary has at most 12 lines, also from the second run on."""
+        code = "import time; b = bytearray(50 << 20); time.sleep(0.6)"
+        for _ in range(2):
+            result = nncf_tools("profile", sys.executable, "-c", code)
+
+        lines = result.stderr.splitlines()
+        assert len(lines) <= 12, result.stderr
+        assert "no operation was marked" not in result.stderr
+        assert [line.partition("  ")[0] for line in lines if line.startswith(("Peak", "Memory", "Needs", "Next"))] == [
+            "Peak memory",
+            "Memory",
+            "Needs",
+            "Next",
+        ]
+
+    def test_failure_comes_first(self, nncf_tools: Run) -> None:
+        """An exit status other than 0 stands at the beginning of its line."""
+        result = nncf_tools("monitor", "--no-plot", sys.executable, "-c", "raise SystemExit(3)")
+
+        assert result.returncode == 3
+        assert result.stderr.splitlines()[1].startswith("Failed: exit status 3  ")
+
+    def test_option_behind_the_command(self, nncf_tools: Run) -> None:
+        """An option of ours behind the command goes to the command, and a note says so."""
+        result = nncf_tools("monitor", "-q", "--no-plot", "-o", "run.json", "--", "echo", "--live")
+
+        assert result.stdout == "--live\n"
+        assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
+
+    def test_capture_copies(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """--capture without --live writes the output to the file, too."""
+        words = sys.executable, "-c", "import sys; print('out', flush=True); print('err', file=sys.stderr)"
+        result = nncf_tools("monitor", "-q", "-o", "run.json", "--capture", "out.txt", *words)
+
+        assert (result.stdout, result.stderr) == ("out\n", "err\n")
+        assert sorted((tmp_path / "out.txt").read_text().split()) == ["err", "out"]
 
     def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Calls of the catalogue and of --mark-call are marked in an unchanged script; --no-auto marks none."""

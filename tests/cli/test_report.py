@@ -42,7 +42,7 @@ def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
 class TestReport:
     def test_names_what_matters(self, in_process: Run) -> None:
         """The report names command, time, exit status, both metrics, CPU, I/O, processes and the sampler's own cost."""
-        result = in_process("report", "run.json")
+        result = in_process("report", "run.json", "--details")
 
         assert result.returncode == 0
         for words in ("sleep 0.3", "exit status 0", "RSS", "System", "from zero", "CPU", "Storage", "Processes", "own"):
@@ -50,12 +50,31 @@ class TestReport:
 
     def test_chooses_metric_unit_and_title(self, in_process: Run) -> None:
         """--type, --unit, --from-zero and --title take effect."""
-        result = in_process("report", "run.json", "--type", "rss", "--unit", "kib", "--from-zero", "--title", "A title")
+        result = in_process(
+            "report", "run.json", "-t", "rss", "-u", "kib", "--from-zero", "--title", "A title", "--details"
+        )
 
         assert result.stdout.splitlines()[1] == "A title"
         assert "Memory, KiB" in result.stdout
         assert "RSS from zero" in result.stdout
         assert "System from" not in result.stdout
+
+    @pytest.mark.parametrize(
+        ("name", "beginning"),
+        [("a.json", "{"), ("a.MD", "#"), ("a.csv", "time_s,"), ("a.txt", "sleep"), ("a", "sleep")],
+    )
+    def test_ending_chooses_format(self, in_process: Run, tmp_path: pathlib.Path, name: str, beginning: str) -> None:
+        """The ending of --output chooses the format; --format wins."""
+        asked = in_process("report", "run.json", "-o", f"asked-{name}", "--format", "text")
+        result = in_process("report", "run.json", "-o", name)
+
+        assert (result.returncode, asked.returncode) == (0, 0)
+        assert (tmp_path / name).read_text("utf-8").startswith(beginning)
+        assert (tmp_path / f"asked-{name}").read_text("utf-8").startswith("sleep")
+
+    def test_picture_as_output(self, in_process: Run) -> None:
+        """A picture is drawn by --plot, and the error says so."""
+        assert "draw it with --plot a.png" in in_process("report", "run.json", "-o", "a.png").stderr
 
     @pytest.mark.parametrize(("name", "magic"), [("a b.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
     def test_draws(self, in_process: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
@@ -93,7 +112,7 @@ class TestFormats:
     @pytest.mark.parametrize(
         ("name", "begins"),
         [
-            ("text", "PERFORMANCE REPORT"),
+            ("text", "sleep 0.3"),
             ("markdown", "### `sleep 0.3`"),
             ("json", "{"),
             ("csv", "time_s,"),

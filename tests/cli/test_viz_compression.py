@@ -67,6 +67,18 @@ class TestFiles:
         assert result.returncode == 0
         assert {path.name for path in (tmp_path / "in").iterdir()} == {"data.csv", "data.md", "data.png"}
 
+    def test_file_of_a_sweep(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A CSV file of `sweep` is drawn by its own columns, and a note names them."""
+        path = pathlib.Path(__file__).parents[2] / "examples/compression/smollm2_sweep.csv"
+
+        result = in_process("viz-compression", "-i", path, "-o", ".")
+
+        assert result.returncode == 0
+        assert (
+            "the error is the average of held-out text, word perplexity; held-out text, last-word acc" in result.stderr
+        )
+        assert (tmp_path / "smollm2_sweep.png").exists()
+
     @pytest.mark.long
     @pytest.mark.usefixtures("data")
     def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:

@@ -167,7 +167,7 @@ class TestRunning:
         (tmp_path / "go").touch()
         text = terminal.until_end()
 
-        assert "Memory, MiB" in text
+        assert "Memory        RSS" in text
         assert terminal.is_restored()
         assert terminal.status == 0
 
@@ -286,7 +286,7 @@ class TestRunning:
 
         assert process.returncode == 0
         assert re.match(r"0:\d\d; RSS [\d.]+ MiB, peak", first)
-        assert "Memory, MiB" in rest
+        assert "Memory        RSS" in rest
         assert "\x1b" not in first + rest
 
 
@@ -299,7 +299,7 @@ class TestEnded:
 
         assert result.returncode == 0
         assert result.stdout.startswith("This recording has ended.\n")
-        assert "Memory, MiB" in result.stdout
+        assert "Memory        RSS" in result.stdout
 
     def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """If the recorder has just replaced its journal with the session, the session is shown."""
@@ -307,7 +307,7 @@ class TestEnded:
         result = in_process("watch", JOURNAL)
 
         assert result.returncode == 0
-        assert "Memory, MiB" in result.stdout
+        assert "Memory        RSS" in result.stdout
 
     def test_nothing_runs(self, in_process: Run) -> None:
         """Without a running recording, one line says so."""
@@ -346,7 +346,7 @@ class TestProcess:
             process.wait(HANGING_S)
             text = terminal.until_end()
 
-        assert "Memory, MiB" in text
+        assert "Memory        RSS" in text
         assert terminal.is_restored()
         assert list(tmp_path.iterdir()) == []
 
@@ -362,7 +362,7 @@ class TestProcess:
             process.kill()
 
         assert alive
-        assert "Memory, MiB" in text
+        assert "Memory        RSS" in text
 
     def test_no_such_process(self, in_process: Run) -> None:
         """The message names a missing process."""

@@ -4,13 +4,55 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.reading import SIMILARITY, STANDARD, Direction, Metric, ResultsError, chosen_metrics, read
+from nncftools.compression.reading import (
+    SIMILARITY,
+    STANDARD,
+    Direction,
+    Metric,
+    RawTable,
+    ResultsError,
+    chosen_metrics,
+    found_metrics,
+    read,
+)
 from nncftools.errors import UsageError
 
 
-def test_none_is_the_standard_four() -> None:
-    """By default, the standard four are averaged."""
-    assert chosen_metrics(()) == STANDARD
+def _table(*header: str) -> RawTable:
+    return RawTable(pathlib.Path("a.csv"), header, (), ())
+
+
+class TestFoundMetrics:
+    """Without --metric, the columns of the files decide."""
+
+    @pytest.mark.parametrize(
+        ("header", "expected"),
+        [
+            (("mode", *(metric.column for metric in reversed(STANDARD))), STANDARD),
+            (("mode", "WWB, similarity"), (SIMILARITY,)),
+            (("mode", "text, word perplexity"), (Metric("text, word perplexity", Direction.LOWER),)),
+            (("mode", "mmlu, acc", "mmlu, acc stderr"), (Metric("mmlu, acc", Direction.HIGHER),)),
+            (("mode", "score", "score stderr", "time"), (Metric("score", Direction.HIGHER),)),
+            (("mode", "WWB, similarty"), (SIMILARITY,)),
+            (("a", "b"), STANDARD),
+        ],
+    )
+    def test_columns(self, header: tuple[str, ...], expected: tuple[Metric, ...]) -> None:
+        """The last word of a name, or a standard error beside it, says what measures quality."""
+        assert found_metrics([_table(*header)]) == expected
+
+    def test_only_what_all_have(self) -> None:
+        """Of several files, the columns of all of them count."""
+        both = _table("mode", "a, acc", "b, acc"), _table("mode", "b, acc")
+
+        assert found_metrics(both) == (Metric("b, acc", Direction.HIGHER),)
+
+    def test_none(self) -> None:
+        """Results without any column of quality are refused."""
+        with pytest.raises(ResultsError, match=r"no column of quality") as refused:
+            found_metrics([_table("mode", "model size, Gb")])
+
+        assert refused.value.remedy == "metric"
 
 
 def test_own_and_standard() -> None:

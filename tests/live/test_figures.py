@@ -46,7 +46,7 @@ def test_zoom() -> None:
 
 def test_orders_in_turn() -> None:
     """The key s goes through all orders."""
-    assert [pressed("s" * times).order for times in range(5)] == [*Order, Order.MEMORY]
+    assert [pressed("s" * times).order for times in range(6)] == [*Order, Order.MEMORY]
 
 
 def test_filter_is_typed() -> None:

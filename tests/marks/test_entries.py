@@ -32,9 +32,10 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
         ('[{"name": "a", "start_s": 1, "end_s": 2.5}, {"name": "b", "start_s": 3}]', "x.json"),
         ('{"name": "a", "start_s": 1, "end_s": 2.5}\n\n{"name": "b", "start_s": 3}', "x.jsonl"),
         ("name,start_s,end_s,note\na,1,2.5,mine\nb,3,,\n", "x.csv"),
+        ("name,start,end\na,1,2.5\nb,3,\n", "x.csv"),
         ("\ufeffname,start_s,end_s\r\na,1,2.5\r\nb,3,\r\n", "x.csv"),
     ],
-    ids=["json", "json lines", "csv", "csv of a spreadsheet"],
+    ids=["json", "json lines", "csv", "csv of short names", "csv of a spreadsheet"],
 )
 def test_formats(text: str, name: str) -> None:
     """JSON, JSON Lines and CSV hold the same rows; unknown columns are ignored."""
@@ -60,7 +61,7 @@ def test_times(row: dict[str, object]) -> None:
     ("row", "complaint"),
     [
         ('{"start_s": 1}', "a `name` of at least one character expected"),
-        ('{"name": "a"}', "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns`"),
+        ('{"name": "a"}', "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone) or `t_ns`"),
         ('{"name": "a", "start": "2026-11-21T07:00:00"}', "a time with its zone expected"),
         ('{"name": "a", "start": "noon"}', "Invalid isoformat string: 'noon'"),
         ('{"name": "a", "start_s": 2, "end_s": 1}', "not before `start_s` (2) expected, found 1"),

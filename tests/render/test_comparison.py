@@ -133,7 +133,11 @@ class TestBrief:
         [
             (1100, 1.0, "Peak RSS 10.0 % higher (1,000.0 → 1,100.0 MiB), duration as before (1.00 s)"),
             (900, 2.0, "Peak RSS 10.0 % lower (1,000.0 → 900.0 MiB), duration 100.0 % longer (1.00 → 2.00 s)"),
-            (1001, 1.0, "Peak RSS as before (1,000.0 → 1,001.0 MiB, no more than noise), duration as before (1.00 s)"),
+            (
+                1001,
+                1.0,
+                "Peak RSS as before (1,000.0 → 1,001.0 MiB, too little to tell from one run each), duration as before (1.00 s)",  # noqa: E501
+            ),
         ],
     )
     def test_verdict_is_the_first_line(self, peak: float, duration_s: float, expected: str) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
+from nncftools.cli.fit.search import NOISE_S, SLOW_STORAGE, WORKED, Fit, Free, Trial
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import Way, write_file
 from nncftools.redaction import Redaction
@@ -32,12 +32,14 @@ def runs(fit: Fit, unit: MemoryUnit) -> Table:
     rows = []
     if fit.free is not None:
         time = figure_cell(fit.free.duration_s, "s")
-        rows.append([Cell("none"), Cell(WORKED), time, Cell("1.0"), figure_cell(None, "B"), figure_cell(None, "s")])
+        rows.append(
+            [Cell("none"), Cell(WORKED), time, Cell(_times(1.0)), figure_cell(None, "B"), figure_cell(None, "s")]
+        )
     for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
         is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
         limit = size_cell(trial.limit, unit, is_strong=is_result)
         ended = Cell(f"{trial.ended}{', warm cache' if trial.is_warm else ''}")
-        time, slower = figure_cell(trial.duration_s, "s"), Cell(f"{trial.slower:.1f}")
+        time, slower = figure_cell(trial.duration_s, "s"), Cell(_times(trial.slower))
         rows.append([limit, ended, time, slower, figure_cell(trial.refaults, "B"), figure_cell(trial.stall_s, "s")])
     return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
 
@@ -93,7 +95,12 @@ def _limits(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
 
 
 def notes(fit: Fit) -> Iterator[str]:
-    """Yield what makes the result less sure."""
+    """Yield what full speed means where it is not plain, and what makes the result less sure."""
+    fast = next((trial for trial in fit.trials if trial.limit == fit.fast_from and trial.worked), None)
+    if fast is not None and fast.slower > fit.slower:
+        rule = f"full speed is up to {fit.slower:g} × the time without a limit, or {NOISE_S:g} s longer"
+        also = f"{SLOW_STORAGE:g} × if almost nothing was read twice"
+        yield f"{rule}, or {also}: the run took {_times(fast.slower)} ×"
     if fit.trials and not fit.is_finished:
         may = "a larger limit may be enough" if fit.works_from is None else "the limits may be smaller"
         yield f"the search is not finished: with more runs, {may}"
@@ -130,7 +137,12 @@ def _to_copy(word: str) -> str:
 
 
 def _pace(trial: Trial) -> str:
-    return f"{trial.slower:.1f} × slower" if trial.slower >= 1.05 else "as fast as without a limit"  # noqa: PLR2004 — one decimal
+    return f"{_times(trial.slower)} × slower" if trial.slower >= 1.005 else "as fast as without a limit"  # noqa: PLR2004 — two decimals
+
+
+def _times(slower: float) -> str:
+    """Return a factor with two decimals where it is near the rule of full speed."""
+    return f"{slower:.2f}" if slower < 1.5 else f"{slower:.1f}"  # noqa: PLR2004
 
 
 def _size(size: float, unit: MemoryUnit) -> str:

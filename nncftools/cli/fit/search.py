@@ -105,8 +105,8 @@ amount, a tenth of the limit is.
 """
 _JUST_BELOW = 0.9
 """The share of the tolerance by which a smaller limit is tried: if that one fails, the limit is found."""
-_FEW, _SLOW_STORAGE = 0.02, 2.5
-_NOISE_S = 0.1
+_FEW, SLOW_STORAGE = 0.02, 2.5
+NOISE_S = 0.1
 """Durations that differ by less are equal."""
 
 
@@ -142,8 +142,8 @@ class Search:
         A run that read nothing twice did not lack memory: up to 2.5 times the duration, slow storage explains it.
         """
         has_refaults = trial.refaults is None or trial.refaults > max(self.comfortable * _FEW, _LEAST_STEP)
-        factor = self.slower if has_refaults else max(self.slower, _SLOW_STORAGE)
-        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOISE_S)
+        factor = self.slower if has_refaults else max(self.slower, SLOW_STORAGE)
+        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + NOISE_S)
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)

@@ -68,7 +68,7 @@ function tree(part, place, levels, draw) {
     while (above.length <= depth) above.push(node);
     const cell = line.cells[place];
     cell.className = "name text";
-    cell.style.setProperty("--depth", Math.min(depth, 12));
+    for (const part of [cell, line]) part.style.setProperty("--depth", Math.min(depth, 12));
     return node;
   });
   const state = {column: null, isRising: true, words: ""};

@@ -1,0 +1,174 @@
+"""``nncf-tools list`` shows the recordings of a folder, ``nncf-tools prune`` removes some of them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
+
+from nncftools.cli import destination, opening, options, screen
+from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way, another_owner
+from nncftools.journal.reading import is_recording
+from nncftools.session.model import Exit
+from nncftools.session.session import Session
+from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
+
+_FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
+_OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
+"""What a recording writes into its folder."""
+_COMMAND = 40
+
+Folder = Annotated[File, argument("DIR", "The folder with the recordings. Default: memory_logs.")]
+
+
+class _Run(NamedTuple):
+    """A recording."""
+
+    path: pathlib.Path
+    session: Session | None
+    """None when it cannot be read."""
+    size: int
+    """Of all its files, in bytes."""
+
+
+def list(  # noqa: A001 — the name of the command
+    folder: Folder = None, *, as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False
+) -> None:
+    """List recordings, the newest first: when, command, peak, duration, status, size on disk.
+
+    \b
+    Examples:
+      nncf-tools list
+      nncf-tools list --json | jq '.[].path'
+
+    \b
+    The number is that of latest~N: `nncf-tools report latest~2` shows number 2.
+    """
+    runs = [_run(path) for path in destination.in_order(folder or options.DEFAULT_LOG_DIR)]
+    if as_json:
+        screen.to_stdout(f"{json.dumps([_facts(run) for run in runs], indent=2)}\n")
+    elif runs:
+        _show(runs, screen.OUT)
+    else:
+        screen.message(f"no recordings in {str(folder or options.DEFAULT_LOG_DIR)!r}")
+
+
+def prune(
+    folder: Folder = None,
+    *,
+    keep: Annotated[int | None, option("--keep N", WRITE, "Remove all but the newest N.", min=0)] = None,
+    older: Annotated[
+        float | None, option("--older TIME", READ, "Remove those older than TIME: 30d, 12h.", parser=seconds_from)
+    ] = None,
+    yes: Annotated[bool, option("--yes -y", OTHER, "Do not ask.")] = False,
+) -> int:
+    """Remove recordings: show which, and ask.
+
+    \b
+    Examples:
+      nncf-tools prune --keep 20
+      nncf-tools prune --older 30d --yes
+
+    \b
+    Only folders that `monitor` and `profile` made are removed, and only if nothing
+    else is in them. What is still being recorded stays.
+    """
+    if (keep is None) == (older is None):
+        raise UsageError("option --keep: either --keep or --older expected; see `nncf-tools prune --help`")
+    log_dir = folder or options.DEFAULT_LOG_DIR
+    paths = destination.in_order(log_dir)
+    before_ns = time.time_ns() - (older or 0.0) * 1e9
+    unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_ns(at) < before_ns]
+    runs = [_run(path) for path in unwanted if _is_removable(path, log_dir)]
+    if not runs:
+        screen.message("nothing to remove")
+        return 0
+    _show(runs, screen.ERR)
+    what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
+    size = size_text(sum(run.size for run in runs))
+    if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
+        screen.message("nothing was removed")
+        return 1
+    for run in runs:
+        _remove(run.path.parent)
+    link = log_dir / destination.LATEST
+    if link.is_symlink() and not link.exists():
+        link.unlink()
+    screen.line(f"Removed {what}, {size}")
+    return 0
+
+
+def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
+    """Return whether a recording has a folder of its own, which holds nothing but what a recording writes."""
+    folder = path.parent
+    if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
+        return False
+    is_ours = not another_owner(folder.stat()) and all(
+        _OURS.fullmatch(file.name) and (file.is_file() or file.is_symlink()) for file in folder.iterdir()
+    )
+    return is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}")))
+
+
+def _remove(folder: pathlib.Path) -> None:
+    with destination.writing("--keep", folder):
+        with Way(folder, must_stay=True).reached() as reached:
+            for file in reached.iterdir():
+                if _OURS.fullmatch(file.name):
+                    file.unlink()
+        folder.rmdir()
+
+
+def _agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("option --yes: needed where nobody can be asked")
+    screen.to_stderr(question)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _run(path: pathlib.Path) -> _Run:
+    files = path.parent.iterdir() if _FOLDER.fullmatch(path.parent.name) else iter([path])
+    size = sum(file.lstat().st_size for file in files)
+    try:
+        return _Run(path, opening.open_session(path, path.parent), size)
+    except NncfToolsError:
+        return _Run(path, None, size)
+
+
+def _facts(run: _Run) -> dict[str, object]:
+    session, facts = run.session, {"path": str(run.path), "size": run.size}
+    if session is None:
+        return facts
+    peak, ended = session.peaks.get("rss"), session.exit or Exit()
+    facts |= {"start": session.start.utc, "command": session.command, "peak_rss": peak and peak.low}
+    return {**facts, "duration_s": session.duration_s, "exit_code": ended.code, "signal": ended.signal}
+
+
+def _show(runs: Sequence[_Run], stream: str) -> None:
+    from nncftools.render.table import Cell, Column, Row, Table, painted
+
+    columns = [Column("#"), Column("When, UTC", is_text=True), Column("Command", is_text=True)]
+    columns += [*map(Column, ("Peak", "Lasted")), Column("Ended", is_text=True), Column("Size")]
+    rows = [Row(cells=[Cell(text) for text in (f"{number}", *_cells(run))]) for number, run in enumerate(runs)]
+    screen.if_read(painted(Table(columns=columns, rows=rows), folds=True), stream)
+
+
+def _cells(run: _Run) -> Iterator[str]:
+    from nncftools.render.view import command_text
+
+    session = run.session
+    if session is None:
+        yield from (UNKNOWN, shortened(printable(str(run.path)), _COMMAND), UNKNOWN, UNKNOWN, "cannot be read")
+    else:
+        peak = session.peaks.get("rss")
+        yield printable((session.start.utc or UNKNOWN).replace("T", " ")[:16])
+        yield shortened(command_text(session), _COMMAND)
+        yield size_text(None if peak is None else peak.low)
+        yield seconds_text(session.duration_s)
+        yield "unfinished" if session.exit is None else session.exit.text.removeprefix("exit status ")
+    yield size_text(run.size)

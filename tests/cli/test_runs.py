@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from tests.conftest import Run
+from tests.made_up import mib, session
+
+
+@pytest.fixture
+def logs(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Make three recordings, a minute apart, and a folder of the user."""
+    for number in range(3):
+        folder = tmp_path / "memory_logs" / f"2026-11-2{number}_10-00-00_work"
+        folder.mkdir(parents=True)
+        session({"rss": mib(10, 60 + number)}).save(folder / "session.json")
+        (folder / "session.png").write_bytes(b"x" * 1000)
+        os.utime(folder / "session.json", (60 * number, 60 * number))
+    mine = tmp_path / "memory_logs" / "mine"
+    mine.mkdir()
+    session({"rss": mib(10, 20)}).save(mine / "session.json")
+    os.utime(mine / "session.json", (1, 1))
+    return tmp_path / "memory_logs"
+
+
+@pytest.mark.usefixtures("logs")
+class TestList:
+    def test_newest_first(self, in_process: Run) -> None:
+        """Each recording is a line with its number, command, peak and size."""
+        lines = in_process("list").stdout.splitlines()
+
+        assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "3"]
+        assert "work --fast" in lines[1]
+        assert "62.0 MiB" in lines[1]
+
+    def test_json(self, in_process: Run) -> None:
+        """--json has the figures in bytes and seconds."""
+        first, *others = json.loads(in_process("list", "--json").stdout)
+
+        assert first["peak_rss"] == 62 << 20
+        assert first["size"] > 1000
+        assert len(others) == 3
+
+    def test_damaged(self, in_process: Run, logs: pathlib.Path) -> None:
+        """A recording that cannot be read is listed as such."""
+        (logs / "2026-11-22_10-00-00_work" / "session.json").write_text("{")
+
+        assert "cannot be read" in in_process("list").stdout
+
+
+class TestPrune:
+    def test_keeps_the_newest_and_what_is_not_ours(self, in_process: Run, logs: pathlib.Path) -> None:
+        """Beyond the newest, only folders of recordings with nothing else in them go."""
+        (logs / "2026-11-20_10-00-00_work" / "notes.txt").write_text("mine")
+        (logs / "latest").symlink_to("2026-11-21_10-00-00_work")
+        result = in_process("prune", "--keep", 1, "--yes")
+
+        assert result.returncode == 0
+        assert "Removed 1 recording" in result.stderr
+        left = sorted(path.name for path in logs.iterdir())
+        assert left == ["2026-11-20_10-00-00_work", "2026-11-22_10-00-00_work", "mine"]
+
+    def test_older(self, in_process: Run, logs: pathlib.Path) -> None:
+        """--older counts from now."""
+        os.utime(logs / "2026-11-22_10-00-00_work" / "session.json")
+        in_process("prune", "--older", "30d", "--yes")
+
+        assert sorted(path.name for path in logs.iterdir()) == ["2026-11-22_10-00-00_work", "mine"]
+
+    def test_asks(self, in_process: Run, logs: pathlib.Path) -> None:
+        """Without --yes, and with nobody to ask, nothing is removed."""
+        result = in_process("prune", "--keep", 0)
+
+        assert result.returncode == 2
+        assert "option --yes: needed where nobody can be asked" in result.stderr
+        assert len(list(logs.iterdir())) == 4
+
+    def test_link_as_folder(self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
+        """A link that is called like a recording is not followed."""
+        away = (logs / "2026-11-20_10-00-00_work").rename(tmp_path / "away")
+        (logs / "2026-11-20_10-00-00_work").symlink_to(away)
+        in_process("prune", "--keep", 0, "--yes")
+
+        assert (away / "session.json").exists()
+
+    @pytest.mark.usefixtures("logs")
+    def test_either(self, in_process: Run) -> None:
+        """One of --keep and --older is needed."""
+        assert "either --keep or --older expected" in in_process("prune").stderr
