@@ -121,23 +121,28 @@ def _root(
 
 
 @contextlib.contextmanager
-def _ended_by_exceptions() -> Iterator[None]:
-    """Let a signal that asks for the end end this process by an exception: temporary files are removed."""
+def _ended_by_exceptions() -> Iterator[list[int]]:
+    """Let a signal that asks for the end end this process by an exception: temporary files are removed.
+
+    Yield the signals that came. Python ignores an exception that is raised in a finalizer.
+    """
+    received: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        received.append(number)
+        screen.drop_unread()
+        raise SystemExit(128 + number)
+
     before = {number: signal.getsignal(number) for number in _ENDING}
     for number, handler in before.items():
         if handler in {signal.SIG_DFL, signal.default_int_handler}:
-            signal.signal(number, _end)
+            signal.signal(number, end)
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is _end:  # a recording has set others
+            if signal.getsignal(number) is end:  # a recording has set others
                 signal.signal(number, handler)
-
-
-def _end(number: int, _frame: object) -> None:
-    screen.drop_unread()
-    raise SystemExit(128 + number)
 
 
 def run() -> int:
@@ -145,8 +150,10 @@ def run() -> int:
     screen.prepare()
     try:
         try:
-            with _ended_by_exceptions():
+            with _ended_by_exceptions() as received:
                 status = app(prog_name=PROGRAM, standalone_mode=False)
+                if received:
+                    return 128 + received[0]
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error

@@ -231,3 +231,25 @@ def test_a_size_that_is_none(in_process: Run) -> None:
 
     assert result.returncode == 2
     assert "option --max-size: a size above 0 with its unit" in result.stderr
+
+
+@pytest.mark.process
+def test_a_signal_in_a_finalizer(tmp_path: pathlib.Path) -> None:
+    """A signal whose exception Python ignores, because a finalizer ran, still decides the exit status."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal\n"
+        "from nncftools.cli import app\n"
+        "class Ends:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "def command(**_):\n"
+        "    ends = Ends()\n"
+        "    del ends\n"
+        "app.app = command\n"
+        "raise SystemExit(app.run())\n"
+    )
+    done = subprocess.run([sys.executable, program], check=False, capture_output=True, text=True, timeout=60)
+
+    assert "Exception ignored" in done.stderr
+    assert done.returncode == 130
