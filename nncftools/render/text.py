@@ -27,7 +27,7 @@ _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
 _FIGURE = 7
-_BRIEF_FACTS = ("RSS peak", "Needs")
+_BRIEF_FACTS = ("RSS peak", "Devices", "Needs")
 _HOLDER = "held by"
 _ROOM_FOR_NAMES = 60
 """Columns from which on an operation and its figures fit into one line."""
