@@ -202,7 +202,7 @@ class TestReport:
     @pytest.mark.parametrize("name", ["text", "markdown"])
     def test_tables(self, ours: Ours, name: str) -> None:
         """Text and Markdown have them in the tables of memory and operations, and the counter's total."""
-        text = " ".join(ours("report", "run.json", "--type", "all", "--format", name).stdout.split())
+        text = " ".join(ours("report", "run.json", "--type", "all", "--format", name, "--details").stdout.split())
 
         assert "NPU memory npu0" in text
         assert "NPU memory npu1" in text
@@ -219,7 +219,7 @@ class TestReport:
 
     def test_type_of_devices(self, ours: Ours) -> None:
         """The name of a metric means all of its devices."""
-        text = ours("report", "run.json", "--type", "npu_memory").stdout
+        text = ours("report", "run.json", "--type", "npu_memory", "--details").stdout
 
         assert "NPU memory npu0" in text
         assert "NPU memory npu1" in text

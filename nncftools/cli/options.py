@@ -290,7 +290,7 @@ FORMAT = "Output format; by default what the ending of --output says, else text"
 
 
 def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[str]) -> str:
-    """Return the format that was asked for, else that of the output's ending, else the first one.
+    """Return the format that was asked for, else that of the output's ending, else text.
 
     Raises UsageError for a picture.
     """
@@ -300,7 +300,7 @@ def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[
     if ending in destination.PICTURES:
         raise UsageError(f"option --output: {ending} is a picture; draw it with --plot {output}")
     named = _FORMATS.get(ending, ending[1:])
-    return named if named in known else next(iter(known))
+    return named if named in known else "text"
 
 
 def listed(types: Iterable[str]) -> list[str]:

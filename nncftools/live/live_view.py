@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FRAME_S = 0.5
 STATUS_S = 5.0
-_SMALLEST, _SHARE, _FEW_LINES = 9, 2 / 3, 3
-"""The view takes this part of the screen, and all but a few lines until the command has written more than these."""
+_SMALLEST, _SHARE = 9, 2 / 3
+"""The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4
 
 
@@ -114,8 +114,7 @@ class LiveView:
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + FRAME_S
                 columns, rows = size
-                shared = rows - _FEW_LINES if terminal.lines < _FEW_LINES else max(_SMALLEST, int(rows * _SHARE))
-                height = rows - 1 if self.alone else min(shared, rows - 2)
+                height = rows - 1 if self.alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
                 if height >= _LEAST_ROWS:
                     terminal.show(drawing.frame(follower.run, self.settings, columns, height))
                 else:

@@ -289,8 +289,6 @@ class SharedTerminal(Terminal):
         self._waiting_length = 0
         self.has_output = False
         """Whether output of the command waits to be painted."""
-        self.lines = 0
-        """How many lines the command has written."""
         self._view: list[str] = []
         self._painted: list[str] = []
         self._tail_rows = 1
@@ -309,7 +307,6 @@ class SharedTerminal(Terminal):
                 return
             lines = self._tail.feed(data)
             self._waiting += lines
-            self.lines += len(lines)
             self._waiting_length += sum(map(len, lines))
             self.has_output = True
             if self._waiting_length > _MOST_WAITING:

@@ -146,7 +146,7 @@ def test_long_reading(tmp_path: pathlib.Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    terminal = PseudoTerminal(tmp_path, "report", "slow.dat", periods={"cli.opening._AFTER_S": 0.1})
+    terminal = PseudoTerminal(tmp_path, "report", "--details", "slow.dat", periods={"cli.opening._AFTER_S": 0.1})
     try:
         terminal.until("Reading slow.dat")
     finally:

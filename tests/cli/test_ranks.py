@@ -152,7 +152,7 @@ def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None
     statuses.append(ranks[0].wait(HANGING_S))
     files = sorted(tmp_path.glob("run-rank*.json"))
     text, markdown, document = (
-        in_process("report", *files, "-f", name).stdout for name in ("text", "markdown", "json")
+        in_process("report", *files, "--details", "-f", name).stdout for name in ("text", "markdown", "json")
     )
     verdict = "The first rank that failed was rank 1: exit status 3."
 

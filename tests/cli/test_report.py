@@ -212,7 +212,7 @@ class TestNewest:
         nncf_tools("monitor", "-q", "--no-plot", "sleep", "0.01")
         nncf_tools("monitor", "-q", "--no-plot", "sleep", "0.02")
 
-        assert nncf_tools("report").stdout.splitlines()[1] == "sleep 0.02"
+        assert nncf_tools("report").stdout.splitlines()[0] == "sleep 0.02"
 
     def test_none(self, in_process: Run) -> None:
         """Without a session there, the message says how to record one."""

@@ -196,7 +196,7 @@ class TestWindows:
         """A session from another machine can be reported."""
         recorded_one = result_of(command_line("monitor", "-q", "-o", "run.json", "true"), tmp_path)
         program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
-        result = result_of([sys.executable, "-c", program, "report", "run.json"], tmp_path)
+        result = result_of([sys.executable, "-c", program, "report", "run.json", "--details"], tmp_path)
 
         assert recorded_one.returncode == 0
         assert (result.returncode, result.stderr) == (0, "")
