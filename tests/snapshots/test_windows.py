@@ -127,6 +127,7 @@ def test_timeline(tmp_path: pathlib.Path, program: int) -> None:
     assert window["lost"] == watch.stacks.failed
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_windows_follow_each_other(tmp_path: pathlib.Path, program: int) -> None:
     """While memory grows, the next window begins shortly before the end of one."""

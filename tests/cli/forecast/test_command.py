@@ -175,6 +175,7 @@ class TestForecast:
         assert "| 20, forecast |" in (tmp_path / "out/forecast.md").read_text()
         assert not (tmp_path / "o2").exists()
 
+    @pytest.mark.long
     def test_together_with_the_rest(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """``report`` opens a slice's session, and ``monitor`` refuses what the forecast says does not fit."""
         models.write(tmp_path / "model", 8)
@@ -216,6 +217,7 @@ class TestForecast:
         assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.long
     def test_no_time(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """With fewer slices than three, nothing is said about the whole model; more time goes on with them."""
         models.write(tmp_path / "model", 8)
@@ -231,6 +233,7 @@ class TestForecast:
         assert "has a forecast already; use --resume or --force" in again.stderr
 
     @pytest.mark.process
+    @pytest.mark.long
     def test_interrupted(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C gives what is known so far, how to go on, and leaves no slice behind."""
         (models.write(tmp_path / "model", 8) / "hangs").touch()

@@ -118,6 +118,7 @@ def test_run(nncf_tools: Run) -> None:
     assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("stand_in")
 def test_gate(nncf_tools: Run) -> None:
     """A gate names the device after the metric, and the operation after the device."""
@@ -131,6 +132,7 @@ def test_gate(nncf_tools: Run) -> None:
     assert [result.returncode for result in results] == [3, 0]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("stand_in")
 def test_out_of_memory(nncf_tools: Run) -> None:
     """A CUDA out-of-memory exception is the verdict, with what the run held and what others held."""
@@ -141,6 +143,7 @@ def test_out_of_memory(nncf_tools: Run) -> None:
     assert "the run held 31,232 MiB, others 3,072 MiB" in report
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("stand_in")
 def test_unused_device(nncf_tools: Run) -> None:
     """A run that does not use the device has no row of it."""
@@ -151,7 +154,7 @@ def test_unused_device(nncf_tools: Run) -> None:
     assert "nvidia" not in nncf_tools("report", "run.json").stdout
 
 
-@pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
+@pytest.mark.parametrize("line", ["process 0 C PID -1", pytest.param("list 3 0", marks=pytest.mark.long)])
 def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
     assert stand_in.exists()
@@ -201,6 +204,7 @@ print([children, len(session.processes), session.peaks["device_memory@nvidia0"].
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.process
 def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
