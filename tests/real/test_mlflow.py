@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sysconfig
 
 import pytest
 
@@ -28,7 +29,8 @@ def test_lines_of_the_docs(real_environment: dict[str, str], tmp_path: pathlib.P
     assert Session.load(tmp_path / "run.json").operations
     lines = re.findall(r"```python\n(import mlflow.*?)```", (ROOT / "docs" / "ci.md").read_text("utf-8"), re.DOTALL)
     store = {"MLFLOW_TRACKING_URI": f"file:{tmp_path / 'store'}", "MLFLOW_ALLOW_FILE_STORE": "true"}
-    env = {**real_environment, **store, "PYTHONPATH": str(ROOT)}
+    own = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))  # what a session needs is not there
+    env = {**real_environment, **store, "PYTHONPATH": own}
     python = pathlib.Path(real_environment["PATH"].split(os.pathsep)[0], "python")
     words = [str(python), "-c", lines[0] + _READ]
     result = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
