@@ -392,7 +392,7 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "x")
     figure.label("compression rate" if width >= _ROOM_FOR_LABELS else "rate", "y")
     errors = [result.error * 100 for result in shown]
-    begin, end = min(0.0, *errors), max(1e-3, *errors)
+    begin, end = min(0.0, *errors), max(1.0, *errors)
     end += (end - begin) * _ROOM
     figure.ruler("x").lim(begin, end)
     for is_best in (False, True):
