@@ -110,7 +110,8 @@ def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
     held, most = (mark.own_end.devices or {}).get(device, (0, 0))
     held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
     low = most if most > most_before else max(held, held_before)
-    return Figures(held_before, held, Bracket(low, most, mark.start_s, end_s))
+    high = None if most < most_before else most  # the program has reset the mark
+    return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
 
 
 def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:

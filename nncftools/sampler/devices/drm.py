@@ -159,7 +159,7 @@ class Drm:
                 now_us = time.monotonic_ns() // 1000
                 before_us, busy_before = self._busy.get(name, (now_us, busy))
                 self._busy[name] = now_us, busy
-                if now_us > before_us:
+                if now_us > before_us and busy >= busy_before:  # a counter may start again
                     yield f"device_busy@{name}", round(min(100.0, 100 * (busy - busy_before) / (now_us - before_us)), 1)
 
 
