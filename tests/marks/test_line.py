@@ -462,9 +462,12 @@ found = own()
     def test_forked_copy(self) -> None:
         """A forked copy counts in full: samples count it so, too."""
         found, pid, held = self.result("""
+ready, write = os.pipe()
 child = os.fork()
 if not child:
+    os.write(write, b"x")
     time.sleep(60)
+os.read(ready, 1)
 found = own(), child, rss(child)
 """)
 
