@@ -1,7 +1,8 @@
 """``python -m tests.fuzz --seconds 60 --seed 1``: damages real files and reads them, until the time is over.
 
-A failure is an error that is not ours, more than 5 seconds of CPU time (and 10 for each MB), 30 seconds of waiting, or more
-than 300 MB of memory. The file is kept, reduced to what provokes the failure. The same seed gives the same files in the same order.
+A failure is an error that is not ours, more than 5 seconds of CPU time (and 10 for each MB), 30 seconds of waiting, or
+more than 300 MB of memory. The file is kept, reduced to what provokes the failure. The same seed gives the same files
+in the same order.
 """
 
 from __future__ import annotations
