@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 60.0
+_SPREAD_OF_POLLS_S = 25.0
 """Polling would spend what is left in this time."""
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
@@ -32,25 +32,16 @@ class Budget:
         self._clock = clock
         self._own_cpu = own_cpu
         self._begun_s = clock()
-        self._of_children_s = 0.0
 
     @property
     def spent_s(self) -> float:
-        """The CPU seconds of this process and of the programs that it has started."""
-        return self._own_cpu() + self._of_children_s
+        """The CPU seconds of this process."""
+        return self._own_cpu()
 
     @property
     def left_s(self) -> float:
         """The CPU seconds that may be spent now."""
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s
-
-    def add(self, cpu_s: float) -> None:
-        """Count the CPU seconds of a program that has ended."""
-        self._of_children_s += cpu_s
-
-    def speed(self, spread_s: float) -> float:
-        """Return the CPU seconds per second that spend what is left in this time."""
-        return max(0.0, self.left_s) / spread_s
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
@@ -58,13 +49,11 @@ class Budget:
 
 
 _MS = 1_000_000
-_DISTANCES = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+_DISTANCES = ((0.005, 100 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The distance of polls in seconds, up to this time after memory last rose fast."""
-_RENEW_EVERY_NS = 500 * _MS
-_MEAN_OF = 50
+_RENEW_EVERY_NS = 100 * _MS
+_MEAN_OF = 10
 _FIRST_S = 0.0001
-_LONGEST_S = 0.001
-"""An iteration that takes longer did more than poll."""
 
 
 class Pace:
@@ -75,14 +64,13 @@ class Pace:
         self._poll_s = _FIRST_S
         self._allowed_s = 0.0
         self._renew_at_ns = 0
-        self._cpu_s = time.process_time()
+
+    def add(self, poll_s: float) -> None:
+        """Take the CPU time of a poll."""
+        self._poll_s += (poll_s - self._poll_s) / _MEAN_OF
 
     def rest_s(self, now_ns: int, rose_fast_ns: int) -> float:
         """Return the time until the next poll, after one that began at ``now_ns``."""
-        cpu_s = time.process_time()
-        if cpu_s - self._cpu_s < _LONGEST_S:
-            self._poll_s += (cpu_s - self._cpu_s - self._poll_s) / _MEAN_OF
-        self._cpu_s = cpu_s
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._allowed_s = self._budget.distance_s(self._poll_s)

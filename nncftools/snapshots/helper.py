@@ -18,8 +18,8 @@ import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
+from nncftools.snapshots.stack_taker import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
-from nncftools.snapshots.windows import StackTaker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         """The process that a recording is attached to; None when the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
-        py_spy: str | None
-        """The path of py-spy; None to take no stacks."""
+        stacks: bool
+        """Whether to take stacks."""
         missing: str | None
         """Why no stacks are taken, or not of every process."""
         share: float
@@ -182,7 +182,7 @@ class Helper:
         self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._stacks = StackTaker(writer, self._budget, order["py_spy"])
+        self._stacks = StackTaker(writer, self._budget, is_allowed=order["stacks"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:
@@ -194,11 +194,11 @@ class Helper:
         is_wanted = True
         while is_wanted:
             now_ns = time.monotonic_ns()
+            begun_s = time.process_time()
             self._tree.poll(now_ns)
-            if self._stacks.finish():
-                self._tree.write_points()
-            if self._stacks.running or now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._stacks.begin(self._tree.watched, now_ns)
+            self._stacks.look(self._tree.watched, now_ns)
+            self._pace.add(time.process_time() - begun_s)
+            if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
