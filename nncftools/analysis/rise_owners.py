@@ -24,6 +24,8 @@ _CLOCKS_S = 0.001
 """Stacks are read so soon after RSS."""
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
+_PAUSE_S = 0.012
+"""A rise goes on after such a pause."""
 _INSIDE = 3
 """So many readings fell into a rise that is certain. A call that takes the part p of a long rise, again and again, is
 missed by two neighbours in (1-p)², which is less than the 1-p of the rise that others took; a single short rise would
@@ -208,12 +210,12 @@ class RiseOwners:
 
 
 def _rises(watched: WatchedProcess) -> Iterator[tuple[float, float]]:
-    """Yield the times in which memory rose without a pause."""
+    """Yield the times in which memory rose, with short pauses."""
     begin_s = end_s = -inf
     for (before_s, before), (time_s, rss) in pairwise(zip(watched.time_s, watched.rss, strict=True)):
         if rss <= before:
             continue
-        if before_s > end_s:
+        if before_s > end_s + _PAUSE_S:
             if end_s > begin_s:
                 yield begin_s, end_s
             begin_s = before_s

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 25.0
-"""Polling would spend what is left in this time."""
+_SPREAD_OF_POLLS_S = 20.0
+"""Polling at rest would spend what is left in this time."""
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
@@ -49,31 +49,47 @@ class Budget:
 
 
 _MS = 1_000_000
-_DISTANCES = ((0.005, 100 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
-"""The distance of polls in seconds, up to this time after memory last rose fast."""
+_DISTANCES = ((0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+"""The longest distance of polls in seconds, up to this time after memory last rose fast."""
+_SHORTEST_S = 0.004
+_LEAST_EXPECTED = 512 << 20
+"""Memory is expected to double, or to grow by so many bytes. What is left of the budget is for this growth."""
+_DECAY = 0.5
+_GOLDEN = 0.618
+"""Its multiples spread evenly. Polls at even distances could always meet the same function of a loop."""
 _RENEW_EVERY_NS = 100 * _MS
 _MEAN_OF = 10
-_FIRST_S = 0.0001
+_FIRST_S = 0.0002
 
 
 class Pace:
-    """Measures what polls cost, and spreads them."""
+    """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._poll_s = _FIRST_S
-        self._allowed_s = 0.0
-        self._renew_at_ns = 0
+        self._poll_s, self._spent_s = _FIRST_S, budget.spent_s
+        self._left_s = self._calm_s = 0.0
+        self._renew_at_ns = self._polled_ns = 0
+        self._phase = 0.0
+        self._speed = 0.0
+        """Bytes a second by which memory rises."""
 
-    def add(self, poll_s: float) -> None:
-        """Take the CPU time of a poll."""
-        self._poll_s += (poll_s - self._poll_s) / _MEAN_OF
+    def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int) -> float:
+        """Return the time until the next poll, after one that began at ``now_ns``.
 
-    def rest_s(self, now_ns: int, rose_fast_ns: int) -> float:
-        """Return the time until the next poll, after one that began at ``now_ns``."""
+        Since the poll before, memory rose by ``rise`` bytes to ``held``.
+        """
+        before_s, self._spent_s = self._spent_s, self._budget.spent_s
+        self._poll_s += (self._spent_s - before_s - self._poll_s) / _MEAN_OF
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
-            self._allowed_s = self._budget.distance_s(self._poll_s)
+            self._left_s, self._calm_s = self._budget.left_s, self._budget.distance_s(self._poll_s)
+        self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
+        self._polled_ns = now_ns
         calm_ns = now_ns - rose_fast_ns
-        distance_s = next(wanted_s for wanted_s, until_ns in _DISTANCES if calm_ns < until_ns)
-        return max(distance_s, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9
+        distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
+        if self._left_s > 0 and self._speed:
+            step = max(held, _LEAST_EXPECTED) * self._poll_s / self._left_s
+            distance_s = min(distance_s, max(_SHORTEST_S, step / self._speed))
+        self._phase = (self._phase + _GOLDEN) % 1.0
+        return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9

@@ -166,7 +166,7 @@ class MappingWatch:
 _GROWING_NS = 200_000_000
 _WRITE_EVERY_NS = 5_000_000_000
 _CHECK_EVERY_NS = 500_000_000
-_OF_MAPPINGS = 0.25
+_OF_MAPPINGS = 0.15
 """The part of the budget that is for mappings."""
 
 
@@ -194,10 +194,8 @@ class Helper:
         is_wanted = True
         while is_wanted:
             now_ns = time.monotonic_ns()
-            begun_s = time.process_time()
             self._tree.poll(now_ns)
             self._stacks.look(self._tree.watched, now_ns)
-            self._pace.add(time.process_time() - begun_s)
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
@@ -218,7 +216,8 @@ class Helper:
 
     def _sleep(self, now_ns: int, control: int) -> bool:
         """Wait until the next poll; return False when the starter has asked for the end."""
-        rest_s = self._pace.rest_s(now_ns, self._tree.rose_fast_ns)
+        tree = self._tree
+        rest_s = self._pace.rest_s(now_ns, tree.rose_fast_ns, tree.rise, tree.held)
         if self._poller.poll(max(1.0, rest_s * 1e3)):
             if os.read(control, 64):
                 return False

@@ -101,6 +101,8 @@ class _Code(NamedTuple):
     lines: bytes
     frames: dict[int, Frame]
     """By instruction."""
+    decoded: list[int]
+    """How far ``lines`` was decoded last, the end of the bytecode until there, and the line: modules go on from it."""
 
 
 class PythonMemory:
@@ -217,7 +219,9 @@ class PythonMemory:
         name, file, table = (
             int.from_bytes(data[at : at + 8], "little") for at in (layout.name, layout.file, layout.lines)
         )
-        return _Code(identity, self._text(name), self._text(file), first_line, self._bytes(table), {})
+        return _Code(
+            identity, self._text(name), self._text(file), first_line, self._bytes(table), {}, [0, 0, first_line]
+        )
 
     def _bytes(self, address: int) -> bytes:
         data = os.pread(self._file, _BLOCK, address)
@@ -292,8 +296,11 @@ def _symbols(path: str) -> tuple[dict[str, int], bool]:
 
 def _line(code: _Code, offset: int) -> int:
     """Return the line of the bytecode at an offset (3.11 and later: CPython's Objects/locations.md)."""
-    table, line, at, end = code.lines + _END, code.first_line, 0, 0
+    if offset < code.decoded[1]:
+        code.decoded[:] = 0, 0, code.first_line
+    table, (at, end, line) = code.lines + _END, code.decoded
     while at < len(code.lines):
+        code.decoded[:] = at, end, line
         first = table[at]
         kind = first >> 3 & 15
         if kind < _ONE_LINE:

@@ -61,7 +61,7 @@ _SMALLEST = 4 << 20
 """A Python holds more from its start on."""
 _REST_NS = 1 * _S
 """Stacks are read until memory has not risen for so long."""
-_GAP_NS = 200 * _MS
+_GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
 _READINGS = 200
 """Of a line."""

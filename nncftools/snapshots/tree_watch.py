@@ -208,6 +208,9 @@ class TreeWatch:
         self.rose_ns = self.rose_fast_ns = time.monotonic_ns()
         """When the memory of any process last rose, and when it last rose by much from one poll to the next."""
 
+        self.rise = self.held = 0
+        """By how many bytes memory rose since the poll before, and the RSS of all processes."""
+
     @property
     def watched(self) -> Collection[Watched]:
         """The processes that live."""
@@ -221,6 +224,7 @@ class TreeWatch:
             self._tree.refresh()
             if self._only_first and self._tree.processes:
                 self._tree.children = False
+        self.rise = 0
         for process in list(self._tree.processes):
             watched = self._watched.get(process)
             try:
@@ -238,10 +242,12 @@ class TreeWatch:
                     self._introduce(watched)
                 self._add(watched, t_ns, pages)
                 watched.anonymous = (pages - mapped) * PAGE
+        self.held = sum([watched.growth.rss for watched in self.watched])
 
     def _add(self, watched: Watched, t_ns: int, pages: int) -> None:
         rise = watched.growth.add(t_ns, pages)
         if rise > 0:
+            self.rise += rise
             self.rose_ns = t_ns
             if rise >= _FAST:
                 self.rose_fast_ns = t_ns
