@@ -26,7 +26,7 @@ _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
 _PAUSE_S = 0.012
 """A rise goes on after such a pause."""
-_INSIDE = 3
+_INSIDE = 4
 """So many readings fell into a rise that is certain. A call that takes the part p of a long rise, again and again, is
 missed by two neighbours in (1-p)², which is less than the 1-p of the rise that others took; a single short rise would
 be certain, though, for who called both before and after it."""

@@ -77,7 +77,8 @@ _KERNEL_IDS = 11
 _UNITS = 10
 """From this version on, instructions are counted by two bytes."""
 _OF_INTERPRETER = 3
-_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
+_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
+"""A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
 _BLOCK = 4096
 _MARGIN = 128
@@ -277,9 +278,9 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
                 if "version" in found:
                     with open(f"{process}/mem", "rb", buffering=0) as memory:
                         version = os.pread(memory.fileno(), 4, offset + found["version"])[2]
-                if version in _LAYOUTS:
+                if version in _LAYOUTS and not named[2]:
                     return PythonMemory(process, offset + found["runtime"], version)
-                why = f"Python 3.{version} is not known"
+                why = f"the layout of Python 3.{version}{'t' if named[2] else ''} is not known"
     if why:
         raise UnknownPythonError(why)
     return None
