@@ -1,7 +1,8 @@
 """The frames that made the memory of a process rise at a moment, by the timeline of its stacks.
 
-RSS is read every few milliseconds, stacks at a steady rate. What rose between two readings belongs to the frames that
-all stacks of its thread share from just before to just after: they are certain. Below them stands the likeliest stack.
+While memory rises, RSS and stacks are read together, at irregular moments. What rose between two readings belongs to
+the frames that all stacks of its thread share from just before to just after it: they are certain. Below them stands
+the likeliest stack.
 """
 
 from __future__ import annotations
@@ -19,21 +20,16 @@ Code = tuple[tuple[str, str], ...]
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
+_CLOCKS_S = 0.001
+"""Stacks are read so soon after RSS."""
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
-_BESIDE_S = 1.0
-"""Rises are judged together with others at most so long before and after them."""
-_HITS = 7
-"""So many readings should have fallen into rises that are judged together. py-spy's readings come at random, so a call
-that took half of these rises was missed by all of them in 3 % (e^-3.5)."""
-_AFTER = 2
-"""The first reading after a rise comes within so many intervals in 86 %, at random."""
-_CLOCKS_S = 0.005
-"""py-spy's times and the helper's agree to this (measured, docs/stacks.md)."""
-_INSIDE = 0.999
-"""A piece that ends where another stack comes near does not touch it."""
-_UNCHANGED_S = 1.0
-"""A stack that seems to go on for longer may not have been read meanwhile."""
+_PAUSE_S = 0.012
+"""A rise goes on after such a pause."""
+_INSIDE = 4
+"""So many readings fell into a rise that is certain. A call that takes the part p of a long rise, again and again, is
+missed by two neighbours in (1-p)², which is less than the 1-p of the rise that others took; a single short rise would
+be certain, though, for who called both before and after it."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
@@ -52,41 +48,27 @@ class Owner(NamedTuple):
 UNSEEN = Owner(None)
 
 
-class _Span(NamedTuple):
-    """A time in which a thread had one stack, or none."""
-
-    from_s: float
-    """It was first seen then."""
-    to_s: float
-    stack: int | None
-    every_s: float
-    """It may have begun so much earlier."""
-    is_doubtful: bool
-    """Whether readings failed for so long that it may have ended much earlier."""
-
-
 class RiseOwners:
-    """The timeline of one process."""
+    """The timeline of one process: the stack of each thread at each reading."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
         self._codes: dict[int, Code] = {}
-        self._threads: dict[int, list[_Span]] = {}
-        windows = sorted(watched.windows, key=lambda window: window.from_s)
-        for window in windows:
-            is_doubtful = window.lost * window.every_s > _UNCHANGED_S
+        self._times = times = sorted({time_s for window in watched.windows for time_s in window.time_s})
+        self._is_followed = [False] * len(times)
+        """Whether the next reading belongs to the same window."""
+        self._threads: dict[int, list[int | None]] = {}
+        for window in watched.windows:
+            first, last = bisect_left(times, window.from_s), bisect_left(times, window.to_s)
+            self._is_followed[first:last] = [True] * (last - first)
             for thread in window.threads:
-                spans = self._threads.setdefault(thread.thread, [])
-                for stack, (from_s, to_s) in zip(thread.stacks, pairwise([*thread.time_s, window.to_s]), strict=True):
-                    doubtful = is_doubtful and to_s - from_s > _UNCHANGED_S
-                    spans.append(_Span(from_s, to_s, stack, window.every_s, doubtful))
-        for spans in self._threads.values():
-            spans.sort(key=lambda span: span.from_s)  # windows overlap
-        self._starts = {thread: [span.from_s for span in spans] for thread, spans in self._threads.items()}
-        self._longest = {thread: max(span.to_s - span.from_s for span in of) for thread, of in self._threads.items()}
-        self._covered = list(_joined((window.from_s, window.to_s, window.every_s) for window in windows))
+                stacks = self._threads.setdefault(thread.thread, [None] * len(times))
+                for stack, (from_s, to_s) in zip(thread.stacks, pairwise([*thread.time_s, inf]), strict=True):
+                    begin, end = max(first, bisect_left(times, from_s)), min(last + 1, bisect_left(times, to_s))
+                    stacks[begin:end] = [stack] * (end - begin)
+        self._shared: dict[int, list[int]] = {}
         self._rises = list(_rises(watched))
-        self._rise_ends = [to_s for _, to_s, _ in self._rises]
+        self._rise_ends = [to_s for _, to_s in self._rises]
         self._faults = watched.faults
         self._fault_times = [reading.time_s for reading in watched.faults]
 
@@ -95,114 +77,106 @@ class RiseOwners:
 
         A moment between them is known to ``apart_s``: RSS was read so often.
         """
-        is_one_step = to_s - from_s <= apart_s * _ONE_STEP
-        unknown_s = max(0.0, apart_s - (to_s - from_s)) if is_one_step else apart_s
-        for start_s, end_s in [(from_s, to_s)] if is_one_step else self._pieces(from_s, to_s, unknown_s):
-            part = size if to_s <= from_s else size * (end_s - start_s) / (to_s - from_s)
-            weights = self._weights(start_s, end_s)
-            whole = sum(weights.values())
-            for (thread, is_sure), weight in weights.items():
-                yield self._owner(thread, start_s, end_s, unknown_s, is_sure=is_sure), part * weight / whole
+        if to_s - from_s <= apart_s * _ONE_STEP:
+            unknown_s = max(0.0, apart_s - (to_s - from_s))
+            yield from self._owners(from_s - unknown_s, to_s + unknown_s, size)
+            return
+        cuts = sorted(
+            cut
+            for of in (self._fault_times, self._times)
+            for cut in of[bisect_right(of, from_s) : bisect_left(of, to_s)]
+        )
+        for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
+            yield from self._owners(begin_s, end_s, size * (end_s - begin_s) / (to_s - from_s))
 
-    def _pieces(self, from_s: float, to_s: float, unknown_s: float) -> Iterator[tuple[float, float]]:
-        """Split a time where the owner may change."""
-        cuts = set(self._fault_times[bisect_right(self._fault_times, from_s) : bisect_left(self._fault_times, to_s)])
-        for covered in self._covered:
-            cuts.update(covered)
-        margin_s = unknown_s + _CLOCKS_S
-        for thread in self._threads:
-            for span in self._around(thread, from_s - margin_s, to_s + _NEAR_S):
-                cuts.update((span.from_s - margin_s - _AFTER * span.every_s, span.from_s, span.from_s + margin_s))
-        yield from pairwise([from_s, *sorted(cut for cut in cuts if from_s < cut < to_s), to_s])
+    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Owner, float]]:
+        """Yield the owners of what came between two moments, and the bytes of each."""
+        first = max(0, bisect_right(self._times, from_s + _CLOCKS_S) - 1)
+        last = min(max(first, bisect_left(self._times, to_s)), len(self._times) - 1)
+        near = range(
+            bisect_left(self._times, from_s - _NEAR_S, 0, last + 1), bisect_right(self._times, to_s + _NEAR_S, first)
+        )
+        readings = range(max(first, near.start), min(last + 1, near.stop))
+        weights = self._weights(readings, near, to_s)
+        whole = sum(weights.values())
+        for (thread, is_sure), weight in weights.items():
+            part = size * weight / whole
+            seen = [] if thread is None else self._seen(thread, readings) or self._seen(thread, near)
+            if thread is None or not seen:
+                yield UNSEEN, part
+                continue
+            certain = self._certain(thread, readings, to_s) if is_sure else 0
+            for stack in seen[0], seen[-1]:
+                yield Owner(stack, certain), part / 2
 
-    def _weights(self, from_s: float, to_s: float) -> dict[tuple[int | None, bool], float]:
+    def _seen(self, thread: int, readings: range) -> list[int]:
+        return [stack for stack in self._threads[thread][readings.start : readings.stop] if stack is not None]
+
+    def _weights(self, readings: range, near: range, to_s: float) -> dict[tuple[int | None, bool], float]:
         """Return the shares of the threads, and whether each is sure; None for an unknown one.
 
         The kernel counts page faults per thread. What threads without Python code touch belongs to the only Python
         thread of the process, or likely to the only one that does not wait.
         """
-        python = self._python(from_s, to_s) or self._python(from_s - _NEAR_S, to_s + _NEAR_S)
+        python = self._python(readings) or self._python(near)
         number = bisect_left(self._fault_times, to_s)
         if number == len(self._faults):
-            return {(next(iter(python)) if len(python) == 1 else None, True): 1.0}
+            return {(python[0] if len(python) == 1 else None, True): 1.0}
         reading = self._faults[number]
         weights: dict[tuple[int | None, bool], float] = {
             (thread, True): float(faults) for thread, faults in reading.threads if thread in python
         }
         native = sum(faults for thread, faults in reading.threads if thread not in python)
-        ended = [thread for thread in python if not any(self._seen(thread, reading.time_s))] if reading.lost else []
+        at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
+        ended = [thread for thread in python if self._threads[thread][at] is None] if reading.lost else []
         if len(ended) == 1:
             weights[ended[0], True] = weights.get((ended[0], True), 0.0) + reading.lost
         else:
             native += reading.lost
         if native or not weights:
-            caller = self._caller(python, from_s, to_s)
+            caller = self._caller(python, readings, near)
             weights[caller] = weights.get(caller, 0.0) + (native or 1)
         return weights
 
-    def _python(self, from_s: float, to_s: float) -> set[int]:
-        return {thread for thread in self._threads if next(self._around(thread, from_s, to_s), None) is not None}
+    def _python(self, readings: range) -> list[int]:
+        return [thread for thread in self._threads if self._seen(thread, readings)]
 
-    def _caller(self, python: set[int], from_s: float, to_s: float) -> tuple[int | None, bool]:
-        for around_s in (_NEAR_S, 0.0):
-            near = {thread: self._around(thread, from_s - around_s, to_s + around_s) for thread in python}
-            busy = [thread for thread, spans in near.items() if not all(map(self._rests, spans))]
+    def _caller(self, python: Sequence[int], *around: range) -> tuple[int | None, bool]:
+        """Return the only thread that worked in the longest time around, and whether that is sure."""
+        for readings in reversed(around):
+            busy = [thread for thread in python if not all(map(self._waits, self._seen(thread, readings)))]
             if len(busy) == 1:
-                return busy[0], around_s > 0
-        return (next(iter(python)), True) if len(python) == 1 else (None, False)
+                return busy[0], readings is around[-1]
+        return (python[0], True) if len(python) == 1 else (None, False)
 
-    def _rests(self, span: _Span) -> bool:
-        return span.stack is None or self._waits(span.stack)
+    def _certain(self, thread: int, readings: range, to_s: float) -> int:
+        """Return how many frames certainly took what came between readings: 0 if too few fell into the rise."""
+        number = bisect_left(self._rise_ends, to_s - _CLOCKS_S)
+        if number == len(self._rises):
+            return 0
+        begin_s, end_s = self._rises[number]
+        inside = range(bisect_right(self._times, begin_s + _CLOCKS_S), bisect_left(self._times, end_s))
+        if len(inside) < _INSIDE:
+            return 0
+        shared = self._shared_after(thread)
+        most = 0
+        for first in range(max(inside.start - 1, readings.stop - 1 - _INSIDE), readings.start + 1):
+            last = max(readings.stop - 1, max(first, inside.start) + _INSIDE - 1)
+            if first >= 0 and last <= min(inside.stop, len(self._times) - 1):
+                most = max(most, min(shared[first:last], default=0))
+        return most
 
-    def _seen(self, thread: int, at_s: float) -> Iterator[bool]:
-        return (span.stack is not None for span in self._around(thread, at_s, at_s))
-
-    def _around(self, thread: int, from_s: float, to_s: float) -> Iterator[_Span]:
-        """Yield the spans of a thread that may overlap with a time."""
-        spans, starts = self._threads[thread], self._starts[thread]
-        for span in spans[bisect_left(starts, from_s - self._longest[thread]) :]:
-            if span.from_s > to_s:
-                return
-            if span.to_s >= from_s:
-                yield span
-
-    def _owner(self, thread: int | None, from_s: float, to_s: float, unknown_s: float, *, is_sure: bool) -> Owner:
-        """Return the owner in a thread of what came between two moments, which are known to ``unknown_s``."""
-        if thread is None:
-            return UNSEEN
-        near = list(self._around(thread, from_s - _NEAR_S, to_s + _NEAR_S))
-        seen = [span for span in near if span.stack is not None]
-        if not seen:
-            return UNSEEN
-        best = max(seen, key=lambda span: (min(span.to_s, to_s) - max(span.from_s, from_s), span.from_s))
-        assert best.stack is not None
-        number = bisect_right(self._covered, (from_s, inf)) - 1
-        if not is_sure or number < 0 or to_s > self._covered[number][1]:
-            return Owner(best.stack)
-        margin_s = (unknown_s + _CLOCKS_S) * _INSIDE
-        rises = self._rises_around(from_s - margin_s, to_s + margin_s, best.every_s)
-        return Owner(best.stack, self._shared(thread, rises, _AFTER * best.every_s * _INSIDE))
-
-    def _rises_around(self, from_s: float, to_s: float, every_s: float) -> list[tuple[float, float]]:
-        """Return the times near a rise in which memory rose, so many that enough readings fell into them; else none."""
-        more_s = 0.0
-        while more_s <= _BESIDE_S:
-            begin_s, end_s = from_s - more_s, to_s + more_s
-            first = bisect_left(self._rise_ends, begin_s)
-            last = bisect_left(self._rise_ends, end_s, first) + 1
-            rises = [
-                (max(rise[0], begin_s), min(rise[1], end_s)) for rise in self._rises[first:last] if rise[0] < end_s
+    def _shared_after(self, thread: int) -> list[int]:
+        """Return how many frames the stacks of a thread share at each reading and the next one."""
+        if thread not in self._shared:
+            stacks = self._threads[thread]
+            self._shared[thread] = [
+                shared_depth(self._active(one), self._active(other))
+                if is_followed and one is not None and other is not None
+                else 0
+                for is_followed, (one, other) in zip(self._is_followed, pairwise(stacks), strict=False)
             ]
-            if sum(end_s - begin_s for begin_s, end_s in rises) >= _HITS * every_s:
-                return [(from_s, to_s), *rises]
-            more_s = max(2 * more_s, every_s)
-        return []
-
-    def _shared(self, thread: int, times: list[tuple[float, float]], every_s: float) -> int:
-        """Return how many frames all stacks of a thread share from before to after each time; 0 for unknown."""
-        around = {span for from_s, to_s in times for span in self._around(thread, from_s, to_s + every_s)}
-        stacks = [self._active(span.stack) for span in around if span.stack is not None and not span.is_doubtful]
-        return shared_depth(*stacks) if len(stacks) == len(around) else 0
+        return self._shared[thread]
 
     def _active(self, stack: int) -> Code:
         """Return the functions of a stack that may take memory: one that waits does not."""
@@ -218,11 +192,11 @@ class RiseOwners:
         return innermost.endswith(_WAITING) and "site-packages" not in innermost
 
     def waits_at(self, from_s: float, to_s: float) -> int | None:
-        """Return the stack that was longest there of the threads that ran another program, or of the first one."""
-        spans = [span for thread in sorted(self._threads) for span in self._around(thread, from_s, to_s)]
-        running = [span for span in spans if span.stack is not None and self._runs_program(span.stack)]
-        longest = max(running or spans, key=lambda span: min(span.to_s, to_s) - max(span.from_s, from_s), default=None)
-        return None if longest is None else longest.stack
+        """Return the stack that was there most often of the threads that ran another program, or of the first one."""
+        around = range(max(0, bisect_right(self._times, from_s) - 1), bisect_right(self._times, to_s) + 1)
+        seen = [stack for thread in sorted(self._threads) for stack in self._seen(thread, around)]
+        running = [stack for stack in seen if self._runs_program(stack)]
+        return max(running or seen, key=(running or seen).count, default=None)
 
     def _runs_program(self, stack: int) -> bool:
         return any(file.endswith(_STARTING) for _, file in self.code(stack))
@@ -235,31 +209,17 @@ class RiseOwners:
         return self._codes[stack]
 
 
-def _rises(watched: WatchedProcess) -> Iterator[tuple[float, float, float]]:
-    """Yield the times in which memory rose without a pause, and the longest time between two readings in each."""
-    begin_s, end_s, longest_s = -inf, -inf, 0.0
-    points = zip(watched.time_s, watched.rss, watched.apart_s, strict=True)
-    for (before_s, before, _), (time_s, rss, apart_s) in pairwise(points):
+def _rises(watched: WatchedProcess) -> Iterator[tuple[float, float]]:
+    """Yield the times in which memory rose, with short pauses."""
+    begin_s = end_s = -inf
+    for (before_s, before), (time_s, rss) in pairwise(zip(watched.time_s, watched.rss, strict=True)):
         if rss <= before:
             continue
-        if before_s > end_s:
-            if end_s > begin_s:
-                yield begin_s, end_s, longest_s
-            begin_s, longest_s = before_s, 0.0
-        end_s, longest_s = time_s, max(longest_s, apart_s)
-    if end_s > begin_s:
-        yield begin_s, end_s, longest_s
-
-
-def _joined(windows: Iterator[tuple[float, float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield the times that windows cover together; two are one if no reading is missing between them."""
-    begin_s = end_s = -inf
-    for from_s, to_s, every_s in windows:
-        if from_s > end_s + every_s:
+        if before_s > end_s + _PAUSE_S:
             if end_s > begin_s:
                 yield begin_s, end_s
-            begin_s, end_s = from_s, to_s
-        end_s = max(end_s, to_s)
+            begin_s = before_s
+        end_s = time_s
     if end_s > begin_s:
         yield begin_s, end_s
 

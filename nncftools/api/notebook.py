@@ -38,7 +38,7 @@ class Profiler:
     def __init__(self, interval: float = 0.05, *, include_children: bool = True, stacks: bool = False) -> None:
         """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year.
 
-        With ``stacks``, a helper process also reads which code memory comes from; it needs py-spy.
+        With ``stacks``, a helper process also reads which code memory comes from.
         """
         self._number = next(operations.profilers)
         more = {"children": include_children, "stacks": stacks}
@@ -139,7 +139,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
             %%memory            a sample every 0.05 s
             %%memory 10ms       a sample every 0.01 s, from 0.001 on
-            %%memory stacks     also which code memory comes from; it needs py-spy
+            %%memory stacks     also which code memory comes from
 
         A separate process takes the samples, so a call that holds the interpreter leaves no gap. The kernel's memory
         before the cell is included: see "from zero" or "Delta" for what the cell added. Name parts of the cell to see

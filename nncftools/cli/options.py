@@ -209,7 +209,7 @@ class Request:
         option(
             "--stacks/--no-stacks",
             RECORD,
-            "Find the code and the files that hold the memory, from outside by py-spy. Default: "
+            "Find the code and the files that hold the memory, from outside. Default: "
             "`profile` does if it can, `monitor` does not.",
         ),
     ] = None

@@ -212,10 +212,10 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
     from nncftools.snapshots import client
 
     source = request.source
-    access = (
-        client.stack_access(with_hook=default) if source == "proc" else client.StackAccess(None, f"not with {source}")
-    )
-    if request.stacks and access.py_spy is None:
+    access = client.stack_access(with_hook=default)
+    if source != "proc":
+        access = client.StackAccess(is_allowed=False, missing=f"not with {source}")
+    if request.stacks and not access.is_allowed:
         raise UsageError(f"option --stacks: {access.missing}")
     return access if source == "proc" and sys.platform == "linux" else None
 

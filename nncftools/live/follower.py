@@ -91,8 +91,8 @@ class GrowthLog:
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return
         frame = best_frame([self._stacks.frames[number] for number in self._stacks.stacks[threads[busiest]]])
-        if frame is not None and (self.last is None or line["to_ns"] >= self.last.at_ns):
-            self.last = Growth(frame, line["to_ns"])
+        if frame is not None and (self.last is None or line["t_ns"][-1] >= self.last.at_ns):
+            self.last = Growth(frame, line["t_ns"][-1])
 
 
 class Follower:

@@ -70,7 +70,7 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
                 if to_s < until_s:  # the window before has it
                     continue
                 frames = [] if stack is None else stacks[stack]
-                is_next = from_s <= until_s + window.every_s
+                is_next = from_s <= until_s
                 before = running.get(thread.thread, [])
                 same = _same(before, frames) if is_next else 0
                 begin_s = max(from_s, until_s)

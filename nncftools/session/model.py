@@ -38,15 +38,21 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Stacks of all Python threads of a process, read at random times between two moments."""
+    """Readings of the stacks of a process, one soon after the other."""
 
-    from_s: float
-    to_s: float
-    every_s: float = 0.0
-    """The mean time between two readings."""
-    lost: int = 0
-    """Readings that failed: after them, the stacks before seem to go on."""
+    time_s: list[float]
+    """When they were taken; the first may be the last of the window before."""
     threads: list[ThreadStacks] = []
+
+    @property
+    def from_s(self) -> float:
+        """When the first reading was taken."""
+        return self.time_s[0]
+
+    @property
+    def to_s(self) -> float:
+        """When the last reading was taken."""
+        return self.time_s[-1]
 
 
 class PageFaults(msgspec.Struct, frozen=True, array_like=True):
@@ -149,6 +155,10 @@ def check_snapshots(snapshots: Snapshots) -> None:
         intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")
         if not len(watched.time_s) == len(watched.rss) == len(watched.apart_s):
             raise intake.error_at(key, "`time_s`, `rss` and `apart_s` of the same length expected")
+        for window in watched.windows:
+            intake.check_rising(window.time_s, f"{key}.windows")
+            if not window.time_s:
+                raise intake.error_at(f"{key}.windows", "a reading expected")
         for thread in (thread for window in watched.windows for thread in window.threads):
             intake.check_rising(thread.time_s, f"{key}.windows")
             stacks = {stack for stack in thread.stacks if stack is not None}

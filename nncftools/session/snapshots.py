@@ -61,13 +61,11 @@ class Faults(TypedDict):
 
 
 class Window(TypedDict):
-    """The stacks of a process between two moments."""
+    """Readings of the stacks of a process, one soon after the other."""
 
     process: int
-    from_ns: int
-    to_ns: int
-    every_ns: int
-    lost: int
+    t_ns: list[int]
+    """The first may be the last of the window before."""
     threads: dict[int, list[tuple[int, int | None]]]
     """By thread: the moments at which its stack was first seen, and its number; null for none."""
 
@@ -254,13 +252,7 @@ class _SnapshotReader:
             times = [self._seconds(t_ns) for t_ns, _ in changes]
             intake.check_rising(times, "$.window.threads")
             threads.append(model.ThreadStacks(thread, times, [stack for _, stack in changes]))
-        window = model.StackWindow(
-            from_s=self._seconds(line["from_ns"]),
-            to_s=self._seconds(line["to_ns"]),
-            every_s=line["every_ns"] / 1e9,
-            lost=line["lost"],
-            threads=threads,
-        )
+        window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
 
     def _take_mappings(self, line: Mappings) -> None:

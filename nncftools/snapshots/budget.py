@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 60.0
-"""Polling would spend what is left in this time."""
+_SPREAD_OF_POLLS_S = 20.0
+"""Polling at rest would spend what is left in this time."""
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
@@ -32,25 +32,16 @@ class Budget:
         self._clock = clock
         self._own_cpu = own_cpu
         self._begun_s = clock()
-        self._of_children_s = 0.0
 
     @property
     def spent_s(self) -> float:
-        """The CPU seconds of this process and of the programs that it has started."""
-        return self._own_cpu() + self._of_children_s
+        """The CPU seconds of this process."""
+        return self._own_cpu()
 
     @property
     def left_s(self) -> float:
         """The CPU seconds that may be spent now."""
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s
-
-    def add(self, cpu_s: float) -> None:
-        """Count the CPU seconds of a program that has ended."""
-        self._of_children_s += cpu_s
-
-    def speed(self, spread_s: float) -> float:
-        """Return the CPU seconds per second that spend what is left in this time."""
-        return max(0.0, self.left_s) / spread_s
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
@@ -58,34 +49,47 @@ class Budget:
 
 
 _MS = 1_000_000
-_DISTANCES = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
-"""The distance of polls in seconds, up to this time after memory last rose fast."""
-_RENEW_EVERY_NS = 500 * _MS
-_MEAN_OF = 50
-_FIRST_S = 0.0001
-_LONGEST_S = 0.001
-"""An iteration that takes longer did more than poll."""
+_DISTANCES = ((0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+"""The longest distance of polls in seconds, up to this time after memory last rose fast."""
+_SHORTEST_S = 0.004
+_LEAST_EXPECTED = 256 << 20
+"""Memory is expected to double, or to grow by so many bytes. What is left of the budget is for this growth."""
+_DECAY = 0.5
+_GOLDEN = 0.618
+"""Its multiples spread evenly. Polls at even distances could always meet the same function of a loop."""
+_RENEW_EVERY_NS = 100 * _MS
+_MEAN_OF = 10
+_FIRST_S = 0.0002
 
 
 class Pace:
-    """Measures what polls cost, and spreads them."""
+    """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._poll_s = _FIRST_S
-        self._allowed_s = 0.0
-        self._renew_at_ns = 0
-        self._cpu_s = time.process_time()
+        self._poll_s, self._spent_s = _FIRST_S, budget.spent_s
+        self._left_s = self._calm_s = 0.0
+        self._renew_at_ns = self._polled_ns = 0
+        self._phase = 0.0
+        self._speed = 0.0
+        """Bytes a second by which memory rises."""
 
-    def rest_s(self, now_ns: int, rose_fast_ns: int) -> float:
-        """Return the time until the next poll, after one that began at ``now_ns``."""
-        cpu_s = time.process_time()
-        if cpu_s - self._cpu_s < _LONGEST_S:
-            self._poll_s += (cpu_s - self._cpu_s - self._poll_s) / _MEAN_OF
-        self._cpu_s = cpu_s
+    def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int) -> float:
+        """Return the time until the next poll, after one that began at ``now_ns``.
+
+        Since the poll before, memory rose by ``rise`` bytes to ``held``.
+        """
+        before_s, self._spent_s = self._spent_s, self._budget.spent_s
+        self._poll_s += (self._spent_s - before_s - self._poll_s) / _MEAN_OF
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
-            self._allowed_s = self._budget.distance_s(self._poll_s)
+            self._left_s, self._calm_s = self._budget.left_s, self._budget.distance_s(self._poll_s)
+        self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
+        self._polled_ns = now_ns
         calm_ns = now_ns - rose_fast_ns
-        distance_s = next(wanted_s for wanted_s, until_ns in _DISTANCES if calm_ns < until_ns)
-        return max(distance_s, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9
+        distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
+        if self._left_s > 0 and self._speed:
+            step = max(held, _LEAST_EXPECTED) * self._poll_s / self._left_s
+            distance_s = min(distance_s, max(_SHORTEST_S, step / self._speed))
+        self._phase = (self._phase + _GOLDEN) % 1.0
+        return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9

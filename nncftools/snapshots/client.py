@@ -10,11 +10,9 @@ import json
 import os
 import pathlib
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import Plan
@@ -37,8 +35,8 @@ ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
 class StackAccess(NamedTuple):
     """What may be read of the command's processes."""
 
-    py_spy: str | None
-    """The path of py-spy; None to take no stacks."""
+    is_allowed: bool
+    """Whether stacks can be taken."""
     missing: str | None = None
     """Why no stacks are taken, or not of every program; None when nothing is in the way."""
     needs_ptrace: bool = False
@@ -48,27 +46,20 @@ class StackAccess(NamedTuple):
 def stack_access(*, with_hook: bool) -> StackAccess:
     """Return what may be read here; ``with_hook``: the hook runs in the command's Pythons, and can allow it."""
     if sys.platform != "linux":
-        return StackAccess(None, "stacks are read on Linux only")
-    program = found_py_spy()
-    if program is None:
-        return StackAccess(None, "py-spy is not installed: pip install 'nncf-tools[stacks]'")
+        return StackAccess(is_allowed=False, missing="stacks are read on Linux only")
     scope = 0
     with contextlib.suppress(OSError, ValueError):  # a kernel without yama
         scope = int(_YAMA.read_text("ascii"))
     if scope < ONLY_PARENTS or _may_trace_all():
-        return StackAccess(program)
+        return StackAccess(is_allowed=True)
     why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
     if scope >= ONLY_ADMINISTRATORS:
-        return StackAccess(None, f"{why}: run as root, or set it to 0 with sysctl")
+        return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set it to 0 with sysctl")
     if with_hook:
-        return StackAccess(program, f"{why}, except of Pythons that load the hook", needs_ptrace=True)
-    return StackAccess(None, f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`")
-
-
-def found_py_spy() -> str | None:
-    """Return the path of py-spy: of our own environment, else the one on PATH."""
-    own = shutil.which("py-spy", path=sysconfig.get_path("scripts"))
-    return own or shutil.which("py-spy", path=os.pathsep.join(filter(os.path.isabs, os.get_exec_path())))
+        missing = f"{why}, except of Pythons that load the hook"
+        return StackAccess(is_allowed=True, missing=missing, needs_ptrace=True)
+    missing = f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`"
+    return StackAccess(is_allowed=False, missing=missing)
 
 
 def _may_trace_all() -> bool:
@@ -111,7 +102,7 @@ class Helper:
             "sampler": sampler,
             "pid": plan.pid,
             "children": plan.children,
-            "py_spy": stack_access.py_spy,
+            "stacks": stack_access.is_allowed,
             "missing": stack_access.missing,
             "share": budget,
             "least_s": LEAST_S * budget / DEFAULT_SHARE,

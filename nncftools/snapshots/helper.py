@@ -18,8 +18,8 @@ import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
+from nncftools.snapshots.stack_taker import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
-from nncftools.snapshots.windows import StackTaker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         """The process that a recording is attached to; None when the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
-        py_spy: str | None
-        """The path of py-spy; None to take no stacks."""
+        stacks: bool
+        """Whether to take stacks."""
         missing: str | None
         """Why no stacks are taken, or not of every process."""
         share: float
@@ -110,8 +110,10 @@ def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]
     return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
-_SMALLEST_STEP, _LARGEST_STEP = 0.02, 0.4
-"""Mappings are read when memory is higher by this part: by 1/n if n readings can be paid."""
+_STEP = 1.0
+"""While memory grows, mappings are read when it has doubled: all readings together cost twice the last one."""
+_STEP_AT_REST, _RESTS_NS = 0.05, 300_000_000
+"""They are also read when memory is higher by this part, and has not risen for so long."""
 _GROWING_EVERY_NS = 1_000_000_000
 """While memory grows, mappings are read so often."""
 _SMALLEST = 128 << 20
@@ -133,7 +135,6 @@ class MappingWatch:
         self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
         self._highest = _SMALLEST
         self._most_anonymous = self._read_ns = 0
-        self._expected_s = 0.005
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
@@ -142,9 +143,9 @@ class MappingWatch:
         anonymous = sum([process.anonymous for process in watched])
         is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
         is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
-        step = min(_LARGEST_STEP, max(_SMALLEST_STEP, self._expected_s / max(self._expected_s, self._budget.left_s)))
-        is_more = total >= self._highest * (1 + step) and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)
-        if self._budget.left_s < self._expected_s or not (is_more or is_copied):
+        is_more = total >= self._highest * (1 + _STEP) and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)
+        is_more |= total >= self._highest * (1 + _STEP_AT_REST) and now_ns - rose_ns >= _RESTS_NS
+        if self._budget.left_s <= 0 or not (is_more or is_copied):
             return
         self._read_ns = now_ns
         before_s = time.process_time()
@@ -158,15 +159,13 @@ class MappingWatch:
                 covered += largest.growth.rss
         if described:
             self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": described})
-        cost_s = time.process_time() - before_s
-        self.spent_s += cost_s
-        self._expected_s = (self._expected_s + cost_s) / 2
+        self.spent_s += time.process_time() - before_s
 
 
 _GROWING_NS = 200_000_000
 _WRITE_EVERY_NS = 5_000_000_000
 _CHECK_EVERY_NS = 500_000_000
-_OF_MAPPINGS = 0.25
+_OF_MAPPINGS = 0.2
 """The part of the budget that is for mappings."""
 
 
@@ -182,7 +181,7 @@ class Helper:
         self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._stacks = StackTaker(writer, self._budget, order["py_spy"])
+        self._stacks = StackTaker(writer, self._budget, is_allowed=order["stacks"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:
@@ -195,10 +194,8 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            if self._stacks.finish():
-                self._tree.write_points()
-            if self._stacks.running or now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._stacks.begin(self._tree.watched, now_ns)
+            self._stacks.look(self._tree.watched, now_ns)
+            if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
@@ -218,7 +215,8 @@ class Helper:
 
     def _sleep(self, now_ns: int, control: int) -> bool:
         """Wait until the next poll; return False when the starter has asked for the end."""
-        rest_s = self._pace.rest_s(now_ns, self._tree.rose_fast_ns)
+        tree = self._tree
+        rest_s = self._pace.rest_s(now_ns, tree.rose_fast_ns, tree.rise, tree.held)
         if self._poller.poll(max(1.0, rest_s * 1e3)):
             if os.read(control, 64):
                 return False

@@ -39,7 +39,6 @@ class Growth:
         self.rss = 0
         self.first = 0
         """The first reading."""
-        self._lowest = 0
         self._polled_ns = t_ns
         self._apart_ns = 0
         """The longest time between two readings since the last point."""
@@ -57,7 +56,6 @@ class Growth:
         apart_ns = t_ns - before_ns
         self.rss = rss
         self.first = self.first or rss
-        self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
             if before_ns > last_t_ns:
                 self.points.append((before_ns, before, self._apart_ns))  # until then it was level
@@ -70,15 +68,6 @@ class Growth:
         if rss > before:
             self.rose_ns = t_ns
         return rss - before
-
-    @property
-    def gained(self) -> int:
-        """How far RSS is above its lowest point since the last look, in bytes."""
-        return self.rss - self._lowest
-
-    def looked(self) -> None:
-        """Count gains from now on."""
-        self._lowest = self.rss
 
     def take_points(self, t_ns: int) -> list[Point]:
         """Return the points since the last call, as few as possible; the last one is now."""
@@ -133,8 +122,6 @@ class Threads:
         self._path = path
         self._whole = 0
         self._before: dict[int, int] = {}
-        self.ended: dict[int, int] = {}
-        """When threads were first seen to have ended."""
 
     def read(self) -> tuple[dict[int, int], int]:
         """Return the page faults of each thread since the last call, and those of ended threads.
@@ -148,7 +135,6 @@ class Threads:
                 now[int(name)] = _faults(f"{self._path}/task/{name}/stat")
             except OSError:  # the thread has ended
                 continue
-        self.ended |= dict.fromkeys(self._before.keys() - now.keys(), time.monotonic_ns())
         since = {thread: faults - self._before.get(thread, 0) for thread, faults in now.items()}
         lost = whole - self._whole - sum(since.values())
         self._whole, self._before = whole, now
@@ -164,7 +150,7 @@ def _faults(path: str) -> int:
 
 
 class Watched:
-    """A process of the tree: its growth, and what reading its stacks costs."""
+    """A process of the tree, its growth, and whether its stacks can be read."""
 
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
@@ -174,20 +160,15 @@ class Watched:
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
-        self.faults_after_ns = 0
+        self.faults_read_ns = self.faults_after_ns = 0
         self._program = self._running_program()
         self.begin_program()
 
     def begin_program(self) -> None:
         """Know nothing of the program that it runs."""
-        self.is_python = False
         self.may_look = True
         self.look_after_ns = 0
         self.failures = 0
-        self.cost_s = 0.0
-        """The CPU time of a reading of its stacks; 0 for unknown."""
-        self.size = 2_700
-        """The bytes of a reading: at first, those of one whose whole stack changed."""
 
     def has_execed(self) -> bool:
         """Return whether it runs another program than at the last call."""
@@ -227,6 +208,9 @@ class TreeWatch:
         self.rose_ns = self.rose_fast_ns = time.monotonic_ns()
         """When the memory of any process last rose, and when it last rose by much from one poll to the next."""
 
+        self.rise = self.held = 0
+        """By how many bytes memory rose since the poll before, and the RSS of all processes."""
+
     @property
     def watched(self) -> Collection[Watched]:
         """The processes that live."""
@@ -240,6 +224,7 @@ class TreeWatch:
             self._tree.refresh()
             if self._only_first and self._tree.processes:
                 self._tree.children = False
+        self.rise = 0
         for process in list(self._tree.processes):
             watched = self._watched.get(process)
             try:
@@ -257,10 +242,12 @@ class TreeWatch:
                     self._introduce(watched)
                 self._add(watched, t_ns, pages)
                 watched.anonymous = (pages - mapped) * PAGE
+        self.held = sum([watched.growth.rss for watched in self.watched])
 
     def _add(self, watched: Watched, t_ns: int, pages: int) -> None:
         rise = watched.growth.add(t_ns, pages)
         if rise > 0:
+            self.rise += rise
             self.rose_ns = t_ns
             if rise >= _FAST:
                 self.rose_fast_ns = t_ns

@@ -1,0 +1,356 @@
+"""Reads the stacks of a running Python from its memory (``/proc/PID/mem``, proc(5)), without stopping it.
+
+CPython links its thread states, and each one's frames. ``_LAYOUTS`` says where the fields lie, from CPython's headers.
+A reading of 80 frames takes 60 µs. The process runs on meanwhile, so what was read is checked: every frame must have a
+code object. A code object's memory may be used again, so a known one is compared before it is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from struct import Struct, error
+from typing import NamedTuple
+
+from nncftools.snapshots.elf import mapped_files, symbols
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Frame = tuple[str, str, int]
+    """Function, file and line."""
+    RawStack = tuple[int, ...]
+    """Of each frame the address of its code object and that of its instruction; the innermost frame first."""
+
+
+class UnreadableError(Exception):
+    """The stacks could not be read now: the process changed them meanwhile, or has ended."""
+
+
+class UnknownPythonError(Exception):
+    """The stacks of this Python cannot be read; the message says why."""
+
+
+class _Layout(NamedTuple):
+    """Where the fields of a version lie, in bytes from the begin of their structure."""
+
+    interpreters: int
+    """In ``_PyRuntime``."""
+    threads: int
+    """In the interpreter."""
+    thread_id: int
+    frame: int
+    """In the thread: the innermost frame, or the C frame that knows it."""
+    c_frame: int | None
+    """In the C frame."""
+    previous: int
+    code: int
+    instruction: int
+    owner: int | None
+    """In the frame; interpreters' own frames have no code of Python."""
+    first_line: int
+    file: int
+    name: int
+    lines: int
+    bytecode: int
+    """In the code object."""
+    text: int
+    """In a string of ASCII."""
+
+
+_OLD = _Layout(32, 8, 176, 24, None, 24, 32, 104, None, 40, 104, 112, 120, 0, 48)
+_LAYOUTS = {
+    8: _OLD,
+    9: _OLD,
+    10: _OLD._replace(instruction=96),
+    11: _Layout(40, 16, 160, 56, 8, 48, 32, 56, None, 72, 112, 128, 136, 184, 48),
+    12: _Layout(40, 72, 144, 56, 0, 8, 0, 56, 70, 68, 112, 128, 136, 192, 40),
+    13: _Layout(632, 7344, 160, 72, None, 8, 0, 56, 70, 68, 112, 128, 136, 200, 40),
+}
+"""By minor version, of builds for 64 bits with the global lock."""
+_NEXT_THREAD = 8
+_KERNEL_IDS = 11
+"""From this version on, threads know their ID of the kernel."""
+_UNITS = 10
+"""From this version on, instructions are counted by two bytes."""
+_OF_INTERPRETER = 3
+_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
+"""A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
+_SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
+_BLOCK = 4096
+_MARGIN = 128
+"""A frame may begin so near the end of a block."""
+_MOST_THREADS = 1_000
+_MOST_FRAMES = 20_000
+_MOST_CODES = 50_000
+_LONGEST_TEXT = 4_096
+_LARGEST_TABLE = 1 << 20
+_ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
+_known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
+"""By device and inode."""
+
+
+class _Code(NamedTuple):
+    identity: bytes
+    """Its fields from the first line to the line table."""
+    name: str
+    file: str
+    first_line: int
+    lines: bytes
+    frames: dict[int, Frame]
+    """By instruction."""
+    decoded: list[int]
+    """How far ``lines`` was decoded last, the end of the bytecode until there, and the line: modules go on from it."""
+
+
+class PythonMemory:
+    """The memory of one Python process."""
+
+    def __init__(self, process: str, runtime: int, version: int) -> None:
+        """Open the memory of the process with this folder in ``/proc``; ``runtime`` is where ``_PyRuntime`` is.
+
+        Raises OSError.
+        """
+        self._runtime, self._version, self._layout = runtime, version, _LAYOUTS[version]
+        fields = self._layout.previous, self._layout.code, self._layout.instruction
+        self._frame = Struct(f"<{max(fields) // 8 + 1}Q")
+        self._previous, self._code, self._instruction = [at // 8 for at in fields]
+        self._blocks: dict[int, bytes] = {}
+        self._codes: dict[int, _Code] = {}
+        self._numbers: dict[int, int] = {}
+        """Of threads without an ID of the kernel, from 1."""
+        self._pid = int(process.rpartition("/")[2])
+        self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the memory."""
+        os.close(self._file)
+
+    def stacks(self) -> dict[int, RawStack]:
+        """Return the stack of every thread that has one. Raises UnreadableError."""
+        self._blocks.clear()
+        try:
+            interpreter = self._word(self._runtime + self._layout.interpreters)
+            found = dict(self._threads(interpreter)) if interpreter else {}
+        except (OSError, error, OverflowError) as failure:
+            raise UnreadableError from failure
+        if self._version >= _KERNEL_IDS:
+            return {thread: stack for thread, stack in found.items() if thread and stack}
+        if len(found) == 1:
+            return dict.fromkeys([self._pid], *found.values())
+        return {-self._numbers.setdefault(thread, len(self._numbers) + 1): stack for thread, stack in found.items()}
+
+    def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
+        """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
+        layout = self._layout
+        state = self._word(interpreter + layout.threads)
+        for _ in range(_MOST_THREADS):
+            if not state:
+                return
+            frame = self._word(state + layout.frame)
+            if layout.c_frame is not None and frame:
+                frame = self._word(frame + layout.c_frame)
+            yield self._word(state + layout.thread_id), self._stack(frame)
+            state = self._word(state + _NEXT_THREAD)
+        raise UnreadableError
+
+    def _stack(self, frame: int) -> RawStack:
+        blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout.owner
+        previous, code, instruction = self._previous, self._code, self._instruction
+        stack: list[int] = []
+        for _ in range(_MOST_FRAMES):
+            if not frame:
+                return tuple(stack)
+            begin = frame & -_BLOCK
+            block = blocks.get(begin) or self._block(begin)
+            words = unpack(block, frame - begin)
+            if owner is None or block[frame - begin + owner] < _OF_INTERPRETER:
+                stack += words[code], words[instruction]
+            frame = words[previous]
+        raise UnreadableError
+
+    def frames(self, stack: RawStack, before: RawStack) -> list[Frame]:
+        """Return the frames of a stack, the outermost first.
+
+        Those that it shares with ``before``, the thread's last stack, need no check. Raises UnreadableError.
+        """
+        same = 0
+        for one, other in zip(reversed(stack), reversed(before), strict=False):
+            if one != other:
+                break
+            same += 1
+        unchecked = len(stack) - same // 2 * 2
+        codes = self._codes
+        try:
+            frames = [codes[stack[at]].frames[stack[at + 1]] for at in range(len(stack) - 2, unchecked - 1, -2)]
+            return frames + [self._known(stack[at], stack[at + 1]) for at in range(unchecked - 2, -1, -2)]
+        except (OSError, error, LookupError, ValueError, OverflowError) as failure:
+            raise UnreadableError from failure
+
+    def _known(self, address: int, instruction: int) -> Frame:
+        """Return a frame, whose code object may be another one than at the last reading."""
+        code = self._code_at(address)
+        if instruction in code.frames:
+            return code.frames[instruction]
+        if self._version >= _KERNEL_IDS:
+            line = _line(code, instruction - address - self._layout.bytecode)
+        else:
+            offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+            line = _old_line(code, offset * 2) if self._version >= _UNITS else _oldest_line(code, offset)
+        frame = code.frames[instruction] = code.name, code.file, line
+        return frame
+
+    def _code_at(self, address: int) -> _Code:
+        layout = self._layout
+        data = self._read(address, layout.lines + 8)
+        identity = data[layout.first_line :]
+        known = self._codes.get(address)
+        if known is None or known.identity != identity:
+            if len(self._codes) > _MOST_CODES:
+                self._codes.clear()
+            known = self._codes[address] = self._decoded(data, identity)
+        return known
+
+    def _decoded(self, data: bytes, identity: bytes) -> _Code:
+        layout = self._layout
+        first_line = int.from_bytes(data[layout.first_line : layout.first_line + 4], "little", signed=True)
+        name, file, table = (
+            int.from_bytes(data[at : at + 8], "little") for at in (layout.name, layout.file, layout.lines)
+        )
+        return _Code(
+            identity, self._text(name), self._text(file), first_line, self._bytes(table), {}, [0, 0, first_line]
+        )
+
+    def _bytes(self, address: int) -> bytes:
+        data = os.pread(self._file, _BLOCK, address)
+        size = int.from_bytes(data[16:24], "little")
+        if size > _LARGEST_TABLE:
+            raise ValueError
+        return data[32 : 32 + size] if size <= len(data) - 32 else self._read(address + 32, size)
+
+    def _text(self, address: int) -> str:
+        data = os.pread(self._file, _LONGEST_TEXT, address)
+        length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout.text
+        kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
+        if not is_ascii:
+            start += 16 if self._version > _KERNEL_IDS else 24
+        text = data[start : start + length * kind]
+        if not is_compact or not length or len(text) != length * kind:
+            raise ValueError
+        return text.decode(_ENCODINGS[kind], "replace")
+
+    def _word(self, address: int) -> int:
+        begin = address & -_BLOCK
+        block = self._blocks.get(begin) or self._block(begin)
+        return int.from_bytes(block[address - begin : address - begin + 8], "little")
+
+    def _block(self, begin: int) -> bytes:
+        """Read a block of memory, with some bytes more; each once a reading."""
+        block = self._blocks[begin] = os.pread(self._file, _BLOCK + _MARGIN, begin)
+        return block
+
+    def _read(self, address: int, size: int) -> bytes:
+        data = os.pread(self._file, size, address)
+        if len(data) != size:
+            raise ValueError
+        return data
+
+
+def python_memory(process: str, maps: bytes) -> PythonMemory | None:
+    """Return the memory of the process with this folder in ``/proc``; None if it has no file of Python mapped.
+
+    Raises OSError, UnknownPythonError.
+    """
+    why = ""
+    for begin, path in mapped_files(maps):
+        named = _PYTHON.search(path)
+        if named is None:
+            continue
+        why = "its Python has no symbol _PyRuntime"
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
+            if "runtime" in found:
+                offset = begin if is_relative else 0
+                version = int(named[1] or 0)
+                if "version" in found:
+                    with open(f"{process}/mem", "rb", buffering=0) as memory:
+                        version = os.pread(memory.fileno(), 4, offset + found["version"])[2]
+                if version in _LAYOUTS and not named[2]:
+                    return PythonMemory(process, offset + found["runtime"], version)
+                why = f"the layout of Python 3.{version}{'t' if named[2] else ''} is not known"
+    if why:
+        raise UnknownPythonError(why)
+    return None
+
+
+def _symbols(path: str) -> tuple[dict[str, int], bool]:
+    """Return where a file has ``_SYMBOLS``; each file is read once. Raises OSError, ValueError."""
+    status = os.stat(path)
+    key = status.st_dev, status.st_ino
+    if key not in _known_symbols:
+        _known_symbols[key] = symbols(path, _SYMBOLS)
+    return _known_symbols[key]
+
+
+def _line(code: _Code, offset: int) -> int:
+    """Return the line of the bytecode at an offset (3.11 and later: CPython's Objects/locations.md)."""
+    if offset < code.decoded[1]:
+        code.decoded[:] = 0, 0, code.first_line
+    table, (at, end, line) = code.lines + _END, code.decoded
+    while at < len(code.lines):
+        code.decoded[:] = at, end, line
+        first = table[at]
+        kind = first >> 3 & 15
+        if kind < _ONE_LINE:
+            at += 2
+        elif kind < _LONG:
+            line += kind - _ONE_LINE
+            at += 3
+        else:
+            at += 1
+            if kind < _NO_PLACE:
+                step, shift = table[at] & 63, 0
+                while table[at] & 64:
+                    at, shift = at + 1, shift + 6
+                    step |= (table[at] & 63) << shift
+                line += -(step >> 1) if step & 1 else step >> 1
+            while table[at] < _FIRST_BYTE:
+                at += 1
+        end += (first & 7) * 2 + 2
+        if end > offset:
+            break
+    return line
+
+
+_ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
+"""Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
+_FIRST_BYTE, _END = 128, b"\x80"
+"""Other bytes of an entry are smaller."""
+
+
+def _old_line(code: _Code, offset: int) -> int:
+    """Return the line of the bytecode at an offset (3.10: CPython's Objects/lnotab_notes.txt)."""
+    line, end = code.first_line, 0
+    for size, step in zip(code.lines[::2], code.lines[1::2], strict=False):
+        line += 0 if step == _NO_LINE else (step ^ 128) - 128
+        end += size
+        if end > offset:
+            break
+    return line
+
+
+_NO_LINE = 128
+
+
+def _oldest_line(code: _Code, offset: int) -> int:
+    """Return the line of the bytecode at an offset (3.8 and 3.9)."""
+    line, end = code.first_line, 0
+    for size, step in zip(code.lines[::2], code.lines[1::2], strict=False):
+        end += size
+        if end > offset:
+            break
+        line += (step ^ 128) - 128
+    return line

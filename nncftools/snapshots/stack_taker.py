@@ -1,0 +1,249 @@
+"""Takes the stacks of processes while they grow, right after each reading of their memory, and writes timelines.
+
+Each stack and each frame is written to the log once; later lines name it by its number.
+"""
+
+from __future__ import annotations
+
+import time
+
+from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError, python_memory
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from nncftools.journal.writing import Writer
+    from nncftools.sampler.tree import Process
+    from nncftools.snapshots.budget import Budget
+    from nncftools.snapshots.python_memory import Frame, PythonMemory, RawStack
+    from nncftools.snapshots.tree_watch import Watched
+
+    Change = tuple[int, int | None]
+    """When a thread's stack was first seen, and its number; None for none."""
+
+_MOST_FRAMES = 400
+_OUTER_FRAMES = 100
+CUT = ("…", "", 0)
+"""Stands for the middle of a very deep stack."""
+
+
+class Interned:
+    """The stacks and frames of a log so far."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._frames: dict[Frame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def stack(self, frames: Sequence[Frame]) -> int:
+        """Return the number of a stack; write it first if it is new. The middle of a very deep one is left out."""
+        if len(frames) > _MOST_FRAMES:
+            frames = [*frames[:_OUTER_FRAMES], CUT, *frames[_OUTER_FRAMES - _MOST_FRAMES :]]
+        known = self._frames
+        numbers = tuple([known[frame] if frame in known else self._frame(frame) for frame in frames])
+        number = self._stacks.get(numbers)
+        if number is None:
+            number = self._stacks[numbers] = len(self._stacks)
+            self._writer.line("stack", [number, numbers])
+        return number
+
+    def _frame(self, frame: Frame) -> int:
+        number = self._frames[frame] = len(self._frames)
+        self._writer.line("frame", [number, *frame])
+        return number
+
+
+_MS = 1_000_000
+_S = 1_000 * _MS
+_SMALLEST = 4 << 20
+"""A Python holds more from its start on."""
+_REST_NS = 1 * _S
+"""Stacks are read until memory has not risen for so long."""
+_GAP_NS = 1 * _S
+"""Nothing is known of a stack between two readings that are so far apart."""
+_READINGS = 200
+"""Of a line."""
+_TRIES = 3
+"""A reading of a process that runs is torn in up to 5 %: a generator may have no caller for a moment."""
+_ROOT = -2
+"""The place in a raw stack of its outermost code object."""
+_FIRST_PAUSE_NS = 100 * _MS
+_MOST_PAUSES = 10
+_MOST_PROBLEMS = 20
+_FAULTS_SHARE = 0.001
+"""The part of a core's time for reading page faults of threads."""
+
+
+class Timeline:
+    """The stacks of one process since its last line in the log."""
+
+    def __init__(self, memory: PythonMemory, interned: Interned) -> None:
+        self.memory = memory
+        self._interned = interned
+        self._raw: dict[int, RawStack] = {}
+        self._numbers: dict[int, int] = {}
+        self._begin(0)
+
+    def _begin(self, t_ns: int) -> None:
+        self._times = [t_ns] if t_ns else []
+        self._threads: dict[int, list[Change]] = {thread: [(t_ns, number)] for thread, number in self._numbers.items()}
+
+    def read(self) -> bool:
+        """Read the stacks now; return whether that was possible."""
+        for _ in range(_TRIES):
+            t_ns = time.monotonic_ns()
+            try:
+                raw = self.memory.stacks()
+                if all(stack[_ROOT] == self._raw.get(thread, stack)[_ROOT] for thread, stack in raw.items()):
+                    self._take(t_ns, raw)
+                    return True
+            except UnreadableError:
+                continue
+        self._raw = {}
+        return False
+
+    def _take(self, t_ns: int, raw: dict[int, RawStack]) -> None:
+        """Take a reading. Raises UnreadableError."""
+        changed = {
+            thread: self._interned.stack(self.memory.frames(stack, self._raw.get(thread, ())))
+            for thread, stack in raw.items()
+            if stack != self._raw.get(thread)
+        }
+        for thread, number in changed.items():
+            if self._numbers.get(thread) != number:
+                self._numbers[thread] = number
+                self._threads.setdefault(thread, []).append((t_ns, number))
+        for thread in self._numbers.keys() - raw.keys():
+            del self._numbers[thread]
+            self._threads[thread].append((t_ns, None))
+        self._raw = raw
+        self._times.append(t_ns)
+
+    def lines(self, now_ns: int, *, is_end: bool) -> Iterator[dict[str, object]]:
+        """Yield the line of what was read if it is time to, and begin the next one where this one ends."""
+        if not self._times:
+            return
+        is_cut = is_end or now_ns - self._times[-1] > _GAP_NS
+        if is_cut or len(self._times) > _READINGS:
+            yield {"t_ns": self._times, "threads": self._threads}
+            if is_cut:
+                self._numbers, self._raw = {}, {}
+            self._begin(0 if is_cut else self._times[-1])
+
+
+class StackTaker:
+    """Takes the stacks of one recording, if that ``is_allowed``."""
+
+    def __init__(self, writer: Writer, budget: Budget, *, is_allowed: bool) -> None:
+        self._writer = writer
+        self._budget = budget
+        self._is_allowed = is_allowed
+        self._interned = Interned(writer)
+        self._timelines: dict[Watched, Timeline] = {}
+        self._problems = 0
+        self._native: set[int] = set()
+        """The processes that grew without a file of Python mapped."""
+        self.taken = self.failed = 0
+
+    def look(self, processes: Collection[Watched], now_ns: int) -> None:
+        """Read the stacks of processes that grow, or of the Python programs that started them, and page faults."""
+        by_process = {watched.process: watched for watched in processes}
+        growing: dict[Watched, None] = {}
+        for watched in processes:
+            if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
+                continue
+            if watched.growth.rose_ns > watched.faults_read_ns and now_ns >= watched.faults_after_ns:
+                self._read_faults(watched, now_ns)
+            reader = self._python(watched, by_process, now_ns) if self._is_allowed else None
+            if reader is not None:
+                growing[reader] = None
+        for watched in list(self._timelines):
+            self._write(watched, now_ns, is_end=watched not in growing)
+        for watched in growing:
+            if self._budget.left_s > 0:
+                self._read(watched, now_ns)
+
+    def _python(self, watched: Watched, by_process: dict[Process, Watched], now_ns: int) -> Watched | None:
+        """Return the process, or else the nearest above it, that runs Python."""
+        nearest: Watched | None = watched
+        while nearest is not None and not self._is_python(nearest, now_ns):
+            above = nearest.process.parent
+            nearest = None if above is None else by_process.get(above)
+        return nearest
+
+    def _is_python(self, watched: Watched, now_ns: int) -> bool:
+        """Return whether its memory can be read as that of a Python; if not, look again later, each time later."""
+        if watched in self._timelines:
+            return True
+        if now_ns < watched.look_after_ns or not watched.may_look or watched.growth.rss < _SMALLEST:
+            return False
+        if watched.has_execed():
+            watched.begin_program()
+        try:
+            memory = python_memory(watched.process.path, watched.process.read("maps"))
+        except PermissionError:
+            self._refuse(watched, "refused")
+        except UnknownPythonError as error:
+            self._refuse(watched, str(error))
+        except OSError:  # it has ended
+            pass
+        else:
+            if memory is not None:
+                self._timelines[watched] = Timeline(memory, self._interned)
+                return True
+            if watched.process.number not in self._native:
+                self._native.add(watched.process.number)
+                self._writer.line("native", watched.process.number)
+        self._postpone(watched, now_ns)
+        return False
+
+    def _read(self, watched: Watched, now_ns: int) -> None:
+        if self._timelines[watched].read():
+            self.taken += 1
+            watched.failures = 0
+        elif watched.has_execed() or not watched.process.alive:
+            self._write(watched, now_ns, is_end=True)
+            watched.begin_program()
+        else:
+            self.failed += 1
+
+    def _write(self, watched: Watched, now_ns: int, *, is_end: bool) -> None:
+        """Write a timeline if it is time to; at rest or at its end, close the memory."""
+        timeline = self._timelines[watched]
+        for line in timeline.lines(now_ns, is_end=is_end):
+            self._writer.line("window", {"process": watched.process.number, **line})
+        if is_end:
+            timeline.memory.close()
+            del self._timelines[watched]
+
+    def _read_faults(self, watched: Watched, now_ns: int) -> None:
+        """Write which threads touched new memory since the last reading."""
+        begun_s = time.process_time()
+        try:
+            faults, lost = watched.threads.read()
+        except OSError:  # it has ended
+            return
+        watched.faults_read_ns = now_ns
+        watched.faults_after_ns = now_ns + int((time.process_time() - begun_s) / _FAULTS_SHARE * _S)
+        if faults or lost:
+            facts = {"process": watched.process.number, "t_ns": time.monotonic_ns()}
+            self._writer.line("faults", {**facts, "threads": faults, "lost": lost})
+
+    def _refuse(self, watched: Watched, text: str) -> None:
+        watched.may_look = False
+        self._problems += 1
+        if self._problems <= _MOST_PROBLEMS:
+            self._writer.line("problem", {"process": watched.process.number, "text": text})
+
+    def _postpone(self, watched: Watched, now_ns: int) -> None:
+        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
+        watched.failures += 1
+
+    def close(self) -> None:
+        """Write what is not written yet; and a line if no program that grew was Python."""
+        for watched in list(self._timelines):
+            self._write(watched, time.monotonic_ns(), is_end=True)
+        if self._native and not (self._problems or self.taken):
+            self._writer.line("problem", {"process": min(self._native), "text": "no_python"})
