@@ -44,10 +44,18 @@ def group(kind: str, size: float, file: str = "", *, clean: float = 0, copied: f
     return MappingGroup(kind, file, round(size * MIB), 0, 0, round(clean * MIB), dirty, round(copied * MIB))
 
 
-def window(thread: int, *changes: tuple[float, int | None], to_s: float, every_s: float = 0.001) -> StackWindow:
+def window(thread: int, *changes: tuple[float, int | None], to_s: float, every_s: float = 0.02) -> StackWindow:
     """Return a window in which a thread had each of these stacks from a moment on."""
     times, stacks = [time_s for time_s, _ in changes], [number for _, number in changes]
-    return StackWindow(from_s=times[0], to_s=to_s, every_s=every_s, threads=[ThreadStacks(thread, times, stacks)])
+    return StackWindow(
+        time_s=reading_times(times[0], to_s, every_s, *times), threads=[ThreadStacks(thread, times, stacks)]
+    )
+
+
+def reading_times(from_s: float, to_s: float, every_s: float, *more: float) -> list[float]:
+    """Return the moments of readings at even distances, at the end, and at some more moments."""
+    even = (round(from_s + number * every_s, 6) for number in range(1, int((to_s - from_s) / every_s) + 1))
+    return sorted({from_s, to_s, *more, *(at_s for at_s in even if at_s < to_s)})
 
 
 def snapshots(

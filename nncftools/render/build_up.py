@@ -122,7 +122,7 @@ class BuildUpReport:
         elif kinds is not None and not kinds.is_other_memory:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
-        yield "certain: all stacks around the rise have this function; the rest is likely: the longest stack"
+        yield "certain: all stacks around the rise have this function; the rest is likely: the stack before or after it"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
             none = "no stack within a second of the rise, or the thread is not known"

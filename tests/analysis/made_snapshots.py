@@ -19,6 +19,7 @@ from nncftools.session.model import (
     WatchedProcess,
 )
 from nncftools.session.samples import Samples
+from tests.made_up_stacks import reading_times
 
 MAIN = 1
 Change = tuple[float, str | None]
@@ -46,7 +47,7 @@ class Made:
         return self.snapshots.stacks.index(numbers)
 
     def process(
-        self, points: Sequence[tuple[float, int]], *changes: Change, inherited: int = 0, every_s: float = 0.0
+        self, points: Sequence[tuple[float, int]], *changes: Change, inherited: int = 0, every_s: float = 0.01
     ) -> WatchedProcess:
         """Add a process with one thread, by its points of seconds and bytes, and its stacks up to its last point."""
         watched = self.threads(points, {MAIN: changes} if changes else {}, every_s=every_s)
@@ -58,7 +59,7 @@ class Made:
         points: Sequence[tuple[float, int]],
         threads: Mapping[int, Sequence[Change]],
         *faults: tuple[float, Mapping[int, int], int],
-        every_s: float = 0.0,
+        every_s: float = 0.01,
     ) -> WatchedProcess:
         """Add a process with the stacks of its threads, and its page faults: by thread, and of those that ended."""
         number = len(self.snapshots.processes)
@@ -71,7 +72,9 @@ class Made:
         ]
         if seen:
             from_s = min(thread.time_s[0] for thread in seen)
-            watched.windows = [StackWindow(from_s=from_s, to_s=points[-1][0], every_s=every_s, threads=seen)]
+            changes = [time_s for thread in seen for time_s in thread.time_s]
+            times = reading_times(from_s, max(points[-1][0], *changes), every_s, *changes)
+            watched.windows = [StackWindow(time_s=times, threads=seen)]
         self.snapshots.processes.append(watched)
         self.processes.append(Process(id=number, pid=MAIN, counted_s=0.0))
         return watched

@@ -87,7 +87,7 @@ def test_certain_to_within_two_frames() -> None:
 def test_long_after_the_last_window(made: Made) -> None:
     """What rises more than a second after the last window was not seen."""
     watched = made.process([(0, 0), (1, 100), (3, 100), (5, 500)], (0.0, "main"))
-    watched.windows = [replace(watched.windows[0], to_s=1.0)]
+    watched.windows = [replace(watched.windows[0], time_s=[at_s for at_s in watched.windows[0].time_s if at_s <= 1.0])]
 
     found = made.build_up(5.0)
 
@@ -189,7 +189,7 @@ def test_highest_moment_of_a_span(made: Made) -> None:
     found = made.build_up(0.5, 400, to_s=0.7)
 
     assert found.at_s == 0.6
-    assert by_function(found) == {"a": 250, "b": 150}
+    assert by_function(found) == {"a": 235, "b": 165}  # what rose between the readings at 0.54 and 0.55 is halved
 
 
 def test_many_moments_at_once(made: Made) -> None:
@@ -306,7 +306,7 @@ def test_not_seen() -> None:
     session = grown((FIRST, 100), (SECOND, 50))
     assert session.snapshots is not None
     (watched,) = session.snapshots.processes
-    watched.windows = [replace(watched.windows[0], to_s=0.5)]
+    watched.windows = [replace(watched.windows[0], time_s=[at_s for at_s in watched.windows[0].time_s if at_s <= 0.5])]
     watched.time_s = [at_s if at_s < 0.5 else at_s + 9 for at_s in watched.time_s]
     found = build_up.at(session, watched.time_s[-1])
 
@@ -350,7 +350,10 @@ class TestGrowth:
         """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
         made.process([(0, 0), (1, 100), (2, 300), (3, 50), (4, 200)], (0.0, "a"), (1.0, "b"), (2.0, "c"), (3.0, "d"))
 
-        assert by_function(growth(made, 0.5, 2.0)) == pytest.approx({"a": 50, "b": 200}, abs=1)
+        found = by_function(growth(made, 0.5, 2.0))
+
+        assert found.pop("c", 0) <= 1
+        assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
         assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
 
     def test_processes(self, made: Made) -> None:

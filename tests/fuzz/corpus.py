@@ -127,7 +127,7 @@ def _journal() -> bytes:
 def _snapshots() -> bytes:
     """Return what the helper writes."""
     of_process = {"process": 0}
-    span = {"from_ns": 100_000_005, "to_ns": 500_000_005, "every_ns": 20_000_000, "lost": 0}
+    span = {"t_ns": list(range(100_000_005, 500_000_006, 20_000_000))}
     lines: list[object] = [
         {"helper": {"pid": 5, "t_ns": 5, "missing": None, "share": 0.01, "least_s": 0.5}},
         {"process": {"number": 0, "pid": 100, "t_ns": 100_000_005, "inherited": 0}},

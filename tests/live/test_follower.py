@@ -146,7 +146,7 @@ def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
         log.write_bytes(line({"frame": [0, "load", "/a/b.py", 1]}) + line({"stack": [0, [0]]}) + b'{"window":')
         follower.read()
         half = follower.run.grown
-        append(log, b'{"process":0,"from_ns":5,"to_ns":2000000005,"every_ns":5,"lost":0,"threads":{"7":[[5,0]]}}}\n')
+        append(log, b'{"process":0,"t_ns":[5,2000000005],"threads":{"7":[[5,0]]}}}\n')
         follower.read()
 
     assert (before, half) == (None, None)
@@ -294,7 +294,7 @@ def growth_line(key: str, value: object) -> bytes:
 def window(to_ns: int, stacks: dict[int, list[int | None]], process: int = 0) -> bytes:
     """Return a line of a window in which threads had these stacks, one after the other."""
     threads = {thread: list(enumerate(of)) for thread, of in stacks.items()}
-    of_window = {"from_ns": 0, "to_ns": to_ns, "every_ns": 1, "lost": 0, "threads": threads}
+    of_window = {"t_ns": [0, to_ns], "threads": threads}
     return growth_line("window", {"process": process, **of_window})
 
 

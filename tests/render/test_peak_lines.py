@@ -197,10 +197,10 @@ def test_likely() -> None:
     of = grown((LOAD, 300), (RUN, 100))
     assert of.snapshots is not None
     (watched,) = of.snapshots.processes
-    watched.windows = [replace(watched.windows[0], every_s=9.0)]
+    watched.windows = [replace(watched.windows[0], time_s=[watched.windows[0].from_s, watched.windows[0].to_s])]
     found = lines(of)
 
-    assert found["held by"] == "300 MiB load.py:1 load (likely) · 100 MiB run.py:2 run (likely)"
+    assert found["held by"] == "200 MiB run.py:2 run (likely) · 200 MiB load.py:1 load (likely)"
 
 
 def test_other_programs() -> None:

@@ -461,10 +461,10 @@ class TestSlices:
         assert thread_slices(window(ONE, (1.0, 0), (1.5, 4), to_s=2.0)) == [("main", 1.0, 1.5), ("main", 1.5, 2.0)]
 
     def test_windows(self) -> None:
-        """A frame goes on in a window that overlaps with the one before, not in a later one."""
-        windows = [window(ONE, (at_s, 0), to_s=at_s + 1.0) for at_s in (1.0, 1.95, 9.0)]
+        """A frame goes on in a window that begins where the one before ended, not in a later one."""
+        windows = [window(ONE, (at_s, 0), to_s=at_s + 1.0) for at_s in (1.0, 2.0, 9.0)]
 
-        assert thread_slices(*windows) == [("main", 1.0, 2.95), ("main", 9.0, 10.0)]
+        assert thread_slices(*windows) == [("main", 1.0, 3.0), ("main", 9.0, 10.0)]
 
     def test_without_stack(self) -> None:
         """A moment at which the thread has no Python frame, or an empty stack, ends all frames."""

@@ -554,10 +554,7 @@ LINES: list[dict[str, object]] = [
     {
         "window": {
             "process": 0,
-            "from_ns": 1_200_000_000,
-            "to_ns": 1_700_000_000,
-            "every_ns": 10_000_000,
-            "lost": 2,
+            "t_ns": [1_200_000_000, 1_600_000_000, 1_700_000_000],
             "threads": {"77": [[1_200_000_000, 0], [1_600_000_000, None]]},
         }
     },
@@ -586,7 +583,7 @@ def test_all_lines() -> None:
     assert watched.apart_s == [0.0, 0.02]
     assert watched.faults == [PageFaults(0.5, [(77, 3), (78, 2)], 1)]
     assert watched.windows == [
-        StackWindow(from_s=0.2, to_s=0.7, every_s=0.01, lost=2, threads=[ThreadStacks(77, [0.2, 0.6], [0, None])])
+        StackWindow(time_s=[0.2, 0.6, 0.7], threads=[ThreadStacks(77, [0.2, 0.6], [0, None])])
     ]
     assert moment.processes[0].process == 3
     assert moment.processes[0].groups[0].clean == 4
@@ -614,7 +611,7 @@ def test_cut_off() -> None:
     "line",
     [
         {"faults": {"process": 9, "t_ns": 1, "threads": {}, "lost": 0}},
-        {"window": {"process": 0, "from_ns": 1, "to_ns": 2, "every_ns": 1, "lost": 0, "threads": {"77": [[1, 5]]}}},
+        {"window": {"process": 0, "t_ns": [1, 2], "threads": {"77": [[1, 5]]}}},
         {"window": 3},
         {"native": 9},
         {"mappings": {"t_ns": 1, "total": 9, "processes": [[0, [["file", "/m", [9]]]]]}},
@@ -684,7 +681,7 @@ def test_before_the_start() -> None:
 
 def watched_with(*threads: ThreadStacks) -> WatchedProcess:
     """Return a process with a window of these threads."""
-    return WatchedProcess(pid=1, windows=[StackWindow(from_s=0.0, to_s=2.0, threads=list(threads))])
+    return WatchedProcess(pid=1, windows=[StackWindow(time_s=[0.0, 2.0], threads=list(threads))])
 
 
 WRONG: dict[str, Snapshots] = {
@@ -694,7 +691,8 @@ WRONG: dict[str, Snapshots] = {
     "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
     "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
     "changes": Snapshots(processes=[watched_with(ThreadStacks(1, [1.0, 0.5], [None, None]))]),
-    "windows": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(from_s=1.0, to_s=0.5)])]),
+    "windows": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(time_s=[1.0, 0.5])])]),
+    "no reading": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(time_s=[])])]),
     "page faults": Snapshots(processes=[WatchedProcess(pid=1, faults=[PageFaults(1.0, []), PageFaults(0.5, [])])]),
     "depth": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[0] * 5_000]),
 }
