@@ -202,7 +202,6 @@ MAY_NAME_OPTIONS = {
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.recording": "a warning that stays in the session",
-    "snapshots.windows": "options of py-spy",
 }
 
 

@@ -48,7 +48,6 @@ BARE = {
         "cli.sweep.steps tempfile.TemporaryDirectory",
         "cli.sweep.steps tempfile.TemporaryFile",
         "cli.watch tempfile.TemporaryDirectory",
-        "snapshots.windows os.memfd_create",
     },
     "it copies a user's model into a new folder with a random name that is ours alone": {
         "cli.forecast.slices beside.open",
@@ -99,6 +98,8 @@ BARE = {
         "sampler.tree os.open",
         "sampler.tree self.open",
         "snapshots.helper open",
+        "snapshots.python_memory open",  # /proc/PID/mem
+        "snapshots.python_memory os.open",  # /proc/PID/mem, and a file that the process has mapped, O_NONBLOCK
         "snapshots.tree_watch open",
         "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
     },

@@ -27,9 +27,8 @@ _ONE_STEP = 1.01
 _PAUSE_S = 0.012
 """A rise goes on after such a pause."""
 _INSIDE = 4
-"""So many readings fell into a rise that is certain. A call that takes the part p of a long rise, again and again, is
-missed by two neighbours in (1-p)², which is less than the 1-p of the rise that others took; a single short rise would
-be certain, though, for who called both before and after it."""
+"""So many readings fell into a rise that is certain. Where a call takes half of the time of a rise, again and again,
+these and the one before or after miss it in 3 %. Three were too few: 20 of 300 MiB were wrong (docs/stacks.md)."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
@@ -160,7 +159,8 @@ class RiseOwners:
             return 0
         shared = self._shared_after(thread)
         most = 0
-        for first in range(max(inside.start - 1, readings.stop - 1 - _INSIDE), readings.start + 1):
+        earliest = min(readings.start, readings.stop - 1 - _INSIDE)
+        for first in range(max(inside.start - 1, earliest), readings.start + 1):
             last = max(readings.stop - 1, max(first, inside.start) + _INSIDE - 1)
             if first >= 0 and last <= min(inside.stop, len(self._times) - 1):
                 most = max(most, min(shared[first:last], default=0))

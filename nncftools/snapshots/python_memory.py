@@ -11,9 +11,6 @@ import contextlib
 import os
 import re
 from struct import Struct, error
-from typing import NamedTuple
-
-from nncftools.snapshots.elf import mapped_files, symbols
 
 TYPE_CHECKING = False
 
@@ -27,50 +24,45 @@ if TYPE_CHECKING:
 
 
 class UnreadableError(Exception):
-    """The stacks could not be read now: the process changed them meanwhile, or has ended."""
+    """The stacks could not be read now: the process changed them meanwhile."""
+
+
+class EndedError(Exception):
+    """This memory is gone: the process has ended, or runs another program, which may be the same one anew."""
 
 
 class UnknownPythonError(Exception):
     """The stacks of this Python cannot be read; the message says why."""
 
 
-class _Layout(NamedTuple):
-    """Where the fields of a version lie, in bytes from the begin of their structure."""
-
-    interpreters: int
-    """In ``_PyRuntime``."""
-    threads: int
-    """In the interpreter."""
-    thread_id: int
-    frame: int
-    """In the thread: the innermost frame, or the C frame that knows it."""
-    c_frame: int | None
-    """In the C frame."""
-    previous: int
-    code: int
-    instruction: int
-    owner: int | None
-    """In the frame; interpreters' own frames have no code of Python."""
-    first_line: int
-    file: int
-    name: int
-    lines: int
-    bytecode: int
-    """In the code object."""
-    text: int
-    """In a string of ASCII."""
-
-
-_OLD = _Layout(32, 8, 176, 24, None, 24, 32, 104, None, 40, 104, 112, 120, 0, 48)
+_FIELDS = (
+    "interpreters",  # in _PyRuntime
+    "threads",  # in the interpreter
+    "thread_id",
+    "frame",  # in the thread: the innermost frame, or the C frame that knows it
+    "c_frame",  # in the C frame
+    "previous",
+    "code",
+    "instruction",
+    "owner",  # in the frame: the interpreter's own frames have no code of Python
+    "first_line",
+    "file",
+    "name",
+    "lines",
+    "bytecode",  # in the code object
+    "text",  # in a string of ASCII
+)
+_NONE = -1
+_OLD = (32, 8, 176, 24, _NONE, 24, 32, 104, _NONE, 40, 104, 112, 120, 0, 48)
 _LAYOUTS = {
     8: _OLD,
     9: _OLD,
-    10: _OLD._replace(instruction=96),
-    11: _Layout(40, 16, 160, 56, 8, 48, 32, 56, None, 72, 112, 128, 136, 184, 48),
-    12: _Layout(40, 72, 144, 56, 0, 8, 0, 56, 70, 68, 112, 128, 136, 192, 40),
-    13: _Layout(632, 7344, 160, 72, None, 8, 0, 56, 70, 68, 112, 128, 136, 200, 40),
+    10: (*_OLD[:7], 96, *_OLD[8:]),
+    11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 72, 112, 128, 136, 184, 48),
+    12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 68, 112, 128, 136, 192, 40),
+    13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 68, 112, 128, 136, 200, 40),
 }
-"""By minor version, of builds for 64 bits with the global lock."""
+"""Where these fields lie, in bytes, by minor version; of builds for 64 bits with the global lock."""
 _NEXT_THREAD = 8
 _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
@@ -93,17 +85,18 @@ _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 """By device and inode."""
 
 
-class _Code(NamedTuple):
-    identity: bytes
-    """Its fields from the first line to the line table."""
-    name: str
-    file: str
-    first_line: int
-    lines: bytes
-    frames: dict[int, Frame]
-    """By instruction."""
-    decoded: list[int]
-    """How far ``lines`` was decoded last, the end of the bytecode until there, and the line: modules go on from it."""
+class _Code:
+    """A code object, and the frames of it that were seen."""
+
+    def __init__(self, identity: bytes, name: str, file: str, first_line: int, lines: bytes) -> None:
+        """Take its fields; ``identity`` are those from the first line to the line table."""
+        self.identity, self.name, self.file = identity, name, file
+        self.first_line, self.lines = first_line, lines
+        self.frames: dict[int, Frame] = {}
+        """By instruction."""
+        self.decoded = 0, 0, first_line
+        """How far ``lines`` was decoded last, the end of the bytecode until there, and the line: modules go on from
+        it."""
 
 
 class PythonMemory:
@@ -114,8 +107,9 @@ class PythonMemory:
 
         Raises OSError.
         """
-        self._runtime, self._version, self._layout = runtime, version, _LAYOUTS[version]
-        fields = self._layout.previous, self._layout.code, self._layout.instruction
+        self._runtime, self._version = runtime, version
+        self._layout = dict(zip(_FIELDS, _LAYOUTS[version], strict=True))
+        fields = self._layout["previous"], self._layout["code"], self._layout["instruction"]
         self._frame = Struct(f"<{max(fields) // 8 + 1}Q")
         self._previous, self._code, self._instruction = [at // 8 for at in fields]
         self._blocks: dict[int, bytes] = {}
@@ -130,15 +124,16 @@ class PythonMemory:
         os.close(self._file)
 
     def stacks(self) -> dict[int, RawStack]:
-        """Return the stack of every thread that has one. Raises UnreadableError."""
+        """Return the stack of every thread that has one. Raises UnreadableError, EndedError."""
         self._blocks.clear()
         try:
-            interpreter = self._word(self._runtime + self._layout.interpreters)
-            found = dict(self._threads(interpreter)) if interpreter else {}
+            interpreter = self._word(self._runtime + self._layout["interpreters"])
+            threads = self._threads(interpreter) if interpreter else ()
+            found = {thread: stack for thread, stack in threads if thread and stack}
         except (OSError, error, OverflowError) as failure:
             raise UnreadableError from failure
         if self._version >= _KERNEL_IDS:
-            return {thread: stack for thread, stack in found.items() if thread and stack}
+            return found
         if len(found) == 1:
             return dict.fromkeys([self._pid], *found.values())
         return {-self._numbers.setdefault(thread, len(self._numbers) + 1): stack for thread, stack in found.items()}
@@ -146,19 +141,19 @@ class PythonMemory:
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
         """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
         layout = self._layout
-        state = self._word(interpreter + layout.threads)
+        state = self._word(interpreter + layout["threads"])
         for _ in range(_MOST_THREADS):
             if not state:
                 return
-            frame = self._word(state + layout.frame)
-            if layout.c_frame is not None and frame:
-                frame = self._word(frame + layout.c_frame)
-            yield self._word(state + layout.thread_id), self._stack(frame)
+            frame = self._word(state + layout["frame"])
+            if layout["c_frame"] != _NONE and frame:
+                frame = self._word(frame + layout["c_frame"])
+            yield self._word(state + layout["thread_id"]), self._stack(frame)
             state = self._word(state + _NEXT_THREAD)
         raise UnreadableError
 
     def _stack(self, frame: int) -> RawStack:
-        blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout.owner
+        blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout["owner"]
         previous, code, instruction = self._previous, self._code, self._instruction
         stack: list[int] = []
         for _ in range(_MOST_FRAMES):
@@ -167,7 +162,7 @@ class PythonMemory:
             begin = frame & -_BLOCK
             block = blocks.get(begin) or self._block(begin)
             words = unpack(block, frame - begin)
-            if owner is None or block[frame - begin + owner] < _OF_INTERPRETER:
+            if owner == _NONE or block[frame - begin + owner] < _OF_INTERPRETER:
                 stack += words[code], words[instruction]
             frame = words[previous]
         raise UnreadableError
@@ -196,7 +191,7 @@ class PythonMemory:
         if instruction in code.frames:
             return code.frames[instruction]
         if self._version >= _KERNEL_IDS:
-            line = _line(code, instruction - address - self._layout.bytecode)
+            line = _line(code, instruction - address - self._layout["bytecode"])
         else:
             offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
             line = _old_line(code, offset * 2) if self._version >= _UNITS else _oldest_line(code, offset)
@@ -205,8 +200,8 @@ class PythonMemory:
 
     def _code_at(self, address: int) -> _Code:
         layout = self._layout
-        data = self._read(address, layout.lines + 8)
-        identity = data[layout.first_line :]
+        data = self._read(address, layout["lines"] + 8)
+        identity = data[layout["first_line"] :]
         known = self._codes.get(address)
         if known is None or known.identity != identity:
             if len(self._codes) > _MOST_CODES:
@@ -216,13 +211,11 @@ class PythonMemory:
 
     def _decoded(self, data: bytes, identity: bytes) -> _Code:
         layout = self._layout
-        first_line = int.from_bytes(data[layout.first_line : layout.first_line + 4], "little", signed=True)
+        first_line = int.from_bytes(data[layout["first_line"] : layout["first_line"] + 4], "little", signed=True)
         name, file, table = (
-            int.from_bytes(data[at : at + 8], "little") for at in (layout.name, layout.file, layout.lines)
+            int.from_bytes(data[at : at + 8], "little") for at in (layout["name"], layout["file"], layout["lines"])
         )
-        return _Code(
-            identity, self._text(name), self._text(file), first_line, self._bytes(table), {}, [0, 0, first_line]
-        )
+        return _Code(identity, self._text(name), self._text(file), first_line, self._bytes(table))
 
     def _bytes(self, address: int) -> bytes:
         data = os.pread(self._file, _BLOCK, address)
@@ -233,7 +226,7 @@ class PythonMemory:
 
     def _text(self, address: int) -> str:
         data = os.pread(self._file, _LONGEST_TEXT, address)
-        length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout.text
+        length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout["text"]
         kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
         if not is_ascii:
             start += 16 if self._version > _KERNEL_IDS else 24
@@ -250,6 +243,8 @@ class PythonMemory:
     def _block(self, begin: int) -> bytes:
         """Read a block of memory, with some bytes more; each once a reading."""
         block = self._blocks[begin] = os.pread(self._file, _BLOCK + _MARGIN, begin)
+        if not block:  # an address that is not mapped is an error, and no end
+            raise EndedError
         return block
 
     def _read(self, address: int, size: int) -> bytes:
@@ -265,7 +260,7 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     Raises OSError, UnknownPythonError.
     """
     why = ""
-    for begin, path in mapped_files(maps):
+    for begin, path in _mapped_files(maps):
         named = _PYTHON.search(path)
         if named is None:
             continue
@@ -291,17 +286,91 @@ def _symbols(path: str) -> tuple[dict[str, int], bool]:
     status = os.stat(path)
     key = status.st_dev, status.st_ino
     if key not in _known_symbols:
-        _known_symbols[key] = symbols(path, _SYMBOLS)
+        _known_symbols[key] = _symbols_of(path)
     return _known_symbols[key]
+
+
+_MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
+"""The first mapping of a file: its begin, and the file's path."""
+_HEADER = Struct("<16sHHIQQQIHHHHHH")
+_SECTION = Struct("<IIQQQQIIQQ")
+_SEGMENT = Struct("<IIQQQQQQ")
+_SYMBOL = Struct("<IBBHQQ")
+_MAGIC = b"\x7fELF\x02\x01"
+"""64 bits, little-endian."""
+_RELOCATABLE = 3
+_DYNAMIC_SYMBOLS = 11
+_LOADED = 1
+_MOST_SECTIONS = 1_000
+_LARGEST_SECTION = 1 << 24
+_PAGE = 4096
+
+
+def _mapped_files(maps: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the files of ``/proc/PID/maps``, each with the address at which it begins."""
+    for begin, path in _MAPPING.findall(maps):
+        yield int(begin, 16), path
+
+
+def _symbols_of(path: str) -> tuple[dict[str, int], bool]:
+    """Return the values of ``_SYMBOLS`` in a file (elf(5)), and whether they are relative to its first address.
+
+    Raises OSError and ValueError.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return _dynamic_symbols(file)
+    finally:
+        os.close(file)
+
+
+def _dynamic_symbols(file: int) -> tuple[dict[str, int], bool]:
+    header = _read_file(file, _HEADER.size, 0)
+    if not header.startswith(_MAGIC):
+        raise ValueError("no ELF file of 64 bits")
+    _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
+    sections = list(
+        _SECTION.iter_unpack(_read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at))
+    )
+    loaded = [
+        address
+        for what, _, _, address, *_ in _SEGMENT.iter_unpack(
+            _read_file(file, segment_count * _SEGMENT.size, segments_at)
+        )
+        if what == _LOADED
+    ]
+    base = min(loaded) // _PAGE * _PAGE if loaded and kind == _RELOCATABLE else 0
+    found = {}
+    for section in sections:
+        if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):
+            _, _, _, _, at, size, *_ = sections[section[6]]
+            strings = _read_file(file, size, at)
+            wanted = {strings.find(b"\0" + name + b"\0") + 1: key for name, key in _SYMBOLS.items()}
+            for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
+                if place in wanted and place and where:
+                    found[wanted[place]] = value - base
+    return found, kind == _RELOCATABLE
+
+
+def _read_file(file: int, size: int, at: int) -> bytes:
+    if size > _LARGEST_SECTION:
+        raise ValueError("the ELF file is damaged")
+    try:
+        data = os.pread(file, size, at)
+    except OSError as failure:  # a FIFO, or a place that cannot be
+        raise ValueError("no ELF file") from failure
+    if len(data) != size:
+        raise ValueError("the ELF file is cut off")
+    return data
 
 
 def _line(code: _Code, offset: int) -> int:
     """Return the line of the bytecode at an offset (3.11 and later: CPython's Objects/locations.md)."""
     if offset < code.decoded[1]:
-        code.decoded[:] = 0, 0, code.first_line
+        code.decoded = 0, 0, code.first_line
     table, (at, end, line) = code.lines + _END, code.decoded
     while at < len(code.lines):
-        code.decoded[:] = at, end, line
+        code.decoded = at, end, line
         first = table[at]
         kind = first >> 3 & 15
         if kind < _ONE_LINE:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError, python_memory
+from nncftools.snapshots.python_memory import EndedError, UnknownPythonError, UnreadableError, python_memory
 
 TYPE_CHECKING = False
 
@@ -91,7 +91,7 @@ class Timeline:
         self._threads: dict[int, list[Change]] = {thread: [(t_ns, number)] for thread, number in self._numbers.items()}
 
     def read(self) -> bool:
-        """Read the stacks now; return whether that was possible."""
+        """Read the stacks now; return whether that was possible. Raises EndedError."""
         for _ in range(_TRIES):
             t_ns = time.monotonic_ns()
             try:
@@ -200,14 +200,14 @@ class StackTaker:
         return False
 
     def _read(self, watched: Watched, now_ns: int) -> None:
-        if self._timelines[watched].read():
-            self.taken += 1
-            watched.failures = 0
-        elif watched.has_execed() or not watched.process.alive:
+        try:
+            is_read = self._timelines[watched].read()
+        except EndedError:
             self._write(watched, now_ns, is_end=True)
             watched.begin_program()
-        else:
-            self.failed += 1
+            return
+        self.taken += is_read
+        self.failed += not is_read
 
     def _write(self, watched: Watched, now_ns: int, *, is_end: bool) -> None:
         """Write a timeline if it is time to; at rest or at its end, close the memory."""

@@ -73,11 +73,12 @@ def test_thread_that_ended(made: Made) -> None:
 
 def test_readings_apart(made: Made) -> None:
     """What rose between two readings of RSS is one piece: only what all stacks around it share is certain."""
-    watched = made.process([(0.0, 0), (0.2, 0), (0.3, 100), (0.4, 100)], (0.0, "main>a"), (0.25, "main>b"))
+    points = [(0.0, 0), (0.2, 0), (0.3, 100), (0.4, 100)]
+    watched = made.process(points, (0.0, "main>a"), (0.25, "main>b"), every_s=0.02)
     watched.apart_s = [0.1] * 4
     parts = made.build_up(0.4).parts
 
-    assert [(part.size, part.certain) for part in parts] == [(50, 1), (50, 1)]
+    assert [(part.size, part.certain) for part in parts] == [(50, 1), (50, 1)]  # half of it each
 
 
 def test_few_readings(made: Made) -> None:

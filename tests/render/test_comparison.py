@@ -109,7 +109,8 @@ class TestStacks:
         for of in runs:
             assert of.snapshots is not None
             (watched,) = of.snapshots.processes
-            watched.windows = [replace_fields(watched.windows[0], time_s=[watched.windows[0].from_s, watched.windows[0].to_s])]
+            (whole,) = watched.windows
+            watched.windows = [replace_fields(whole, time_s=[whole.from_s, whole.to_s])]
         shown = text(compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")]))
 
         assert any("~ t/a.py load" in line for line in shown)

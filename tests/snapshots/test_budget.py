@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+
 import pytest
 
-from nncftools.snapshots.budget import Budget
+from nncftools.snapshots.budget import Budget, Pace
 
 MIB = 1 << 20
 
@@ -37,32 +40,47 @@ def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
     assert budget.left_s == pytest.approx(left_s)
 
 
-def test_children_count(clock: Clock) -> None:
-    """What programs took that the helper started counts as its own."""
-    budget = clock.budget()
-    clock.cpu_s = 0.1
-
-    budget.add(0.3)
-
-    assert budget.spent_s == pytest.approx(0.4)
-    assert budget.left_s == pytest.approx(0.1)
-
-
-def test_polls_spend_little(clock: Clock) -> None:
-    """Polls that take 0.1 ms are at most 15 ms apart at first, and 40 ms when nothing is left."""
+def test_polls_at_rest_spend_little(clock: Clock) -> None:
+    """Polls that take 0.1 ms are at most 5 ms apart at first, and 40 ms when nothing is left."""
     budget = clock.budget()
 
-    assert budget.distance_s(0.0001) < 0.015
+    assert budget.distance_s(0.0001) < 0.005
 
-    budget.add(0.5)
+    clock.cpu_s = 0.5
     assert budget.distance_s(0.0001) == pytest.approx(0.04)
 
 
-def test_speed(clock: Clock) -> None:
-    """What is left is spent evenly in a time; what is overspent stops it."""
-    budget = clock.budget()
+GROWS, RESTS = 20 * MIB, 0
 
-    assert budget.speed(10.0) == pytest.approx(0.05)
 
-    budget.add(1.0)
-    assert budget.speed(10.0) == 0
+def mean_rest_s(clock: Clock, rise: int, *, polls: int = 50, poll_s: float = 0.001) -> float:
+    """Return the mean distance of polls while memory rises by so many bytes every 20 ms."""
+    pace, held, rests = Pace(clock.budget()), 300 * MIB, []
+    now_ns = time.monotonic_ns()
+    for number in range(polls):
+        clock.cpu_s += poll_s
+        held += rise
+        poll_ns = now_ns + number * 20_000_000
+        rests.append(pace.rest_s(poll_ns, now_ns, rise, held) + (time.monotonic_ns() - poll_ns) / 1e9)
+    return statistics.mean(rests[polls // 2 :])
+
+
+def test_growth_is_followed(clock: Clock) -> None:
+    """Where memory grows fast, polls are near each other; at rest they are far apart."""
+    assert mean_rest_s(clock, GROWS) < mean_rest_s(Clock(), RESTS) / 3
+
+
+def test_less_is_left(clock: Clock) -> None:
+    """With less of the budget left, more memory comes between two polls."""
+    before = mean_rest_s(clock, GROWS, polls=20)
+    clock.cpu_s = 0.45
+
+    assert mean_rest_s(clock, GROWS, polls=20) > before * 2
+
+
+def test_distances_are_uneven(clock: Clock) -> None:
+    """Polls at even distances could always meet the same function of a loop."""
+    pace, now_ns = Pace(clock.budget()), time.monotonic_ns()
+    rests = [pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB) for number in range(20)]
+
+    assert max(rests) > 1.5 * min(rests)

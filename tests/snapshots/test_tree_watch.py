@@ -30,19 +30,8 @@ def test_first_reading_is_a_rise() -> None:
     growth = of(8, 9)
 
     assert growth.first == 8 * MIB
-    assert growth.gained == 9 * MIB
+    assert growth.rss == 9 * MIB
     assert growth.points[:2] == [(0, 0, 0), (0, 8 * MIB, 0)]
-
-
-def test_gain_since_the_lowest() -> None:
-    """The gain counts from the lowest reading since the last look."""
-    growth = of(100)
-    growth.looked()
-
-    for t_ns, mib in ((10, 140), (20, 60), (30, 90)):
-        growth.add(t_ns, mib * PAGES)
-
-    assert growth.gained == 30 * MIB
 
 
 def test_rise_in_bytes() -> None:

@@ -1,0 +1,245 @@
+"""Stacks that are read from the memory of running Pythons, and the files in which their symbols are."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nncftools.snapshots import python_memory as module
+from nncftools.snapshots.python_memory import (
+    EndedError,
+    PythonMemory,
+    UnknownPythonError,
+    UnreadableError,
+    python_memory,
+)
+from tests.waiting import until
+
+VERSIONS = sorted(pathlib.Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
+PYTHONS = [path for path in VERSIONS if 8 <= int(path.parts[-3].split(".")[1]) <= 13] or [pathlib.Path(sys.executable)]
+STEPS = """\
+import sys, threading, time
+
+
+class Model:
+    def forward(self):
+        for _ in numbers(
+            1,
+        ):
+            pass
+
+
+def numbers(first):
+    yield first
+    print("ready", flush=True)
+    time.sleep(1000)
+
+
+def grüße():
+    exec("\\n\\nModel().forward()")
+
+
+if len(sys.argv) > 1:
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+grüße()
+"""
+
+
+@contextlib.contextmanager
+def running(words: list[str]) -> Iterator[int]:
+    """Run a program until it has said that it is ready; yield its PID."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+        process.kill()
+
+
+def opened(pid: int) -> PythonMemory:
+    """Return the memory of a Python."""
+    memory = python_memory(f"/proc/{pid}", pathlib.Path(f"/proc/{pid}/maps").read_bytes())
+    assert memory is not None
+    return memory
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_stack(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
+    """Functions, files and lines are right in each version: methods, generators, code from texts, other letters."""
+    program = tmp_path / "steps.py"
+    program.write_text(STEPS, encoding="utf-8")
+    with running([str(python), "-S", str(program)]) as pid:
+        memory = opened(pid)
+        until(lambda: memory.frames(memory.stacks()[pid], ())[-1][2] == 15, "the line after print")
+        ((thread, stack),) = memory.stacks().items()
+        frames = memory.frames(stack, ())
+        again = memory.frames(stack, stack)
+        memory.close()
+
+    file, method = str(program), "Model.forward" if int(python.parts[-3].split(".")[1]) >= 11 else "forward"
+    assert thread == pid
+    assert frames == again
+    assert frames == [
+        ("<module>", file, 24),
+        ("grüße", file, 19),
+        ("<module>", "<string>", 3),
+        (method, file, 6),
+        ("numbers", file, 15),
+    ]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_threads(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
+    """Threads have the kernel's IDs from 3.11 on; before, several have numbers below 0."""
+    program = tmp_path / "steps.py"
+    program.write_text(STEPS, encoding="utf-8")
+    with running([str(python), "-S", str(program), "thread"]) as pid:
+        memory = opened(pid)
+        threads = set(memory.stacks())
+        tasks = {int(path.name) for path in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+        memory.close()
+
+    assert len(threads) == 2
+    assert threads in (tasks, {-1, -2})
+    assert (threads == tasks) == (int(python.parts[-3].split(".")[1]) >= 11)
+
+
+@pytest.mark.process
+def test_reused_code() -> None:
+    """Code that is freed gives its memory to other code: the name is always of what runs."""
+    names = "abcdefgh"
+    text = (
+        "import sys\nprint('ready', flush=True)\nwhile True:\n"
+        f"    for name in {names!r}:\n"
+        "        exec(f'def {name}():\\n    return sum(range(20000))\\n{name}()', {'__name__': name})\n"
+        "        exec(f'def x{name}():\\n    return sum(range(20000))\\nx{name}()')"
+    )
+    with running([sys.executable, "-S", "-c", text]) as pid:
+        memory = opened(pid)
+        seen: set[tuple[str, ...]] = set()
+        before: tuple[int, ...] = ()
+
+        def has_all() -> bool:
+            nonlocal before
+            with contextlib.suppress(UnreadableError):
+                stack = memory.stacks()[pid]
+                seen.add(tuple(name for name, _, _ in memory.frames(stack, before)))
+                before = stack
+            return len({stack[-1] for stack in seen}) >= 2 * len(names)
+
+        until(has_all, "all names")
+        memory.close()
+
+    allowed = {"<module>", *names, *(f"x{name}" for name in names)}
+    assert {name for stack in seen for name in stack} <= allowed
+    assert all(stack[:1] == ("<module>",) for stack in seen)
+
+
+@pytest.mark.process
+def test_deep_recursion() -> None:
+    """A stack that fills several pieces of memory is whole."""
+    text = (
+        "import sys, time\nsys.setrecursionlimit(9000)\n"
+        "def f(n):\n    if n:\n        f(n - 1)\n    else:\n"
+        "        print('ready', flush=True)\n        time.sleep(1000)\n"
+        "f(3000)"
+    )
+    with running([sys.executable, "-S", "-c", text]) as pid:
+        memory = opened(pid)
+        frames = memory.frames(memory.stacks()[pid], ())
+        memory.close()
+
+    assert [name for name, _, _ in frames] == ["<module>", *["f"] * 3001]
+    assert {line for name, _, line in frames[1:-1]} == {5}
+
+
+@pytest.mark.process
+def test_ended() -> None:
+    """The memory of a process that has ended cannot be read."""
+    with running([sys.executable, "-S", "-c", "print('ready', flush=True); import time; time.sleep(1000)"]) as pid:
+        memory = opened(pid)
+    with pytest.raises(EndedError):
+        memory.stacks()
+    memory.close()
+
+
+@pytest.mark.process
+def test_other_program() -> None:
+    """A program without a file of Python has no stacks."""
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        until(lambda: b"sleep" in pathlib.Path(f"/proc/{sleeping.pid}/maps").read_bytes(), "the program")
+        found = python_memory(f"/proc/{sleeping.pid}", pathlib.Path(f"/proc/{sleeping.pid}/maps").read_bytes())
+        sleeping.kill()
+
+    assert found is None
+
+
+def mapping(path: pathlib.Path) -> bytes:
+    """Return the line of a mapped file in ``/proc/PID/maps``."""
+    return f"00400000-00500000 r--p 00000000 08:01 7    {path}\n".encode()
+
+
+def test_unknown_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version whose layout is not known is named."""
+    monkeypatch.setattr(module, "_LAYOUTS", {})
+    with pytest.raises(UnknownPythonError, match=rf"Python 3\.{sys.version_info[1]} is not known"):
+        python_memory("/proc/self", pathlib.Path("/proc/self/maps").read_bytes())
+
+
+@pytest.mark.parametrize("damage", ["not_elf", "empty", "cut_off", "sections", "no_symbols", "absent", "fifo"])
+def test_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
+    """A file that is called like a Python and has no symbols is said to have none; nothing waits for a FIFO."""
+    path = tmp_path / "python3.11"
+    source = pathlib.Path(shutil.which("true") or "/bin/true")
+    data = bytearray(source.read_bytes())
+    if damage == "cut_off":
+        del data[len(data) // 2 :]
+    elif damage == "sections":
+        data[40:48] = b"\xff" * 7 + b"\x7f"
+    if damage == "fifo":
+        os.mkfifo(path)
+    elif damage != "absent":
+        path.write_bytes({"not_elf": b"#!/bin/sh\n", "empty": b""}.get(damage, bytes(data)))
+    with pytest.raises(UnknownPythonError, match="no symbol _PyRuntime"):
+        python_memory("/proc/self", mapping(path))
+
+
+def codes(of: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and all within it."""
+    yield of
+    for constant in of.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+def decoder() -> Callable[[module._Code, int], int]:
+    """Return what decodes the line table of this Python, for an offset in bytes."""
+    return module._line if sys.version_info >= (3, 11) else module._old_line
+
+
+@pytest.mark.parametrize("of", [inspect, dataclasses, pathlib])
+def test_lines(of: types.ModuleType) -> None:
+    """The line of each instruction is that of Python itself."""
+    source = pathlib.Path(of.__file__ or "")
+    wrong, count = [], 0
+    for code in codes(compile(source.read_text(encoding="utf-8"), str(source), "exec")):
+        taken = module._Code(b"", code.co_name, code.co_filename, code.co_firstlineno, code.co_linetable)
+        found = [(start, line) for start, _, line in code.co_lines() if line is not None]
+        for start, line in [*found, *reversed(found)]:  # backwards, too: decoding goes on where it ended
+            count += 1
+            if decoder()(taken, start) != line:
+                wrong.append((code.co_name, start, line))
+
+    assert wrong == []
+    assert count > 1000
