@@ -213,28 +213,42 @@ _uuids: dict[tuple[str, int], str] = {}
 def of_devices() -> str:
     """Return the member for what torch's allocator has given out of each GPU; empty where torch uses none.
 
-    It takes 3 µs a device, and begins nothing: a driver that is not in use stays so. The most is the allocator's own
-    mark, which is never reset here. Other programs name devices by UUID: torch may see few of them, in another order.
+    It takes 3 µs a device, and begins nothing: a driver that is not in use stays so, and a part of torch that is not
+    loaded, too. The most is the allocator's own mark, which is never reset here. Other programs name devices by UUID:
+    torch may see few of them, in another order.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return ""
     found = []
     try:
         for kind in ("cuda", "xpu"):
-            of: Any = getattr(torch, kind, None)
-            for number in range(of.device_count()) if of is not None and of.is_initialized() else ():
+            of: Any = sys.modules.get(f"torch.{kind}")
+            # Attributes of a package that is loaded lazily would load it; what it holds by now does not.
+            holds = {} if of is None else object.__getattribute__(of, "__dict__")
+            for number in range(of.device_count()) if holds.get("is_initialized", bool)() else ():
                 held, most = _allocated(of, number)
                 if most:
                     if (kind, number) not in _uuids:
                         _uuids[kind, number] = str(getattr(of.get_device_properties(number), "uuid", ""))
                     found.append(f'["{kind}{number}",{quoted(_uuids[kind, number])},{held:d},{most:d}]')
-    except Exception:
-        file = file_of_error()
-        if file != _allocated.__code__.co_filename and not file.startswith(os.path.dirname(torch.__file__ or "/")):
+    except Exception:  # of torch, or of a package that has changed it
+        if _is_of_handler():
             raise
         return ""
     return ',"devices":[' + ",".join(found) + "]" if found else ""
+
+
+def _is_of_handler() -> bool:
+    """Return whether the error that is handled passed a signal handler of the program: then it is not for us.
+
+    Python calls a handler with the frame that it interrupts, which is also the frame below (``signal.signal``).
+    """
+    here = sys.exc_info()[2]
+    while here is not None:
+        for given in list(here.tb_frame.f_locals.values()):
+            values = given[:2] if type(given) is tuple else (given,)  # ``def handler(*arguments)`` has a tuple
+            if any(value is here.tb_frame.f_back is not None for value in values):
+                return True
+        here = here.tb_next
+    return False
 
 
 def _allocated(of: Any, number: int) -> tuple[int, int]:

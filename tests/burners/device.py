@@ -19,13 +19,17 @@ OTHERS, CONTEXT = 3 * GIB, GIB // 2
 SCRIPT = pathlib.Path(os.environ["NVML_SCRIPT"])
 
 
-class Cuda:
+class Cuda(types.ModuleType):
     """What the hook asks of ``torch.cuda``."""
 
     is_begun = False
     current = peak = 0
 
-    def is_initialized(self) -> bool:
+    def __init__(self) -> None:
+        super().__init__("torch.cuda")
+        vars(self)["is_initialized"] = self.has_begun
+
+    def has_begun(self) -> bool:
         """Return whether CUDA has begun."""
         return self.is_begun
 
@@ -60,7 +64,7 @@ def write(reserved: int) -> None:
 
 torch = types.ModuleType("torch")
 cuda = torch.cuda = Cuda()
-sys.modules["torch"] = torch
+sys.modules["torch"], sys.modules["torch.cuda"] = torch, cuda
 host = []
 for step in sys.argv[1:]:
     if step == "oom":
