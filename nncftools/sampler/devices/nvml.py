@@ -71,7 +71,9 @@ class Device:
 class Nvml:
     """Reads all devices; to begin can take seconds without persistence mode."""
 
+    what = "NVIDIA's GPUs"
     every_s = 0.5
+    share = 0.01
     clock = staticmethod(time.monotonic)
     """A reading may wait for locks of the driver, so its whole time counts."""
 
@@ -94,7 +96,9 @@ class Nvml:
             held, missing = self._held(device, processes)
             if failed:
                 held, missing = None, f"the driver does not answer: {self._error(failed)}"
-            self._note(device, run, missing)
+            if missing and device.facts.get("missing") != missing:  # once for each reason
+                device.facts["missing"] = missing
+                run.write("device", device.facts)
             values[f"device_memory@{device.name}"] = held
             values[f"device_used@{device.name}"] = None if failed else memory.used
             values[f"device_busy@{device.name}"] = busy
@@ -138,12 +142,6 @@ class Nvml:
             if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
                 yield Device(f"{name}.mig{number}", instance)
 
-    def _note(self, device: Device, run: Run, missing: str) -> None:
-        """Write why the memory of the run is unknown, once for each reason."""
-        if missing and device.facts.get("missing") != missing:
-            device.facts["missing"] = missing
-            run.write("device", device.facts)
-
     def _held(self, device: Device, of_run: Collection[Process]) -> tuple[int | None, str]:
         """Return what processes hold; or None, and why that is unknown."""
         listed: dict[int, int | None] = {}
@@ -172,7 +170,6 @@ class Nvml:
         How long an entry is, is seen from what was written: ``_v3`` writes 24 bytes, but of drivers from 535.43 on 32
         (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and of a 550.127 in a container 16 (/pull/226).
         """
-        status = _NO_FUNCTION
         for version in ("_v3", "_v2", ""):
             count = c_uint(_MORE)
             for _ in range(_TRIES):
