@@ -93,8 +93,8 @@ class Nvml:
             memory, rates = _Memory(), _Rates()
             failed = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
             busy = None if self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates)) else rates.gpu
-            held, missing = self._held(device, processes)
-            if failed:
+            held, missing = self._held(device, processes, memory.total or _NOT_AVAILABLE)
+            if failed not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no memory of its own, but tells what processes hold
                 held, missing = None, f"the driver does not answer: {self._error(failed)}"
             if missing and device.facts.get("missing") != missing:  # once for each reason
                 device.facts["missing"] = missing
@@ -142,7 +142,7 @@ class Nvml:
             if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
                 yield Device(f"{name}.mig{number}", instance)
 
-    def _held(self, device: Device, of_run: Collection[Process]) -> tuple[int | None, str]:
+    def _held(self, device: Device, of_run: Collection[Process], too_much: int) -> tuple[int | None, str]:
         """Return what processes hold; or None, and why that is unknown."""
         listed: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
@@ -151,7 +151,7 @@ class Nvml:
                 return None, f"{NOT_TOLD}: {self._error(failed)}"
             for pid, used in processes:  # a process of both kinds is in both lists
                 before = listed.get(pid)
-                listed[pid] = before if used == _NOT_AVAILABLE else max(used, before or 0)
+                listed[pid] = before if used >= too_much else max(used, before or 0)
         own = [listed[process.pid] for process in of_run if process.pid in listed]
         is_of_host = self._is_container and not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed)
         if self._is_container and (is_of_host or not own):

@@ -101,6 +101,25 @@ def test_no_drawing_processes(script: pathlib.Path, tmp_path: pathlib.Path) -> N
     assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
 
 
+@pytest.mark.parametrize("used", [-2, 81 * GIB])
+def test_more_than_there_is(used: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A size that cannot be is unknown."""
+    script.write_text(f"{GPU}process 0 C 11 {used}\n")
+    run = Run(11)
+
+    assert read(source(tmp_path), run)["device_memory@nvidia0"] is None
+    assert run.missing == [nvml.NOT_TOLD]
+
+
+def test_no_memory_of_its_own(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A GPU that has only the machine's memory (GB10) does not say what everyone holds, but what processes do."""
+    script.write_text(f"gpu 3 0 0 0 0\nprocess 0 C 11 {GIB}\n")
+    run = Run(11)
+    values = read(source(tmp_path), run)
+
+    assert (values["device_memory@nvidia0"], values["device_used@nvidia0"], run.missing) == (GIB, None, [])
+
+
 @pytest.mark.parametrize("kinds", ["CG", "GC"])
 def test_available_in_one_list(kinds: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A process of both kinds, of which one list does not tell what it holds, holds what the other one tells."""
