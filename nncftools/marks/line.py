@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from _thread import get_native_id
+from _thread import get_ident, get_native_id
 from stat import S_ISREG
 from time import monotonic_ns
 
@@ -208,6 +208,8 @@ def own_memory() -> str:
 
 
 _uuids: dict[tuple[str, int], str] = {}
+_asking: set[int] = set()
+"""The threads that ask torch: what is marked in a function of torch meanwhile says nothing of devices."""
 
 
 def of_devices() -> str:
@@ -217,8 +219,11 @@ def of_devices() -> str:
     loaded, too. The most is the allocator's own mark, which is never reset here. Other programs name devices by UUID:
     torch may see few of them, in another order.
     """
+    if "torch" not in sys.modules or get_ident() in _asking:
+        return ""
     found = []
     try:
+        _asking.add(get_ident())
         for kind in ("cuda", "xpu"):
             of: Any = sys.modules.get(f"torch.{kind}")
             # Attributes of a package that is loaded lazily would load it; what it holds by now does not.
@@ -233,6 +238,8 @@ def of_devices() -> str:
         if _is_of_handler():
             raise
         return ""
+    finally:
+        _asking.discard(get_ident())
     return ',"devices":[' + ",".join(found) + "]" if found else ""
 
 
@@ -243,10 +250,10 @@ def _is_of_handler() -> bool:
     """
     here = sys.exc_info()[2]
     while here is not None:
-        for given in list(here.tb_frame.f_locals.values()):
-            values = given[:2] if type(given) is tuple else (given,)  # ``def handler(*arguments)`` has a tuple
-            if any(value is here.tb_frame.f_back is not None for value in values):
-                return True
+        given = here.tb_frame.f_locals.values()
+        of_any = [value for values in given if type(values) is tuple for value in values[:2]]  # ``handler(*arguments)``
+        if any(value is here.tb_frame.f_back is not None for value in (*given, *of_any)):
+            return True
         here = here.tb_next
     return False
 

@@ -192,6 +192,20 @@ class TestDevices:
 
         assert line.of_devices() == ""
 
+    def test_marked_functions_of_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is marked while torch is asked does not ask torch again."""
+        torch = Torch()
+        inner = []
+
+        def marked(_: int) -> object:
+            inner.append(line.of_devices())
+            return {"allocated_bytes": {"all": {"current": 5, "peak": 7}}}
+
+        torch.count_by(marked)
+        torch.load(monkeypatch)
+
+        assert (line.of_devices().count("cuda"), line.of_devices().count("cuda"), inner) == (2, 2, [""] * 4)
+
     @pytest.mark.parametrize("kind", ["function", "method", "any arguments", "partial", "reset"])
     def test_the_programs_exceptions_pass(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a signal handler of the program raises meanwhile is not for us, also of one that is set no more."""

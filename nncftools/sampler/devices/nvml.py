@@ -110,13 +110,11 @@ class Nvml:
             self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)
         except OSError:
             return False
-        if failed := self._call("nvmlInit_v2"):
-            run.write("warning", f"memory of NVIDIA's GPUs is unknown: nvmlInit: {self._error(failed)}")
-            return False
         count = c_uint()
-        if failed := self._call("nvmlDeviceGetCount_v2", byref(count)):
-            run.write("warning", f"memory of NVIDIA's GPUs is unknown: nvmlDeviceGetCount: {self._error(failed)}")
-            return False
+        for function, *arguments in (("nvmlInit_v2",), ("nvmlDeviceGetCount_v2", byref(count))):
+            if failed := self._call(function, *arguments):
+                run.write("warning", f"memory of {self.what} is unknown: {function}: {self._error(failed)}")
+                return False
         for number in range(count.value):
             handle = c_void_p()
             if self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle)) == _SUCCESS:
@@ -126,8 +124,8 @@ class Nvml:
             memory = _Memory()
             device.facts["model"] = self._text("nvmlDeviceGetName", device)
             device.facts["uuid"] = self._text("nvmlDeviceGetUUID", device)
-            if self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory)) == _SUCCESS:
-                device.facts["memory"] = memory.total
+            self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
+            device.facts["memory"] = memory.total or None
             run.write("device", device.facts)
         return bool(self._devices)
 
