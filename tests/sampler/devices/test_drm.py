@@ -190,7 +190,7 @@ def slowly(of: Drm, *took_s: float) -> None:
 def test_looks_that_take_long(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look for descriptors takes at most its share of the time: the next one waits, longer than a second."""
     now_s = [100.0]
-    monkeypatch.setattr(drm.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(drm, "time", types.SimpleNamespace(monotonic=lambda: now_s[0]))
     machine.open(11, 5, "/dev/dri/renderD128", XE)
     of = Drm(str(machine.sys))
     slowly(of, 0.1, 0.1)

@@ -238,17 +238,17 @@ def test_source_that_fails(
     library = stand_in.with_name("fails.so")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=FAILS.encode(), check=True)
     monkeypatch.setenv(FOR_TESTS, str(library))
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
     (warning,) = Session.load(tmp_path / "run.json").warnings
 
-    assert warning.startswith("memory of NVIDIA's GPUs is unknown from 0.")
+    assert warning.startswith("memory of NVIDIA's GPUs is unknown from ")
     assert warning.endswith("undefined symbol: nvmlErrorString")
 
 
 def test_driver_that_prints(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """What a driver prints costs no reading: it does not go to the sampler."""
     stand_in.write_text(f"{STAND_IN}print {{\nprocess 0 C 1 {GIB}\n")
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
     session = Session.load("run.json")
 
     assert (session.peaks[HELD].low, len(session.devices), session.warnings) == (0, 1, [])
