@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from itertools import takewhile
 from time import monotonic_ns
 
 from . import line
@@ -68,10 +69,12 @@ def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
 
 
 def _device(error: BaseException) -> str:
-    """Return the device that torch's message names (``GPU 1 has a total capacity of …``), by torch's own name."""
+    """Return the device that torch's message names, by torch's own name, or its kind (``cuda``) if there is no number.
+
+    ``GPU 1 has a total capacity of …``, before PyTorch 2.2 ``(GPU 1; 79.15 GiB total capacity; …``.
+    """
     text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
-    number = text.partition("gpu ")[2][:2].strip()
-    return ("xpu" if "xpu" in text else "cuda") + (number if number.isdigit() else "0")
+    return ("xpu" if "xpu" in text else "cuda") + "".join(takewhile(str.isdigit, text.partition("gpu ")[2]))
 
 
 def report_at_exit(path: bytes) -> None:

@@ -192,11 +192,12 @@ class LogNotes:
             self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
 
     def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
-        """Return the failure with the device that torch calls so."""
+        """Return the failure with the device that torch calls so; without one if torch names none of several."""
         from nncftools.session.devices import named
 
         uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        return replace(failure, device=named(name, uuids.get(name, ""), self._devices))
+        device = named(name, uuids.get(name, ""), self._devices)
+        return replace(failure, device=None if device.isalpha() else device)
 
 
 def _resolved(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:

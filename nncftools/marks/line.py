@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from _thread import get_native_id
+from _thread import get_ident, get_native_id
 from stat import S_ISREG
 from time import monotonic_ns
 
@@ -208,33 +208,54 @@ def own_memory() -> str:
 
 
 _uuids: dict[tuple[str, int], str] = {}
+_asking: set[int] = set()
+"""The threads that ask torch: what is marked in a function of torch meanwhile says nothing of devices."""
 
 
 def of_devices() -> str:
     """Return the member for what torch's allocator has given out of each GPU; empty where torch uses none.
 
-    It takes 3 µs a device, and begins nothing: a driver that is not in use stays so. The most is the allocator's own
-    mark, which is never reset here. Other programs name devices by UUID: torch may see few of them, in another order.
+    It takes 3 µs a device, and begins nothing: a driver that is not in use stays so, and a part of torch that is not
+    loaded, too. The most is the allocator's own mark, which is never reset here. Other programs name devices by UUID:
+    torch may see few of them, in another order.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
+    if "torch" not in sys.modules or get_ident() in _asking:
         return ""
     found = []
     try:
+        _asking.add(get_ident())
         for kind in ("cuda", "xpu"):
-            of: Any = getattr(torch, kind, None)
-            for number in range(of.device_count()) if of is not None and of.is_initialized() else ():
+            of: Any = sys.modules.get(f"torch.{kind}")
+            # Attributes of a package that is loaded lazily would load it; what it holds by now does not.
+            holds = {} if of is None else object.__getattribute__(of, "__dict__")
+            for number in range(of.device_count()) if holds.get("is_initialized", bool)() else ():
                 held, most = _allocated(of, number)
                 if most:
                     if (kind, number) not in _uuids:
                         _uuids[kind, number] = str(getattr(of.get_device_properties(number), "uuid", ""))
                     found.append(f'["{kind}{number}",{quoted(_uuids[kind, number])},{held:d},{most:d}]')
-    except Exception:
-        file = file_of_error()
-        if file != _allocated.__code__.co_filename and not file.startswith(os.path.dirname(torch.__file__ or "/")):
+    except Exception:  # of torch, or of a package that has changed it
+        if _is_of_handler():
             raise
         return ""
+    finally:
+        _asking.discard(get_ident())
     return ',"devices":[' + ",".join(found) + "]" if found else ""
+
+
+def _is_of_handler() -> bool:
+    """Return whether the error that is handled passed a signal handler of the program: then it is not for us.
+
+    Python calls a handler with the frame that it interrupts, which is also the frame below (``signal.signal``).
+    """
+    here = sys.exc_info()[2]
+    while here is not None:
+        given = here.tb_frame.f_locals.values()
+        of_any = [value for values in given if type(values) is tuple for value in values[:2]]  # ``handler(*arguments)``
+        if any(value is here.tb_frame.f_back is not None for value in (*given, *of_any)):
+            return True
+        here = here.tb_next
+    return False
 
 
 def _allocated(of: Any, number: int) -> tuple[int, int]:

@@ -325,7 +325,8 @@ def _device(session: Session, device: Device, unit: MemoryUnit) -> str:
     name = f"{device.device} ({printable(device.model)}{size})"
     if device.missing is not None:
         rise = summary.device_rise(session, device.device)
-        text = f"{name}: unknown, because {printable(device.missing)}"
+        known = f"at least {unit.label(held.low)}, at times " if held is not None and held.low else ""
+        text = f"{name}: {known}unknown, because {printable(device.missing)}"
         if rise is None:
             return text
         return (

@@ -6,7 +6,6 @@ sample: so a reading after a mark is not in a sample before that.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,32 +51,33 @@ def used_columns(
     return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in left_out}
 
 
-_GPU = re.compile(r"cuda(\d+)")
-
-
 def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
     """Return the device that torch calls ``cuda0``: torch sees those that are visible, perhaps in another order."""
-    same = [device.device for device in devices if uuid and device.uuid.removeprefix("GPU-") == uuid]
-    if not same and not uuid and _GPU.match(name):
+    same = [device.device for device in devices if uuid and device.uuid.partition("-")[2] == uuid]  # GPU-… or MIG-…
+    if not same and not uuid and name.startswith("cuda"):
         same = [device.device for device in devices if device.device.startswith("nvidia")]
     return same[0] if len(same) == 1 else name
 
 
 def take_allocated(session: SessionData) -> None:
-    """Add what torch's allocator had given out as columns, by what processes read of it at their marks."""
-    listed = (
+    """Add what torch's allocator had given out as columns, by what processes read of it at their marks.
+
+    What a mark does not say is 0: torch has not begun there, or has nothing left. So is what has ended.
+    """
+    readings: list[tuple[float, int, dict[str, tuple[int, int]]]] = [
         (at_s, mark.pid or 0, own.devices or {})
         for mark in session.marks
         for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end))
-        if at_s is not None and own is not None
-    )
-    readings = sorted(listed, key=lambda reading: reading[:2])
+        if at_s is not None and own is not None and own.rss is not None
+    ]
+    readings += [(process.end_s, process.pid or 0, {}) for process in session.processes if process.end_s is not None]
     held: dict[str, dict[int, int]] = {}
     sums: list[tuple[float, dict[str, float | None]]] = []
     peaks: dict[str, Peak] = {}
     last_s: dict[int, float] = {}
-    for at_s, pid, of_devices in readings:
-        for device, (allocated, most) in of_devices.items():
+    for at_s, pid, of_devices in sorted(readings, key=lambda reading: reading[:2]):
+        gone = {name.partition("@")[2]: (0, 0) for name, of_name in held.items() if of_name.get(pid)}
+        for device, (allocated, most) in {**gone, **of_devices}.items():
             name = f"{DEVICE_ALLOCATED}@{device}"
             held.setdefault(name, {})[pid] = allocated
             whole = sum(held[name].values())

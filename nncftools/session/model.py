@@ -381,7 +381,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """In bytes."""
     missing: str | None = None
-    """Why it is unknown what the run held of it; null where it is known."""
+    """Why it is unknown what the run held of it, all the time or at times; null where it is known."""
 
 
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """Uses a GPU that is not there: writes the script of the stand-in for NVML, and has a torch that counts its memory.
 
 Its arguments are steps, ``NAME:SECONDS:GIB[:PEAK]``: an operation in which the allocator holds GIB and reached PEAK.
-With ``oom`` as the last argument it ends with torch's exception. NVML_SCRIPT names the script; NVML_LINES are further
-lines of it, where PID stands for this process.
+With ``oom`` as the last argument it ends with torch's exception, with ``oom-somewhere`` with one that names no GPU.
+NVML_SCRIPT names the script; NVML_LINES are further lines of it, where PID stands for this process.
 """
 
 import contextlib
@@ -19,13 +19,17 @@ OTHERS, CONTEXT = 3 * GIB, GIB // 2
 SCRIPT = pathlib.Path(os.environ["NVML_SCRIPT"])
 
 
-class Cuda:
+class Cuda(types.ModuleType):
     """What the hook asks of ``torch.cuda``."""
 
     is_begun = False
     current = peak = 0
 
-    def is_initialized(self) -> bool:
+    def __init__(self) -> None:
+        super().__init__("torch.cuda")
+        vars(self)["is_initialized"] = self.has_begun
+
+    def has_begun(self) -> bool:
         """Return whether CUDA has begun."""
         return self.is_begun
 
@@ -60,12 +64,12 @@ def write(reserved: int) -> None:
 
 torch = types.ModuleType("torch")
 cuda = torch.cuda = Cuda()
-sys.modules["torch"] = torch
+sys.modules["torch"], sys.modules["torch.cuda"] = torch, cuda
 host = []
 for step in sys.argv[1:]:
-    if step == "oom":
-        message = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which"
-        raise OutOfMemoryError(message)
+    if step.startswith("oom"):
+        names = " GPU 0 has a total capacity of 80.00 GiB of which" if step == "oom" else ""
+        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate 20.00 GiB.{names}")
     name, seconds, *sizes = step.split(":")
     held, most = (int(float(size) * GIB) for size in (sizes[0], sizes[-1]))
     with operation(name) if name else contextlib.nullcontext():

@@ -53,7 +53,8 @@ class TestOwn:
     ("text", "device"),
     [
         ("CUDA out of memory. GPU 1 has a total capacity of 79.15 GiB", "cuda1"),
-        ("CUDA error: out of memory", "cuda0"),
+        ("CUDA out of memory. Tried to allocate 2 GiB (GPU 1; 79.15 GiB total capacity)", "cuda1"),
+        ("CUDA error: out of memory", "cuda"),
         ("XPU out of memory. Tried to allocate 2 GiB. GPU 12 has", "xpu12"),
     ],
 )

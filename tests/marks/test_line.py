@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -108,7 +110,8 @@ class Torch(types.ModuleType):
             self.asked.append("count")
             return 2
 
-        self.cuda = types.SimpleNamespace(
+        self.cuda = types.ModuleType("torch.cuda")
+        vars(self.cuda).update(
             is_initialized=lambda: is_begun,
             device_count=device_count,
             get_device_properties=lambda number: types.SimpleNamespace(uuid=f"uuid-{number}"),
@@ -116,16 +119,25 @@ class Torch(types.ModuleType):
             max_memory_allocated=lambda number: held[number][1],
         )
         if has_statistics:
-            self.cuda.memory_stats_as_nested_dict = lambda number: {
-                "allocated_bytes": {"all": dict(zip(("current", "peak"), held[number], strict=True))}
-            }
+            self.count_by(
+                lambda number: {"allocated_bytes": {"all": dict(zip(("current", "peak"), held[number], strict=True))}}
+            )
+
+    def count_by(self, statistics: Callable[[int], object]) -> None:
+        """Take this for what the allocator counts."""
+        vars(self.cuda)["memory_stats_as_nested_dict"] = statistics
+
+    def load(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Be a package that was imported, with its part."""
+        monkeypatch.setitem(sys.modules, "torch", self)
+        monkeypatch.setitem(sys.modules, "torch.cuda", self.cuda)
 
 
 class TestDevices:
     @pytest.mark.parametrize("has_statistics", [True, False])
     def test_allocator(self, monkeypatch: pytest.MonkeyPatch, *, has_statistics: bool) -> None:
         """Each GPU that torch has used is there with its UUID, what it holds, and the most so far."""
-        monkeypatch.setitem(sys.modules, "torch", Torch(has_statistics=has_statistics))
+        Torch(has_statistics=has_statistics).load(monkeypatch)
         own = json.loads(f'{{"x":0{line.own_memory()}}}')
 
         assert own["devices"] == [["cuda0", "uuid-0", 5, 7]]
@@ -133,7 +145,7 @@ class TestDevices:
     def test_cuda_is_never_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of a torch that does not use CUDA, nothing else is asked."""
         torch = Torch(is_begun=False)
-        monkeypatch.setitem(sys.modules, "torch", torch)
+        torch.load(monkeypatch)
 
         assert (line.of_devices(), torch.asked) == ("", [])
 
@@ -145,26 +157,95 @@ class TestDevices:
 
         assert (without, line.of_devices()) == ("", "")
 
+    def test_nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither a torch that loads its parts when they are asked for, nor a part that is loaded lazily, is loaded."""
+
+        class Lazy(types.ModuleType):
+            def __getattribute__(self, name: str) -> object:
+                raise AssertionError(name)
+
+        monkeypatch.setitem(sys.modules, "torch", Lazy("torch"))
+        monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
+        monkeypatch.setitem(sys.modules, "torch.xpu", Lazy("torch.xpu"))
+        asked: list[str] = []
+        monkeypatch.setattr(Lazy, "__getattribute__", lambda _, name: asked.append(name))
+
+        assert (line.of_devices(), asked) == ("", [])
+
     def test_other_statistics(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A torch that says something else is no error of the program."""
         torch = Torch()
-        torch.cuda.memory_stats_as_nested_dict = lambda _: {}
-        monkeypatch.setitem(sys.modules, "torch", torch)
+        torch.count_by(lambda _: {})
+        torch.load(monkeypatch)
 
         assert line.of_devices() == ""
 
-    def test_the_programs_exceptions_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a signal handler of the program raises meanwhile is not for us."""
+    def test_changed_by_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The error of a package that has put a function of its own into torch is no error of the program."""
         torch = Torch()
 
-        def interrupted(_: int) -> object:
+        def changed(_: int) -> object:
+            raise NotImplementedError("no such backend")
+
+        torch.count_by(changed)
+        torch.load(monkeypatch)
+
+        assert line.of_devices() == ""
+
+    def test_marked_functions_of_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is marked while torch is asked does not ask torch again."""
+        torch = Torch()
+        inner = []
+
+        def marked(_: int) -> object:
+            inner.append(line.of_devices())
+            return {"allocated_bytes": {"all": {"current": 5, "peak": 7}}}
+
+        torch.count_by(marked)
+        torch.load(monkeypatch)
+
+        assert (line.of_devices().count("cuda"), line.of_devices().count("cuda"), inner) == (2, 2, [""] * 4)
+
+    @pytest.mark.parametrize("kind", ["function", "method", "any arguments", "partial", "reset"])
+    def test_the_programs_exceptions_pass(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a signal handler of the program raises meanwhile is not for us, also of one that is set no more."""
+
+        class Handler:
+            def __call__(self, number: int, _: object) -> None:
+                raise_from(number)
+
+        def function(number: int, _: object) -> None:
+            raise_from(number)
+
+        def any_arguments(*arguments: object) -> None:
+            raise_from(arguments[0])
+
+        def named_first(_: str, number: int, __: object) -> None:
+            raise_from(number)
+
+        def reset(number: int, _: object) -> None:
+            signal.signal(number, signal.SIG_IGN)
+            raise_from(number)
+
+        def raise_from(_: object) -> None:
             raise RuntimeError("by a handler")
 
-        torch.cuda.memory_stats_as_nested_dict = interrupted
-        monkeypatch.setitem(sys.modules, "torch", torch)
-
-        with pytest.raises(RuntimeError, match="by a handler"):
-            line.of_devices()
+        handlers: dict[str, Callable[..., None]] = {
+            "function": function,
+            "method": Handler(),
+            "any arguments": any_arguments,
+            "partial": functools.partial(named_first, "x"),
+            "reset": reset,
+        }
+        torch = Torch()
+        torch.count_by(lambda _: signal.raise_signal(signal.SIGUSR1))
+        torch.load(monkeypatch)
+        before = signal.signal(signal.SIGUSR1, handlers[kind])
+        try:
+            with pytest.raises(RuntimeError, match="by a handler"):
+                line.of_devices()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def test_numbers_of_operations_are_the_apis() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the table of a job's ranks in every report that has one."""
+"""Tests of the table of a job's ranks in every report that has one, and of the line about devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nncftools.analysis.ranks import merged
 from nncftools.render import markdown, plot, summary_json
 from nncftools.render.session_tables import ranks
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Rank
+from nncftools.session.model import Device, Exit, Host, Rank
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
@@ -92,3 +92,20 @@ def test_picture(job: Session, tmp_path: pathlib.Path) -> None:
     plot.draw(alone, VIEW, tmp_path / "sum.png")
 
     assert Image.open(tmp_path / "ranks.png").tobytes() != Image.open(tmp_path / "sum.png").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ((5, 7, 6), "nvidia0 (X): at least 7.0 MiB, at times unknown, because why"),
+        ((0, 0, 0), "nvidia0 (X): unknown, because why"),
+    ],
+)
+def test_unknown_at_times(held: tuple[int, ...], says: str) -> None:
+    """Where it was unknown at times what the run held of a device, the report says what is known, too."""
+    of = session(
+        {"rss": mib(1, 2, 3), "device_memory@nvidia0": mib(*held)},
+        devices=[Device(device="nvidia0", model="X", missing="why")],
+    )
+
+    assert says in " ".join(printed(of, metrics=("rss",)).split())

@@ -16,7 +16,7 @@ from nncftools.session.devices import (
     used_columns,
     with_allocated,
 )
-from nncftools.session.model import Device, Mark, OwnMemory
+from nncftools.session.model import Device, Mark, OwnMemory, Process
 from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
 from nncftools.session.recording import session_from
 from tests import made_up
@@ -123,6 +123,12 @@ class TestNamed:
 
         assert (named("cuda0", "b", devices), named("cuda0", "c", devices)) == ("nvidia1", "cuda0")
 
+    def test_instance(self) -> None:
+        """Torch names an instance of a GPU (MIG) by its UUID without the prefix of NVML."""
+        devices = [Device(device=f"nvidia0.mig{number}", uuid=f"MIG-{number}-a") for number in range(2)]
+
+        assert named("cuda0", "1-a", devices) == "nvidia0.mig1"
+
     def test_without_uuid(self) -> None:
         """An old torch names no UUID: a single device is the one; of several it stays unknown which."""
         one, two = Device(device="nvidia0"), Device(device="nvidia1")
@@ -193,5 +199,28 @@ class TestAllocated:
         take_allocated(session)
         peak = session.peaks["device_allocated@nvidia0"]
 
-        assert known(session.samples["device_allocated@nvidia0"]) == {1: 8}
+        assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
+
+    @pytest.mark.parametrize("is_same_pid", [True, False])
+    def test_processes_that_ended(self, *, is_same_pid: bool) -> None:
+        """What a process held that has ended is not in the sum any more, also where the next one has its PID."""
+        pids = [7, 7, 7] if is_same_pid else [7, 8, 9]
+        of = [mark(own(None), own(10, 10), at, at + 0.05, pid) for pid, at in zip(pids, (0.1, 0.3, 0.5), strict=True)]
+        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=of)
+        session.processes = [
+            Process(id=number, pid=pid, end_s=at)
+            for number, (pid, at) in enumerate(zip(pids, (0.2, 0.4), strict=False))
+        ]
+        take_allocated(session)
+
+        assert session.peaks["device_allocated@nvidia0"].low == 10
+        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [10, 0, 10, 0, 10]
+
+    def test_nothing_left(self) -> None:
+        """A mark that says nothing of a device that its process used before says that nothing is left there."""
+        marks = [mark(own(3, 3), own(3, 3), 0.1, 0.3), mark(own(None), own(None), 0.5, 0.7)]
+        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=marks)
+        take_allocated(session)
+
+        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [3, 3, 0]

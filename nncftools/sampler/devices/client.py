@@ -29,7 +29,7 @@ _KEYS = {"devices", "device", "warning"}
 _CHUNK = 1 << 16
 _PATIENCE_S = 1.0
 _SILENT_S = 3.0
-"""Readings are farther apart only when a driver takes long."""
+"""So long may a reading take that is due."""
 
 
 class Helper:
@@ -101,9 +101,8 @@ class Relay:
         self._write_line = write_line
         self._start_ns = start_ns
         self._rest = b""
-        self._is_done = False
-        self._read_s = 0.0
-        """When the last reading was taken."""
+        self._sources = {"GPUs and NPUs": (0.0, 0.0)}
+        """What is read: when it was read last, and when the next reading is due."""
 
     def take(self, now_s: float) -> None:
         """Write the lines that have arrived; say so when the helper was killed."""
@@ -113,7 +112,7 @@ class Relay:
         if data == b"":
             os.close(self.descriptor)
             self.descriptor = -1
-            if not self._is_done:
+            if self._sources:
                 why = "the process that asks the drivers ended early"
                 self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
         *whole, self._rest = (self._rest + (data or b"")).split(b"\n")
@@ -122,13 +121,18 @@ class Relay:
                 ValueError, TypeError, KeyError, AttributeError
             ):  # a driver may print what it likes
                 for key, value in json.loads(text).items():
-                    self._take_line(key, value)
+                    self._take_line(key, value, now_s)
 
-    def _take_line(self, key: str, value: Any) -> None:  # noqa: ANN401 — as JSON has it
-        self._is_done |= key == "done"
-        if key == "devices":
-            self._read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
-            value["at_s"] = self._read_s
+    def _take_line(self, key: str, value: Any, now_s: float) -> None:  # noqa: ANN401 — as JSON has it
+        if key == "sources":
+            self._sources = dict.fromkeys(value, (0.0, 0.0))
+        elif key == "ended":
+            del self._sources[value[0]]
+            if value[1]:
+                self._write_line("warning", f"memory of {value[0]} is unknown from {now_s:.1f} s on: {value[1]}")
+        elif key == "devices":
+            value["at_s"] = read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
+            self._sources[value.pop("of")] = read_s, read_s + value.pop("next_s")
         if key in _KEYS and (key != "devices" or value["values"]):
             self._write_line(key, value)
 
@@ -136,6 +140,7 @@ class Relay:
         """Write what is left, and whether the drivers have not answered for a while."""
         if self.descriptor >= 0:
             self.take(end_s)
-        if self.descriptor >= 0 and not self._is_done and end_s - self._read_s > _SILENT_S:
-            since = f"since {self._read_s:.1f} s" if self._read_s else f"in the {end_s:.1f} s of the run"
-            self._write_line("warning", f"memory of devices is unknown: their drivers did not answer {since}")
+        for what, (read_s, due_s) in self._sources.items():
+            if self.descriptor >= 0 and end_s - due_s > _SILENT_S:
+                since = f"since {read_s:.1f} s" if read_s else f"in the {end_s:.1f} s of the run"
+                self._write_line("warning", f"memory of {what} is unknown: the driver did not answer {since}")

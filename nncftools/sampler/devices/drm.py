@@ -30,8 +30,8 @@ _UNITS = {b"": 1, b"KiB": 1 << 10, b"MiB": 1 << 20}
 _KINDS = (b"memory", b"total", b"resident")
 """Of keys for the memory of a region: what is in memory right now is last, and counts if it is there."""
 _KEY = re.compile(rb"^drm-(memory|total|resident)-(\S+):\s*(\d+)[ \t]*(\w*)\s*$", re.MULTILINE)
-_CYCLES = b"cycles-"
-"""``drm-total-cycles-ENGINE`` is no memory."""
+_NO_MEMORY = (b"cycles-", b"gds", b"gws", b"oa", b"doorbell")
+"""``drm-total-cycles-ENGINE``, and what amdgpu has on its chip."""
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _OF_DEVICE = (b"vram", b"local", b"stolen-local")
 """Names of regions in the memory of the device: of amdgpu and xe, and of i915."""
@@ -43,7 +43,7 @@ def regions(fdinfo: bytes) -> dict[bytes, int]:
     """Return the bytes of a client in each region of memory."""
     found: dict[bytes, tuple[int, int]] = {}
     for kind, region, size, unit in _KEY.findall(fdinfo):
-        if not region.startswith(_CYCLES) and unit in _UNITS:
+        if not region.startswith(_NO_MEMORY) and unit in _UNITS:
             found[region] = max(found.get(region, (-1, 0)), (_KINDS.index(kind), int(size) * _UNITS[unit]))
     return {region: size for region, (_, size) in found.items()}
 
@@ -79,7 +79,10 @@ def _listed(folder: str) -> list[str]:
 class Drm:
     """Reads the clients of all devices, and NPUs as a whole."""
 
+    what = "GPUs and NPUs of Intel, AMD and others"
     clock = staticmethod(time.thread_time)
+    share = 0.005
+    """Looks for descriptors take as much again at most: they are much more than most readings, and counted apart."""
 
     def __init__(self, sys: str = "/sys") -> None:
         self.every_s = _LOOK_EVERY_S
@@ -89,7 +92,7 @@ class Drm:
         """By client, the fdinfo of one of its descriptors."""
         self._seen: set[str] = set()
         """The columns so far: those of a client that is gone are 0."""
-        self._look_at_s = self._npus_at_s = 0.0
+        self._look_at_s = self._look_again_at_s = self._npus_at_s = 0.0
         self._busy: dict[str, tuple[int, int]] = {}
         self._has_warned = False
 
@@ -102,9 +105,13 @@ class Drm:
         now_s = time.monotonic()
         values = dict.fromkeys(self._seen, 0)
         held = None if now_s >= self._look_at_s else self._read_again()
+        if held is None and now_s < self._look_again_at_s:
+            return dict.fromkeys(self._seen)
         if held is None:
-            self._look_at_s = now_s + _LOOK_EVERY_S
+            begun_s = self.clock()
             held = self._look(run)
+            self._look_again_at_s = now_s + (self.clock() - begun_s) / self.share
+            self._look_at_s = max(now_s + _LOOK_EVERY_S, self._look_again_at_s)
             self.every_s = _OFTEN_S if held else _LOOK_EVERY_S
         for (device, _), fdinfo in held.items():
             for region, size in regions(fdinfo).items():

@@ -2,8 +2,9 @@
 
 A driver may take seconds to begin, wait, or crash. Each kind of driver is read in a thread of its own, and nobody waits
 for this process: when the sampler closes the pipe, it ends, whatever its threads do. Its lines are JSON, each with one
-key: ``devices`` (``t_ns`` on CLOCK_MONOTONIC, and ``values`` by column), ``device`` (what is known of a device),
-``warning``, and ``done`` when there is nothing more to read.
+key: ``sources`` (all that is read), ``devices`` (``t_ns`` on CLOCK_MONOTONIC, ``of`` which source, ``values`` by
+column, and ``next_s``, how long it waits then), ``device`` (what is known of a device), ``warning``, and ``ended`` (the
+source, and the error if it could not go on).
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     class Source(Protocol):
         """Reads the devices of one kind of driver."""
 
+        what: str
+        """The devices, for messages."""
+        share: float
+        """Of the time, that readings may take."""
         every_s: float
         """The shortest time between two readings."""
         clock: Callable[[], float]
@@ -39,8 +44,6 @@ if TYPE_CHECKING:
             """Return a value by column, None for unknown."""
 
 
-_SHARE = 0.01
-"""Of the time, that readings may take."""
 _REPEAT_NS = 500_000_000
 
 
@@ -51,18 +54,20 @@ def follow(source: Source, run: Run, sleep: Callable[[float], None] = time.sleep
     """
     if not source.begin(run):
         return
-    before: Mapping[str, float | None] | None = None
+    before: tuple[Mapping[str, float | None], int] | None = None
     written_ns = 0
     costs_s = [0.0, 0.0]
     while True:
         begun_s = source.clock()
         values = source.read(run)
         now_ns = time.monotonic_ns()
-        if values != before or now_ns - written_ns >= _REPEAT_NS:  # also no value: the sampler knows that we live
-            before, written_ns = values, now_ns
-            run.write("devices", {"t_ns": now_ns, "values": values})
         costs_s = [*costs_s[-2:], source.clock() - begun_s]
-        sleep(max(source.every_s, min(costs_s) / _SHARE))
+        wait_s = max(source.every_s, min(costs_s) / source.share)
+        said = (values, round(wait_s))
+        if said != before or now_ns - written_ns >= _REPEAT_NS:  # also no value: the sampler knows that we live
+            before, written_ns = said, now_ns
+            run.write("devices", {"t_ns": now_ns, "of": source.what, "next_s": wait_s, "values": values})
+        sleep(wait_s)
 
 
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
@@ -78,19 +83,25 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
     tree = Tree("/proc", ["statm"], reaper=sampler or None, children=bool(children or sampler))
     if pid:
         tree.add(pid)
-    run = Run(tree, children=bool(children))
+    output = os.dup(OUTPUT)
+    os.dup2(2, OUTPUT)  # what a driver prints is not for the sampler
+    run = Run(tree, output, children=bool(children))
     left: list[Source] = [Nvml(), Drm()]
+    run.write("sources", [source.what for source in left])
 
     def read(source: Source) -> None:
-        follow(source, run)
+        try:
+            follow(source, run)
+            run.write("ended", [source.what, ""])
+        except Exception as error:  # noqa: BLE001 — of any kind: the others are read on
+            run.write("ended", [source.what, f"{type(error).__name__}: {error}"])
         left.remove(source)
         if not left:
-            run.write("done", value=True)
             os._exit(0)
 
     for source in (*left,):
         _thread.start_new_thread(read, (source,))
     poller = select.poll()
-    poller.register(OUTPUT, 0)  # POLLERR: the other end is closed (poll(2))
+    poller.register(output, 0)  # POLLERR: the other end is closed (poll(2))
     poller.poll()
     os._exit(0)

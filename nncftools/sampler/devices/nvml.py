@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 import time
 from ctypes import Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p, create_string_buffer
 
@@ -23,13 +24,21 @@ if TYPE_CHECKING:
 LIBRARY = "libnvidia-ml.so.1"
 FOR_TESTS = "NNCF_TOOLS_NVML"
 """The environment variable that names another library; only tests set it."""
-_SUCCESS, _INSUFFICIENT_SIZE, _NO_FUNCTION = 0, 7, 13
+_SUCCESS, _NOT_SUPPORTED, _INSUFFICIENT_SIZE, _NO_FUNCTION = 0, 3, 7, 13
 _NOT_AVAILABLE = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE, of ``usedGpuMemory``."""
 _TEXT = 96
 _MORE = 16
 """Room for processes that begin between two calls."""
+_MOST = 4096
+"""Entries for which there is room at most, whatever a driver asks for."""
 _TRIES = 5
+_ENTRY = struct.Struct("IQ")
+"""PID and bytes: how an entry of a list begins, in each version of ``nvmlProcessInfo_t``."""
+_SIZES = (16, 24, 32)
+"""Of an entry, in bytes: of version 1, of version 2, and of the same with ``usedGpuCcProtectedMemory``."""
+_UNWRITTEN = b"\xa5"
+"""Fills the room for entries: none ends with it."""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 NOT_TOLD = "the driver does not tell what a process holds (WSL, MIG and some containers)"
@@ -49,18 +58,6 @@ class _Rates(Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
-class _Process(Structure):
-    """``nvmlProcessInfo_v2_t``: what the functions ``_v3`` and ``_v2`` write."""
-
-    _fields_ = (("pid", c_uint), ("used", c_ulonglong), ("gpu_instance", c_uint), ("compute_instance", c_uint))
-
-
-class _OldProcess(Structure):
-    """``nvmlProcessInfo_v1_t``: what the functions without a version write, before R470."""
-
-    _fields_ = (("pid", c_uint), ("used", c_ulonglong))
-
-
 class Device:
     """A GPU, or an instance of one."""
 
@@ -74,7 +71,9 @@ class Device:
 class Nvml:
     """Reads all devices; to begin can take seconds without persistence mode."""
 
+    what = "NVIDIA's GPUs"
     every_s = 0.5
+    share = 0.01
     clock = staticmethod(time.monotonic)
     """A reading may wait for locks of the driver, so its whole time counts."""
 
@@ -94,10 +93,12 @@ class Nvml:
             memory, rates = _Memory(), _Rates()
             failed = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
             busy = None if self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates)) else rates.gpu
-            held, missing = self._held(device, processes)
-            if failed:
+            held, missing = self._held(device, processes, memory.total or _NOT_AVAILABLE)
+            if failed not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no memory of its own, but tells what processes hold
                 held, missing = None, f"the driver does not answer: {self._error(failed)}"
-            self._note(device, run, missing)
+            if missing and device.facts.get("missing") != missing:  # once for each reason
+                device.facts["missing"] = missing
+                run.write("device", device.facts)
             values[f"device_memory@{device.name}"] = held
             values[f"device_used@{device.name}"] = None if failed else memory.used
             values[f"device_busy@{device.name}"] = busy
@@ -109,11 +110,11 @@ class Nvml:
             self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)
         except OSError:
             return False
-        if failed := self._call("nvmlInit_v2"):
-            run.write("warning", f"memory of NVIDIA's GPUs is unknown: nvmlInit: {self._error(failed)}")
-            return False
         count = c_uint()
-        self._call("nvmlDeviceGetCount_v2", byref(count))
+        for function, *arguments in (("nvmlInit_v2",), ("nvmlDeviceGetCount_v2", byref(count))):
+            if failed := self._call(function, *arguments):
+                run.write("warning", f"memory of {self.what} is unknown: {function}: {self._error(failed)}")
+                return False
         for number in range(count.value):
             handle = c_void_p()
             if self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle)) == _SUCCESS:
@@ -123,8 +124,8 @@ class Nvml:
             memory = _Memory()
             device.facts["model"] = self._text("nvmlDeviceGetName", device)
             device.facts["uuid"] = self._text("nvmlDeviceGetUUID", device)
-            if self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory)) == _SUCCESS:
-                device.facts["memory"] = memory.total
+            self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
+            device.facts["memory"] = memory.total or None
             run.write("device", device.facts)
         return bool(self._devices)
 
@@ -139,50 +140,50 @@ class Nvml:
             if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
                 yield Device(f"{name}.mig{number}", instance)
 
-    def _note(self, device: Device, run: Run, missing: str) -> None:
-        """Write why the memory of the run is unknown, once for each reason."""
-        if missing and device.facts.get("missing") != missing:
-            device.facts["missing"] = missing
-            run.write("device", device.facts)
-
-    def _held(self, device: Device, of_run: Collection[Process]) -> tuple[int | None, str]:
+    def _held(self, device: Device, of_run: Collection[Process], too_much: int) -> tuple[int | None, str]:
         """Return what processes hold; or None, and why that is unknown."""
         listed: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
-            processes = self._processes(f"nvmlDeviceGet{kind}RunningProcesses", device.handle)
-            if processes is None and kind == "Compute":
-                return None, NOT_TOLD
-            for pid, used in processes or ():  # a process of both kinds is in both lists
-                listed[pid] = None if used == _NOT_AVAILABLE else max(used, listed.get(pid) or 0)
+            processes, failed = self._processes(f"nvmlDeviceGet{kind}RunningProcesses", device.handle)
+            if failed and (kind == "Compute" or failed not in {_NOT_SUPPORTED, _NO_FUNCTION}):
+                return None, f"{NOT_TOLD}: {self._error(failed)}"
+            for pid, used in processes:  # a process of both kinds is in both lists
+                before = listed.get(pid)
+                listed[pid] = before if used >= too_much else max(used, before or 0)
         own = [listed[process.pid] for process in of_run if process.pid in listed]
-        known = [used for used in own if used is not None]
-        if len(known) < len(own):
-            return None, NOT_TOLD
-        if not own and self._is_container:
-            if not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed):
+        is_of_host = self._is_container and not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed)
+        if self._is_container and (is_of_host or not own):
+            users = {process.pid for process in of_run if _uses_cuda(process.path)}
+            if is_of_host and not users & listed.keys():  # a PID of the run may be that of another process there
                 return None, OF_HOST
-            if any(_uses_cuda(process.path) for process in of_run):
+            if users and not own:
                 return None, NOT_NAMED
-        return sum(known), ""
+        known = [used for used in own if used is not None]
+        return (None, NOT_TOLD) if len(known) < len(own) else (sum(known), "")
 
-    def _processes(self, function: str, handle: c_void_p) -> Collection[tuple[int, int]] | None:
-        """Return PID and bytes of each process that a device runs; None when the driver does not tell.
+    def _processes(self, function: str, handle: c_void_p) -> tuple[Collection[tuple[int, int]], int]:
+        """Return PID and bytes of each process that a device runs, and the status: why there are none.
 
         With too little room, the driver says how much it needs; more processes may begin until the next call.
+        How long an entry is, is seen from what was written: ``_v3`` writes 24 bytes, but of drivers from 535.43 on 32
+        (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and of a 550.127 in a container 16 (/pull/226).
         """
-        for version, kind in (("_v3", _Process), ("_v2", _Process), ("", _OldProcess)):
+        for version in ("_v3", "_v2", ""):
             count = c_uint(_MORE)
             for _ in range(_TRIES):
-                processes = (kind * count.value)()
-                status = self._call(function + version, handle, byref(count), processes)
+                room = create_string_buffer(_UNWRITTEN * (count.value * _SIZES[-1]))
+                status = self._call(function + version, handle, byref(count), room)
                 if status != _INSUFFICIENT_SIZE:
                     break
-                count.value += _MORE
+                count.value = min(count.value, _MOST) + _MORE
             if status == _SUCCESS:
-                return [(process.pid, process.used) for process in processes[: count.value]]
+                number, data = min(count.value, len(room) // _SIZES[-1]), room.raw[:-1]
+                written = len(data.rstrip(_UNWRITTEN))
+                size = next((size for size in _SIZES if size * number >= written), _SIZES[1 if version else 0])
+                return [_ENTRY.unpack_from(data, size * place) for place in range(number)], _SUCCESS
             if status != _NO_FUNCTION:
-                return None
-        return None
+                break
+        return (), status
 
     def _text(self, function: str, device: Device) -> str:
         text = create_string_buffer(_TEXT)

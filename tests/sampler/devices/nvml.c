@@ -3,7 +3,11 @@
  *   init STATUS MILLISECONDS           what nvmlInit_v2 returns, and how long it takes
  *   gpu STATUS TOTAL USED BUSY MIGS    the next GPU: of nvmlDeviceGetMemoryInfo, and how many MIG instances it has
  *   process DEVICE KIND PID BYTES      C (compute) or G (graphics); -1 bytes: not available; a MIG instance is GPU.NUMBER
- *   list STATUS MILLISECONDS           what the lists of processes return, and how long that takes
+ *   list STATUS MILLISECONDS [KIND]    what the lists of processes return, and how long that takes; C or G: only those
+ *   entry BYTES                        how long an entry of _v3 is: 24, or of some drivers 32 or 16
+ *   hungry                             each list asks for more room than there can be
+ *   count STATUS                       what nvmlDeviceGetCount_v2 returns
+ *   print TEXT                         each reading prints this, without the end of a line
  *   growing                            each list is too short at first, and longer than it said the next time
  *   old VERSIONS                       2: there is no _v3; 1: there is no _v2 either
  *   exit                               the process ends at the next reading, as by a crash
@@ -17,20 +21,26 @@
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned int gpu, memory; } rates_t;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu_instance, compute_instance; } process_t;
+typedef struct { process_t process; unsigned long long protected; } long_process_t;
 typedef struct { unsigned int pid; unsigned long long used; } old_process_t;
 
 static struct { int status, busy, migs; unsigned long long total, used; } gpus[16];
 static struct { char device[16], kind; unsigned int pid; long long used; } processes[256];
-static int count, listed, init, init_ms, list, list_ms, growing, version, calls;
+static int count, count_status, listed, init, init_ms, list, list_ms, growing, hungry, version, entry, calls;
+static char list_kind;
 
 static void script(void) {
     char line[256];
     FILE *file = fopen(getenv("NVML_SCRIPT"), "r");
-    count = listed = init = init_ms = list = list_ms = growing = 0;
-    version = 3;
+    count = count_status = listed = init = init_ms = list = list_ms = list_kind = growing = hungry = 0;
+    version = 3, entry = 24;
     while (file && fgets(line, sizeof line, file)) {
         sscanf(line, "init %d %d", &init, &init_ms);
-        sscanf(line, "list %d %d", &list, &list_ms);
+        sscanf(line, "list %d %d %c", &list, &list_ms, &list_kind);
+        sscanf(line, "entry %d", &entry);
+        sscanf(line, "count %d", &count_status);
+        if (!strncmp(line, "print ", 6)) printf("%.*s", (int)strcspn(line + 6, "\n"), line + 6), fflush(stdout);
+        if (!strncmp(line, "hungry", 6)) hungry = 1;
         sscanf(line, "old %d", &version);
         if (!strncmp(line, "growing", 7)) growing = 1;
         if (!strncmp(line, "exit", 4)) raise(SIGKILL);
@@ -45,9 +55,9 @@ static void script(void) {
 static int gpu_of(void *handle) { return ((int)(long)handle - 1) / 100; }
 static int mig_of(void *handle) { return ((int)(long)handle - 1) % 100 - 1; }
 
-const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : status == 15 ? "GPU is lost" : "Error"; }
+const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : status == 15 ? "GPU is lost" : status == 3 ? "Not Supported" : status == 7 ? "Insufficient Size" : "Error"; }
 int nvmlInit_v2(void) { script(); usleep(init_ms * 1000); return init; }
-int nvmlDeviceGetCount_v2(unsigned int *number) { script(); *number = count; return 0; }
+int nvmlDeviceGetCount_v2(unsigned int *number) { script(); *number = count; return count_status; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) { *handle = (void *)(long)(index * 100 + 1); return 0; }
 int nvmlDeviceGetMigMode(void *handle, unsigned int *now, unsigned int *pending) {
     *now = *pending = gpus[gpu_of(handle)].migs > 0;
@@ -76,18 +86,25 @@ int nvmlDeviceGetUUID(void *handle, char *text, unsigned int length) {
     return 0;
 }
 
-static int list_of(void *handle, char kind, unsigned int *number, void *infos, int is_old) {
+static int list_of(void *handle, char kind, unsigned int *number, void *infos, int bytes) {
     char device[16];
     unsigned int found = 0, room = *number;
     script();
     usleep(list_ms * 1000);
-    if (list) return list;
+    if (hungry) {
+        *number = 4000000000u;
+        return 7;
+    }
+    if (list && (!list_kind || list_kind == kind)) return list;
     if (mig_of(handle) >= 0) snprintf(device, sizeof device, "%d.%d", gpu_of(handle), mig_of(handle));
     else snprintf(device, sizeof device, "%d", gpu_of(handle));
     for (int at = 0; at < listed; at++) {
         if (strcmp(processes[at].device, device) || processes[at].kind != kind) continue;
-        if (found < room && is_old) {
+        if (found < room && bytes == 16) {
             ((old_process_t *)infos)[found] = (old_process_t){processes[at].pid, processes[at].used};
+        } else if (found < room && bytes == 32) {
+            process_t process = {processes[at].pid, processes[at].used, 0xffffffff, 0xffffffff};
+            ((long_process_t *)infos)[found] = (long_process_t){process, 0};
         } else if (found < room) {
             ((process_t *)infos)[found] = (process_t){processes[at].pid, processes[at].used, 0xffffffff, 0xffffffff};
         }
@@ -103,16 +120,16 @@ static int list_of(void *handle, char kind, unsigned int *number, void *infos, i
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *number, void *infos) {
     script();
-    return version < 3 ? 13 : list_of(handle, 'C', number, infos, 0);
+    return version < 3 ? 13 : list_of(handle, 'C', number, infos, entry);
 }
 int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned int *number, void *infos) {
     script();
-    return version < 2 ? 13 : list_of(handle, 'C', number, infos, 0);
+    return version < 2 ? 13 : list_of(handle, 'C', number, infos, 24);
 }
 int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned int *number, void *infos) {
-    return list_of(handle, 'C', number, infos, 1);
+    return list_of(handle, 'C', number, infos, 16);
 }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned int *number, void *infos) {
     script();
-    return version < 3 ? 13 : list_of(handle, 'G', number, infos, 0);
+    return version < 3 ? 13 : list_of(handle, 'G', number, infos, entry);
 }

@@ -39,12 +39,17 @@ def say(writer: int, **line: object) -> None:
     os.write(writer, json.dumps(line).encode() + b"\n")
 
 
+def reading(at_s: float, of: str = "GPUs", next_s: float = 0.5, **values: int) -> dict[str, object]:
+    """Return a reading of a source so long after the start."""
+    return {"t_ns": int((5 + at_s) * SECOND), "of": of, "next_s": next_s, "values": values}
+
+
 class TestRelay:
     def test_readings(self, pipe: tuple[int, int]) -> None:
         """A reading gets its time in the recording; what is known of devices, and warnings, pass as they are."""
         relay, lines = relayed(pipe[0])
         say(pipe[1], device={"device": "gpu0"})
-        say(pipe[1], devices={"t_ns": 7 * SECOND, "values": {"device_memory@gpu0": 3}})
+        say(pipe[1], devices=reading(2.0, **{"device_memory@gpu0": 3}))
         say(pipe[1], warning="text", unknown=1)
         relay.take(2.0)
 
@@ -68,7 +73,8 @@ class TestRelay:
     def test_nothing_held(self, pipe: tuple[int, int]) -> None:
         """A reading without a value is no line of the journal, but a sign that the drivers answer."""
         relay, lines = relayed(pipe[0])
-        say(pipe[1], devices={"t_ns": 13 * SECOND, "values": {}})
+        say(pipe[1], sources=["GPUs"])
+        say(pipe[1], devices=reading(8.0))
         relay.finish(9.0)
 
         assert lines == []
@@ -86,9 +92,11 @@ class TestRelay:
     def test_end_of_the_helper(self, pipe: tuple[int, int], *, is_done: bool) -> None:
         """A helper that has nothing more to read says so; the end of any other is a warning."""
         relay, lines = relayed(pipe[0])
+        say(pipe[1], sources=["GPUs", "NPUs"])
+        say(pipe[1], ended=["GPUs", ""])
         if is_done:
-            say(pipe[1], done=True)
-            relay.take(0.5)
+            say(pipe[1], ended=["NPUs", ""])
+        relay.take(0.5)
         os.close(pipe[1])
         relay.take(1.5)
         relay.finish(9.0)
@@ -103,14 +111,52 @@ class TestRelay:
     def test_silence(self, pipe: tuple[int, int], read_s: int | None, end_s: float, since: str | None) -> None:
         """Drivers that have not answered for a while at the end are a warning."""
         relay, lines = relayed(pipe[0])
+        say(pipe[1], sources=["GPUs"])
         if read_s is not None:
-            say(pipe[1], devices={"t_ns": (5 + read_s) * SECOND, "values": {}})
+            say(pipe[1], devices=reading(read_s))
         relay.finish(end_s)
         warnings = [value for key, value in lines if key == "warning"]
 
-        assert warnings == (
-            [] if since is None else [f"memory of devices is unknown: their drivers did not answer {since}"]
-        )
+        assert warnings == ([] if since is None else [f"memory of GPUs is unknown: the driver did not answer {since}"])
+
+    def test_long_wait(self, pipe: tuple[int, int]) -> None:
+        """A driver that is asked seldom, because readings take long, is not silent."""
+        relay, lines = relayed(pipe[0])
+        say(pipe[1], sources=["GPUs"])
+        say(pipe[1], devices=reading(1.0, next_s=20.0))
+        relay.finish(20.0)
+
+        assert lines == []
+
+    def test_silence_of_one(self, pipe: tuple[int, int]) -> None:
+        """A driver that does not answer any more is a warning, also while another one answers."""
+        relay, lines = relayed(pipe[0])
+        say(pipe[1], sources=["GPUs", "NPUs"])
+        say(pipe[1], devices=reading(1.0, "GPUs"))
+        say(pipe[1], devices=reading(8.5, "NPUs"))
+        relay.finish(9.0)
+
+        assert lines == [("warning", "memory of GPUs is unknown: the driver did not answer since 1.0 s")]
+
+    def test_helper_that_never_spoke(self, pipe: tuple[int, int]) -> None:
+        """A helper that has not even begun is a warning."""
+        relay, lines = relayed(pipe[0])
+        relay.finish(9.0)
+
+        assert lines == [
+            ("warning", "memory of GPUs and NPUs is unknown: the driver did not answer in the 9.0 s of the run")
+        ]
+
+    def test_end_of_one(self, pipe: tuple[int, int]) -> None:
+        """A source that could not go on is a warning, with the error; the others go on."""
+        relay, lines = relayed(pipe[0])
+        say(pipe[1], sources=["GPUs", "NPUs"])
+        say(pipe[1], ended=["GPUs", "KeyError: 5"])
+        relay.take(2.0)
+        say(pipe[1], devices=reading(3.0, "NPUs"))
+        relay.finish(4.0)
+
+        assert lines == [("warning", "memory of GPUs is unknown from 2.0 s on: KeyError: 5")]
 
 
 def test_machine_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:

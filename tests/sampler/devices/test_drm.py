@@ -40,6 +40,10 @@ drm-pdev:\t0000:03:00.0
 drm-memory-vram:\t1024 KiB
 drm-memory-gtt:\t2048 KiB
 drm-memory-cpu:\t0 KiB
+drm-memory-gds:\t64 KiB
+drm-memory-gws:\t64 KiB
+drm-memory-oa:\t64 KiB
+drm-memory-doorbell:\t8192 KiB
 amd-memory-visible-vram:\t1024 KiB
 """
 IVPU = """drm-driver:\tintel_vpu
@@ -170,10 +174,44 @@ def test_change_between_looks(machine: Machine) -> None:
     path.write_text(XE.replace("resident-vram0:\t100", "resident-vram0:\t150"))
     grown = machine.read(of)
     path.write_text("pos:\t0\nflags:\t02\n")
+    of._look_again_at_s = 0.0
     closed = machine.read(of)
 
     assert grown["device_memory@gpu0"] == 150 * MIB
     assert closed == {"device_memory@gpu0": 0, "device_memory@gpu0.system": 0}
+
+
+def slowly(of: Drm, *took_s: float) -> None:
+    """Let looks for descriptors take this CPU time."""
+    times_s = [time_s for took in took_s for time_s in (0.0, took)]
+    of.clock = lambda: times_s.pop(0)  # type: ignore[method-assign,assignment] # the clock of a thread
+
+
+def test_looks_that_take_long(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look for descriptors takes at most its share of the time: the next one waits, longer than a second."""
+    now_s = [100.0]
+    monkeypatch.setattr(drm, "time", types.SimpleNamespace(monotonic=lambda: now_s[0]))
+    machine.open(11, 5, "/dev/dri/renderD128", XE)
+    of = Drm(str(machine.sys))
+    slowly(of, 0.1, 0.1)
+    machine.read(of)
+    machine.open(12, 5, "/dev/dri/renderD128", XE.replace("client-id:\t9", "client-id:\t10"))
+    found = []
+    for now_s[0] in (102.0, 119.0, 120.1):
+        found.append(machine.read(of)["device_memory@gpu0"])
+
+    assert found == [100 * MIB, 100 * MIB, 200 * MIB]
+
+
+def test_change_after_a_long_look(machine: Machine) -> None:
+    """Where a known descriptor is another one's by now, and it is too early to look again, nothing is known."""
+    path = machine.open(11, 5, "/dev/dri/renderD128", XE)
+    of = Drm(str(machine.sys))
+    slowly(of, 0.1)
+    machine.read(of)
+    path.write_text("pos:\t0\nflags:\t02\n")
+
+    assert machine.read(of) == {"device_memory@gpu0": None, "device_memory@gpu0.system": None}
 
 
 def test_seldom_without_clients(machine: Machine) -> None:
@@ -182,7 +220,7 @@ def test_seldom_without_clients(machine: Machine) -> None:
     values = machine.read(of)
     waits_s = of.every_s
     machine.open(11, 5, "/dev/dri/renderD128", XE)
-    of._look_at_s = 0.0
+    of._look_at_s = of._look_again_at_s = 0.0
     machine.read(of)
 
     assert (values, waits_s, of.every_s) == ({}, 1.0, 0.1)
@@ -216,7 +254,7 @@ def test_processes_of_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(drm.os, "listdir", refused)
     of = Drm(str(machine.sys))
     values = machine.read(of)
-    of._look_at_s = 0.0
+    of._look_at_s = of._look_again_at_s = 0.0
     machine.read(of)
 
     assert values["device_memory@gpu0"] == 100 * MIB

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from nncftools.sampler.devices.helper import follow
+from nncftools.sampler.devices.nvml import FOR_TESTS
 from nncftools.session.operation import Bounds
 from nncftools.session.session import Session
 from tests.conftest import BURNERS, Run
@@ -29,7 +31,9 @@ class EndedError(Exception):
 class Source:
     """Takes these times for its readings, and returns the same values each time."""
 
+    what = "GPUs"
     every_s = 0.5
+    share = 0.01
 
     def __init__(self, *took_s: float) -> None:
         self._took_s = [*took_s]
@@ -80,6 +84,16 @@ def test_the_same_is_not_written_again() -> None:
     assert written == [("devices", {HELD: 5})]
 
 
+def test_long_waits_are_written() -> None:
+    """The sampler knows when the next reading is due, also where the values are the same."""
+    waits_s: list[float] = []
+    run: Any = types.SimpleNamespace(write=lambda _, value: waits_s.append(value["next_s"]))
+    with pytest.raises(EndedError):
+        follow(Source(0.001, 0.1, 0.1, 0.1), run, lambda _: None)  # type: ignore[arg-type] # no property is written
+
+    assert waits_s == pytest.approx([0.5, 10])
+
+
 def test_nothing_to_read() -> None:
     """A source without a device ends at once."""
     follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing is asked of it
@@ -120,6 +134,16 @@ def test_run(nncf_tools: Run) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("stand_in")
+def test_one_process_after_another(nncf_tools: Run) -> None:
+    """Of processes that follow each other, the allocator's peak is the largest of one, not their sum."""
+    one = shlex.join([sys.executable, str(BURNERS / "device.py"), "Export:0.05:10"])
+    nncf_tools("profile", "--no-stacks", "--no-plot", "-o", "run.json", "sh", "-c", f"{one}; {one}; {one}; true")
+
+    assert Session.load("run.json").peaks["device_allocated@nvidia0"].low == 10 * GIB
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("stand_in")
 def test_gate(nncf_tools: Run) -> None:
     """A gate names the device after the metric, and the operation after the device."""
     profiled(nncf_tools, "Quantize:0.7:12:30")
@@ -141,6 +165,20 @@ def test_out_of_memory(nncf_tools: Run) -> None:
 
     assert "could not allocate memory of nvidia0 (OutOfMemoryError)" in report
     assert "the run held 31,232 MiB, others 3,072 MiB" in report
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("gpus", "says"), [(1, "memory of nvidia0"), (2, "memory of a device")])
+def test_out_of_memory_somewhere(
+    gpus: int, says: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the exception names no device, the verdict names it only if there is no other."""
+    stand_in.write_text(STAND_IN * gpus)
+    monkeypatch.setenv("NVML_LINES", "process 0 C PID 5\n" + STAND_IN * (gpus - 1))
+    profiled(nncf_tools, "Quantize:0.8:12:30", "oom-somewhere")
+    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+
+    assert f"could not allocate {says} (OutOfMemoryError)" in report
 
 
 @pytest.mark.long
@@ -187,6 +225,33 @@ def test_driver_that_crashes(stand_in: pathlib.Path, nncf_tools: Run) -> None:
 
     assert session.finished
     assert [text.partition(" from ")[0] for text in session.warnings] == ["memory of devices is unknown"]
+
+
+FAILS = "int nvmlInit_v2(void) { return 9; }"
+"""A library without the function that explains the status: reading it is an error of Python."""
+
+
+def test_source_that_fails(
+    stand_in: pathlib.Path, tmp_path: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that cannot go on is one warning, with the error."""
+    library = stand_in.with_name("fails.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=FAILS.encode(), check=True)
+    monkeypatch.setenv(FOR_TESTS, str(library))
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
+    (warning,) = Session.load(tmp_path / "run.json").warnings
+
+    assert warning.startswith("memory of NVIDIA's GPUs is unknown from ")
+    assert warning.endswith("undefined symbol: nvmlErrorString")
+
+
+def test_driver_that_prints(stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """What a driver prints costs no reading: it does not go to the sampler."""
+    stand_in.write_text(f"{STAND_IN}print {{\nprocess 0 C 1 {GIB}\n")
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
+    session = Session.load("run.json")
+
+    assert (session.peaks[HELD].low, len(session.devices), session.warnings) == (0, 1, [])
 
 
 RECORDS_ITSELF = """

@@ -78,8 +78,11 @@ def test_unused_device(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == 0
 
 
-@pytest.mark.parametrize("lines", ["process 0 C 11 -1\n", "list 3 0\n"])
-def test_not_available(lines: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [("process 0 C 11 -1\n", ""), ("list 3 0\n", ": Not Supported"), ("list 15 0 G\n", ": GPU is lost")],
+)
+def test_not_available(lines: str, why: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Where the driver does not tell what a process holds, that is unknown, and the reason is written once."""
     script.write_text(GPU + lines)
     of, run = source(tmp_path), Run(11)
@@ -88,7 +91,69 @@ def test_not_available(lines: str, script: pathlib.Path, tmp_path: pathlib.Path)
 
     assert [value["device_memory@nvidia0"] for value in values] == [None, None]
     assert values[0]["device_used@nvidia0"] == 9 * GIB
+    assert run.missing == [nvml.NOT_TOLD + why]
+
+
+def test_no_drawing_processes(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A driver that does not support the list of drawing processes has none."""
+    script.write_text(f"{GPU}list 3 0 G\nprocess 0 C 11 {GIB}\n")
+
+    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
+
+
+@pytest.mark.parametrize("used", [-2, 81 * GIB])
+def test_more_than_there_is(used: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A size that cannot be is unknown."""
+    script.write_text(f"{GPU}process 0 C 11 {used}\n")
+    run = Run(11)
+
+    assert read(source(tmp_path), run)["device_memory@nvidia0"] is None
     assert run.missing == [nvml.NOT_TOLD]
+
+
+def test_no_memory_of_its_own(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A GPU that has only the machine's memory (GB10) does not say what everyone holds, but what processes do."""
+    script.write_text(f"gpu 3 0 0 0 0\nprocess 0 C 11 {GIB}\n")
+    run = Run(11)
+    values = read(source(tmp_path), run)
+
+    assert (values["device_memory@nvidia0"], values["device_used@nvidia0"], run.missing) == (GIB, None, [])
+
+
+@pytest.mark.parametrize("kinds", ["CG", "GC"])
+def test_available_in_one_list(kinds: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A process of both kinds, of which one list does not tell what it holds, holds what the other one tells."""
+    script.write_text(f"{GPU}process 0 {kinds[0]} 11 -1\nprocess 0 {kinds[1]} 11 {GIB}\n")
+
+    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 16, 17, 40])
+@pytest.mark.parametrize("size", [16, 24, 32])
+def test_size_of_entries(size: int, number: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """How long an entry is, which differs between drivers of one version of NVML, is seen from what was written."""
+    processes = "".join(f"process 0 C {100 + place} {GIB}\n" for place in range(number))
+    script.write_text(f"{GPU}entry {size}\n{processes}")
+
+    assert read(source(tmp_path), Run(*range(100, 140)))["device_memory@nvidia0"] == number * GIB
+
+
+def test_list_without_end(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A driver that asks for more room than there can be gets little, and what the run holds is unknown."""
+    script.write_text(f"{GPU}hungry\n")
+    run = Run(11)
+
+    assert read(source(tmp_path), run)["device_memory@nvidia0"] is None
+    assert run.missing == [f"{nvml.NOT_TOLD}: Insufficient Size"]
+
+
+def test_failing_count(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A driver that does not say how many devices there are is a warning."""
+    script.write_text(f"{GPU}count 15\n")
+    run = Run(11)
+
+    assert not source(tmp_path).begin(run)  # type: ignore[arg-type] # what it asks of a run
+    assert ("warning", "memory of NVIDIA's GPUs is unknown: nvmlDeviceGetCount_v2: GPU is lost") in run.written
 
 
 def test_not_available_for_others(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -167,8 +232,22 @@ def test_empty_list_in_a_container(device: str, held: int | None, script: pathli
 def test_matched_in_a_container(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """In a container whose driver knows its PIDs, all is as on the machine."""
     script.write_text(f"{GPU}process 0 C 11 {GIB}\n")
+    (tmp_path / "proc/11").mkdir(parents=True)
 
     assert read(source(tmp_path, is_container=True), Run(11))["device_memory@nvidia0"] == GIB
+
+
+@pytest.mark.parametrize(("device", "held"), [("/dev/nvidia-uvm", GIB), ("/dev/null", None)])
+def test_own_pid_on_the_host(device: str, held: int | None, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Among PIDs of the host, one that a process of the run has here is its own only if it uses CUDA."""
+    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 81234 {GIB}\n")
+    (tmp_path / "11/fd").mkdir(parents=True)
+    (tmp_path / "11/fd/3").symlink_to(device)
+    (tmp_path / "proc/11").mkdir(parents=True)
+    run = Run(11, folder=tmp_path)
+
+    assert read(source(tmp_path, is_container=True), run)["device_memory@nvidia0"] == held
+    assert run.missing == ([nvml.OF_HOST] if held is None else [])
 
 
 def test_driver_that_goes_away(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -192,7 +271,7 @@ def test_driver_that_does_not_begin(script: pathlib.Path, tmp_path: pathlib.Path
     run = Run(11)
 
     assert not source(tmp_path).begin(run)  # type: ignore[arg-type] # what it asks of a run
-    assert run.written == [("warning", "memory of NVIDIA's GPUs is unknown: nvmlInit: Driver Not Loaded")]
+    assert run.written == [("warning", "memory of NVIDIA's GPUs is unknown: nvmlInit_v2: Driver Not Loaded")]
 
 
 def test_no_driver(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
