@@ -22,6 +22,7 @@ _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
 _CLOCKS_S = 0.001
 """Stacks are read so soon after RSS."""
+_ROUNDED_S = 2e-6
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
 _PAUSE_S = 0.012
@@ -91,7 +92,7 @@ class RiseOwners:
     def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Owner, float]]:
         """Yield the owners of what came between two moments, and the bytes of each."""
         first = max(0, bisect_right(self._times, from_s + _CLOCKS_S) - 1)
-        last = min(max(first, bisect_left(self._times, to_s)), len(self._times) - 1)
+        last = min(max(first, bisect_left(self._times, to_s - _ROUNDED_S)), len(self._times) - 1)
         near = range(
             bisect_left(self._times, from_s - _NEAR_S, 0, last + 1), bisect_right(self._times, to_s + _NEAR_S, first)
         )
