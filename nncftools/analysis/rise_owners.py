@@ -27,9 +27,9 @@ _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
 _PAUSE_S = 0.012
 """A rise goes on after such a pause."""
-_INSIDE = 4
+_INSIDE = 5
 """So many readings fell into a rise that is certain. Where a call takes half of the time of a rise, again and again,
-these and the one before or after miss it in 3 %. Three were too few: 20 of 300 MiB were wrong (docs/stacks.md)."""
+these and the one before or after miss it in 2 %. With three, 9 to 28 of 300 MiB were wrong (docs/stacks.md)."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")

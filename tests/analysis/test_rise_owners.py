@@ -82,7 +82,7 @@ def test_readings_apart(made: Made) -> None:
 
 
 def test_few_readings(made: Made) -> None:
-    """A rise into which fewer than four readings fell is likely at most."""
+    """A rise into which fewer than five readings fell is likely at most."""
     made.process([(0.0, 0), (4.0, 100)], (0.0, "main"), every_s=1.0)
     found = made.build_up(4.0)
 
