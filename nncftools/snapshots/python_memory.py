@@ -130,7 +130,7 @@ class PythonMemory:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
             threads = self._threads(interpreter) if interpreter else ()
             found = {thread: stack for thread, stack in threads if thread and stack}
-        except (OSError, error, OverflowError) as failure:
+        except (OSError, error, LookupError, OverflowError) as failure:
             raise UnreadableError from failure
         if self._version >= _KERNEL_IDS:
             return found
@@ -199,15 +199,27 @@ class PythonMemory:
         return frame
 
     def _code_at(self, address: int) -> _Code:
-        layout = self._layout
-        data = self._read(address, layout["lines"] + 8)
-        identity = data[layout["first_line"] :]
+        data = self._read(address, self._layout["lines"] + 8)
+        identity = data[self._layout["first_line"] :]
         known = self._codes.get(address)
         if known is None or known.identity != identity:
+            known = self._decoded(data, identity)
+            if not self._is_unchanged(address, known):  # its texts may be gone, too
+                raise UnreadableError
             if len(self._codes) > _MOST_CODES:
                 self._codes.clear()
-            known = self._codes[address] = self._decoded(data, identity)
+            self._codes[address] = known
         return known
+
+    def _is_unchanged(self, address: int, code: _Code) -> bool:
+        return os.pread(self._file, self._layout["lines"] + 8, address)[self._layout["first_line"] :] == code.identity
+
+    def is_known(self, stack: RawStack) -> bool:
+        """Return whether the innermost code object is still the one that was read. Raises UnreadableError."""
+        try:
+            return self._is_unchanged(stack[0], self._codes[stack[0]])
+        except (OSError, LookupError, OverflowError) as failure:
+            raise UnreadableError from failure
 
     def _decoded(self, data: bytes, identity: bytes) -> _Code:
         layout = self._layout
@@ -265,20 +277,26 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
         if named is None:
             continue
         why = "its Python has no symbol _PyRuntime"
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        with contextlib.suppress(FileNotFoundError, ValueError, error):
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
             if "runtime" in found:
                 offset = begin if is_relative else 0
                 version = int(named[1] or 0)
                 if "version" in found:
                     with open(f"{process}/mem", "rb", buffering=0) as memory:
-                        version = os.pread(memory.fileno(), 4, offset + found["version"])[2]
+                        version = _minor(os.pread(memory.fileno(), 4, offset + found["version"]))
                 if version in _LAYOUTS and not named[2]:
                     return PythonMemory(process, offset + found["runtime"], version)
                 why = f"the layout of Python 3.{version}{'t' if named[2] else ''} is not known"
     if why:
         raise UnknownPythonError(why)
     return None
+
+
+def _minor(version: bytes) -> int:
+    if len(version) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
+        raise ProcessLookupError
+    return version[2]
 
 
 def _symbols(path: str) -> tuple[dict[str, int], bool]:
@@ -329,16 +347,10 @@ def _dynamic_symbols(file: int) -> tuple[dict[str, int], bool]:
     if not header.startswith(_MAGIC):
         raise ValueError("no ELF file of 64 bits")
     _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
-    sections = list(
-        _SECTION.iter_unpack(_read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at))
-    )
-    loaded = [
-        address
-        for what, _, _, address, *_ in _SEGMENT.iter_unpack(
-            _read_file(file, segment_count * _SEGMENT.size, segments_at)
-        )
-        if what == _LOADED
-    ]
+    table = _read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at)
+    sections = list(_SECTION.iter_unpack(table))
+    segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
+    loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
     base = min(loaded) // _PAGE * _PAGE if loaded and kind == _RELOCATABLE else 0
     found = {}
     for section in sections:
@@ -357,7 +369,7 @@ def _read_file(file: int, size: int, at: int) -> bytes:
         raise ValueError("the ELF file is damaged")
     try:
         data = os.pread(file, size, at)
-    except OSError as failure:  # a FIFO, or a place that cannot be
+    except (OSError, OverflowError) as failure:  # a FIFO, or a place that cannot be
         raise ValueError("no ELF file") from failure
     if len(data) != size:
         raise ValueError("the ELF file is cut off")

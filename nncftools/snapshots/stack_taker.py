@@ -106,11 +106,12 @@ class Timeline:
 
     def _take(self, t_ns: int, raw: dict[int, RawStack]) -> None:
         """Take a reading. Raises UnreadableError."""
-        changed = {
-            thread: self._interned.stack(self.memory.frames(stack, self._raw.get(thread, ())))
-            for thread, stack in raw.items()
-            if stack != self._raw.get(thread)
-        }
+        changed = {}
+        for thread, stack in raw.items():
+            before = self._raw.get(thread, ())
+            if stack != before or not self.memory.is_known(stack):
+                frames = self.memory.frames(stack, before if stack != before else ())
+                changed[thread] = self._interned.stack(frames)
         for thread, number in changed.items():
             if self._numbers.get(thread) != number:
                 self._numbers[thread] = number

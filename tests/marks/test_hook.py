@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import pytest
 
 from nncftools.marks import calls
 from tests.conftest import HANGING_S
+from tests.pythons import python
 
 HOOK = calls.HOOK / "sitecustomize.py"
 NEWER = (
@@ -20,18 +20,6 @@ NEWER = (
     *(ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await),
 )
 """Syntax that Python 2.7 does not have; a starred argument it has, but only last."""
-
-
-def python(version: str) -> str:
-    """Return a Python of this version; skip the test without one."""
-    kept = sorted(pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    for found in [*map(str, kept), shutil.which(f"python{version}")]:
-        if (
-            found
-            and subprocess.run([found, "-c", ""], capture_output=True, timeout=HANGING_S, check=False).returncode == 0
-        ):
-            return found
-    pytest.skip(f"no Python {version} here")
 
 
 def test_the_hook_has_no_newer_syntax() -> None:

@@ -7,7 +7,9 @@ import dataclasses
 import inspect
 import os
 import pathlib
+import random
 import shutil
+import struct
 import subprocess
 import sys
 import types
@@ -175,6 +177,39 @@ def test_ended() -> None:
 
 
 @pytest.mark.process
+def test_ended_while_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends between the look at its mappings and that at its memory is one that has ended."""
+    maps = pathlib.Path("/proc/self/maps").read_bytes()
+    pread = os.pread
+    monkeypatch.setattr(module.os, "pread", lambda file, size, at: b"" if size == 4 else pread(file, size, at))
+    with pytest.raises(ProcessLookupError):
+        python_memory("/proc/self", maps)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", sorted(module._LAYOUTS))
+def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Whatever the memory contains, a reading ends, and fails in one of two ways at most."""
+    chance = random.Random(version)  # noqa: S311 — the same memory each time
+
+    def pread(_file: int, size: int, _at: int) -> bytes:
+        if chance.random() < 0.02:
+            raise OSError
+        small = [chance.choice((0, 1, 8, 4096, 70_000, 1 << 20, chance.getrandbits(64))) for _ in range(64)]
+        words = struct.pack("<64Q", *small) * (size // 512 + 1)
+        return words[: chance.choice((size, size, size, chance.randrange(size + 1)))]
+
+    memory = PythonMemory("/proc/self".replace("self", str(os.getpid())), 4096, version)
+    monkeypatch.setattr(module.os, "pread", pread)
+    for _ in range(100):
+        with contextlib.suppress(UnreadableError, EndedError):
+            for stack in memory.stacks().values():
+                memory.frames(stack, stack[2:] if chance.random() < 0.5 else ())
+    monkeypatch.undo()
+    memory.close()
+
+
+@pytest.mark.process
 def test_other_program() -> None:
     """A program without a file of Python has no stacks."""
     with subprocess.Popen(["sleep", "60"]) as sleeping:
@@ -197,7 +232,9 @@ def test_unknown_version(monkeypatch: pytest.MonkeyPatch) -> None:
         python_memory("/proc/self", pathlib.Path("/proc/self/maps").read_bytes())
 
 
-@pytest.mark.parametrize("damage", ["not_elf", "empty", "cut_off", "sections", "no_symbols", "absent", "fifo"])
+@pytest.mark.parametrize(
+    "damage", ["not_elf", "empty", "cut_off", "sections", "odd_table", "no_symbols", "absent", "fifo"]
+)
 def test_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
     """A file that is called like a Python and has no symbols is said to have none; nothing waits for a FIFO."""
     path = tmp_path / "python3.11"
@@ -207,6 +244,11 @@ def test_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
         del data[len(data) // 2 :]
     elif damage == "sections":
         data[40:48] = b"\xff" * 7 + b"\x7f"
+    elif damage == "odd_table":
+        (at,) = struct.unpack_from("<Q", data, 40)
+        for section in range(at, len(data) - 63, 64):
+            if struct.unpack_from("<I", data, section + 4)[0] == 11:  # the dynamic symbols
+                struct.pack_into("<Q", data, section + 32, 25)
     if damage == "fifo":
         os.mkfifo(path)
     elif damage != "absent":

@@ -1,4 +1,4 @@
-"""Which processes' stacks are read, and what is written of them."""
+"""Stacks of processes that grow: whose are read and when, what is written of them, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from itertools import pairwise
+from bisect import bisect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
-from nncftools.snapshots import stack_taker
 from nncftools.snapshots.budget import Budget
-from nncftools.snapshots.python_memory import UnreadableError
-from nncftools.snapshots.stack_taker import CUT, Interned, StackTaker, Timeline
+from nncftools.snapshots.stack_taker import CUT, Interned, StackTaker
 from nncftools.snapshots.tree_watch import Watched
+from tests.pythons import python
 from tests.waiting import until
 
 MIB = 1 << 20
-STEPS = """
-import sys, time
+MS = 1_000_000
+S = 1_000 * MS
+STEPS = """import sys, time
 def first():
-    print("ready", flush=True)
-    sys.stdin.readline()
+    (print('ready', flush=True), sys.stdin.readline())
 def second():
-    print("ready", flush=True)
-    time.sleep(1000)
+    (print('ready', flush=True), time.sleep(1000))
 first()
 second()
 """
@@ -50,164 +48,262 @@ class Log:
         written = [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
         return [line[kind] for line in written if kind in line]
 
-    def functions(self, stack: int) -> list[str]:
+    def functions(self, stack: int | None) -> list[str]:
         """Return the names of a stack's frames."""
         names = [name for _, name, *_ in self.lines("frame")]
-        return [names[frame] for frame in self.lines("stack")[stack][1]]
+        return [] if stack is None else [names[frame] for frame in self.lines("stack")[stack][1]]
+
+    def changes(self, thread: int) -> list[tuple[int, list[str]]]:
+        """Return the stacks that a thread had from some moments on, in all windows."""
+        windows = [of["threads"].get(str(thread), ()) for of in self.lines("window")]
+        return [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack in changes]
 
 
 class Watch(Log):
-    """A process that grows, and what is taken of it."""
+    """Processes that grow when a test says so."""
 
-    def __init__(self, folder: pathlib.Path, pid: int, *, is_allowed: bool = True, spent_s: float = 0.0) -> None:
+    def __init__(self, folder: pathlib.Path, pid: int, *, is_allowed: bool = True) -> None:
         super().__init__(folder)
-        self.stacks = StackTaker(self.writer, Budget(0.5, 5.0, own_cpu=lambda: spent_s), is_allowed=is_allowed)
-        self.watched = self.process(pid)
-        self.every = [self.watched]
-        self.grow(self.watched, 100)
+        self.spent_s = 0.0
+        self.budget = Budget(0.5, 5.0, own_cpu=lambda: self.spent_s)
+        self.stacks = StackTaker(self.writer, self.budget, is_allowed=is_allowed)
+        self.every: list[Watched] = []
+        self.watched = self.add(pid)
 
-    def process(self, pid: int, parent: Process | None = None) -> Watched:
-        """Return a process that has no memory yet."""
+    def add(self, pid: int, parent: Process | None = None) -> Watched:
+        """Watch another process, which has 100 MiB."""
         watched = Watched(Process("/proc", pid, parent, pid, (), allowance=Allowance()), 0)
         watched.is_introduced = True
+        self.every.append(watched)
+        self.grow(watched, 100)
         return watched
 
     def grow(self, watched: Watched, mib: int) -> None:
         """Let a process gain memory, now."""
         watched.growth.add(time.monotonic_ns(), (watched.growth.rss + mib * MIB) // PAGE)
 
-    def look(self) -> int:
-        """Read stacks if it is time to; return how many readings there were so far."""
-        self.stacks.look(self.every, time.monotonic_ns())
+    def look(self, later_ns: int = 0) -> int:
+        """Look at the processes, as if so much later; return how many readings there are."""
+        self.stacks.look(self.every, time.monotonic_ns() + later_ns)
         return self.stacks.taken
 
-    def changes(self) -> dict[int, list[str]]:
-        """End; return the stacks of each thread, as they were written."""
-        self.stacks.close()
-        found: dict[int, list[str]] = {}
-        for line in self.lines("window"):
-            for thread, changes in line["threads"].items():
-                names = ["-" if stack is None else " ".join(self.functions(stack)) for _, stack in changes]
-                found.setdefault(int(thread), []).extend(names)
-        return found
+    def read(self) -> None:
+        """Look until there is one more reading: a program that runs may change its stacks meanwhile."""
+        before = self.stacks.taken
+        until(lambda: self.look() > before, "a reading")
+
+
+class Program:
+    """A program that waits for a line, twice."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait for its line."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def go(self) -> None:
+        """Let it go on to its next line."""
+        self.send()
+        self.ready()
+
+    def send(self) -> None:
+        """Let it go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+Start = Callable[..., Program]
 
 
 @pytest.fixture
-def program() -> Iterator[subprocess.Popen[str]]:
-    """Run a Python that calls one function until it is told to go on, then another one."""
-    words = [sys.executable, "-S", "-c", STEPS]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
-        yield running
-        running.kill()
+def start() -> Iterator[Start]:
+    """Start programs; end them after the test."""
+    running: list[Program] = []
 
+    def begun(text: str = STEPS, *words: str) -> Program:
+        running.append(Program([*(words or (sys.executable, "-S", "-c")), text]))
+        return running[-1]
 
-def go_on(program: subprocess.Popen[str]) -> None:
-    """Let the program call its other function."""
-    assert program.stdin is not None
-    assert program.stdout is not None
-    program.stdin.write("\n")
-    program.stdin.flush()
-    assert program.stdout.readline() == "ready\n"
+    yield begun
+    for program in running:
+        program.end()
 
 
 @pytest.mark.process
-def test_timeline(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
-    """A line has the moments of readings, and of each thread the stacks from when they were first seen."""
+def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
+    """A line has the moments of all readings, and of each thread the stacks from when they were first seen."""
+    program = start()
     watch = Watch(tmp_path, program.pid)
-    for _ in range(3):
-        watch.look()
-    go_on(program)
-    taken = watch.look()
-    found = watch.changes()
-    (window,) = watch.lines("window")
-    changes = window["threads"][str(program.pid)]
-
-    assert taken == len(window["t_ns"]) == 4
-    assert {stack.split()[1] for stack in found[program.pid]} == {"first", "second"}
-    assert window["t_ns"] == sorted(window["t_ns"])
-    assert [t_ns for t_ns, _ in changes] == [t_ns for t_ns in window["t_ns"] if t_ns in dict(changes)]
-
-
-@pytest.mark.process
-def test_long_timeline(tmp_path: pathlib.Path, program: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long timeline is written in several lines; each begins with the last reading of the one before."""
-    monkeypatch.setattr(stack_taker, "_READINGS", 3)
-    watch = Watch(tmp_path, program.pid)
-    for _ in range(9):
-        watch.look()
+    watch.read()
+    watch.read()
+    program.go()
+    watch.read()
     watch.stacks.close()
-    windows = watch.lines("window")
+    (window,) = watch.lines("window")
+    changes = watch.changes(program.pid)
 
-    assert len(windows) > 2
-    assert all(one["t_ns"][-1] == other["t_ns"][0] for one, other in pairwise(windows))
-    assert all(len(window["threads"][str(program.pid)]) == 1 for window in windows)
+    assert window["process"] == program.pid
+    assert len(window["t_ns"]) == watch.stacks.taken == 3
+    assert window["t_ns"] == sorted(window["t_ns"])
+    assert list(window["threads"]) == [str(program.pid)]
+    assert changes == [(window["t_ns"][0], ["<module>", "first"]), (window["t_ns"][2], ["<module>", "second"])]
 
 
 @pytest.mark.process
-def test_rest(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
-    """A process whose memory has rested for a second is not read, and what was read is written."""
+def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
+    """When a thread has ended, it has no stack from the next reading on."""
+    text = (
+        "import sys, threading; thread = threading.Thread(target=sys.stdin.readline); thread.start()\n"
+        "print('ready', flush=True); thread.join(); print('ready', flush=True); sys.stdin.readline()"
+    )
+    program = start(text)
     watch = Watch(tmp_path, program.pid)
-    watch.look()
-    watch.watched.growth.rose_ns -= 2 * 10**9
+    watch.read()
+    program.go()
+    watch.read()
+    watch.stacks.close()
+    (window,) = watch.lines("window")
+    ended = [changes for thread, changes in window["threads"].items() if thread != str(program.pid)]
 
-    assert watch.look() == 1
-    assert len(watch.lines("window")) == 1
+    assert len(window["threads"]) == 2
+    assert [stack is None for _, stack in ended[0]] == [False, True]
 
 
 @pytest.mark.process
-def test_budget(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
-    """With nothing left to spend nothing is read."""
-    watch = Watch(tmp_path, program.pid, spent_s=100.0)
+def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
+    """A second after memory rose, reading stops and the line is written; when it rises again, the next one begins."""
+    watch = Watch(tmp_path, start().pid)
+    watch.read()
+    watch.look(later_ns=2 * S)
+    assert (watch.stacks.taken, len(watch.lines("window"))) == (1, 1)
+
+    watch.grow(watch.watched, 1)
+    watch.read()
+    watch.stacks.close()
+
+    assert [len(of["t_ns"]) for of in watch.lines("window")] == [1, 1]
+
+
+@pytest.mark.process
+def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
+    """While memory grows, a line has 200 readings; the next one begins with its last reading and the same stacks."""
+    program = start()
+    watch = Watch(tmp_path, program.pid)
+    while watch.stacks.taken < 300:
+        watch.grow(watch.watched, 1)
+        watch.read()
+    watch.stacks.close()
+    first, second = watch.lines("window")
+
+    assert second["t_ns"][0] == first["t_ns"][-1]
+    assert len(first["t_ns"]) == 201
+    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][0][1]]]
+
+
+@pytest.mark.process
+def test_gap(tmp_path: pathlib.Path, start: Start) -> None:
+    """After a second without a reading, a new line begins, which tells the stacks again."""
+    program = start()
+    watch = Watch(tmp_path, program.pid)
+    watch.read()
+    watch.watched.growth.rose_ns += 3 * S
+    watch.look(later_ns=2 * S)
+    watch.stacks.close()
+
+    assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 2
+
+
+@pytest.mark.process
+def test_budget(tmp_path: pathlib.Path, start: Start) -> None:
+    """With nothing left to spend, nothing is read."""
+    watch = Watch(tmp_path, start().pid)
+    watch.spent_s = 5.0
 
     assert watch.look() == 0
 
 
 @pytest.mark.process
-def test_not_allowed(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
-    """Where stacks are not to be read, page faults are."""
-    watch = Watch(tmp_path, program.pid, is_allowed=False)
+def test_not_allowed(tmp_path: pathlib.Path, start: Start) -> None:
+    """If stacks cannot be read here, page faults are read, and no stacks."""
+    watch = Watch(tmp_path, start().pid, is_allowed=False)
 
     assert watch.look() == 0
     assert watch.lines("faults")
 
 
 @pytest.mark.process
-def test_faults_after_the_last_rise(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
-    """Page faults are read once more after the last rise, as soon as that may be."""
-    watch = Watch(tmp_path, program.pid)
-    watch.look()
-    watch.grow(watch.watched, 1)
-    go_on(program)
-    watch.watched.faults_after_ns = 0
-    watch.look()
+def test_new_process(tmp_path: pathlib.Path, start: Start) -> None:
+    """A process that may exec in a moment is not read yet."""
+    watch = Watch(tmp_path, start().pid)
+    watch.watched.is_introduced = False
 
-    assert len(watch.lines("faults")) == 2
+    assert watch.look() == 0
 
 
 @pytest.mark.process
-def test_other_program(tmp_path: pathlib.Path, program: subprocess.Popen[str]) -> None:
+def test_several(tmp_path: pathlib.Path, start: Start) -> None:
+    """All processes that grow are read, each has its line; frames and stacks have the numbers of one log."""
+    one, other = start(), start()
+    watch = Watch(tmp_path, one.pid)
+    watch.add(other.pid)
+    until(lambda: watch.look() >= 2, "readings")
+    watch.stacks.close()
+
+    assert [of["process"] for of in watch.lines("window")] == [one.pid, other.pid]
+    assert [functions for _, functions in watch.changes(other.pid)] == [["<module>", "first"]]
+    assert len(watch.lines("stack")) == 1
+
+
+@pytest.mark.process
+def test_native_program_of_a_python(tmp_path: pathlib.Path, start: Start) -> None:
     """What has no file of Python mapped is called native; the Python that started it is read instead."""
-    with subprocess.Popen(["sleep", "60"]) as sleeping:
-        watch = Watch(tmp_path, program.pid)
-        watch.watched.growth.rose_ns -= 2 * 10**9
-        child = watch.process(sleeping.pid, watch.watched.process)
-        watch.every.append(child)
-        watch.grow(child, 500)
-        taken = watch.look()
-        watch.stacks.close()
-        sleeping.kill()
+    text = "import subprocess\nwith subprocess.Popen(['sleep', '1000']) as child:\n print('ready', flush=True)\n"
+    program = start(f"{text} print(child.pid, flush=True)\n child.wait()")
+    assert program._process.stdout is not None
+    pid = int(program._process.stdout.readline())
+    watch = Watch(tmp_path, program.pid)
+    watch.watched.growth.rose_ns -= 5 * S
+    watch.add(pid, watch.watched.process)
+    watch.read()
+    watch.stacks.close()
+    os.kill(pid, 9)
 
-    assert taken == 1
-    assert watch.lines("native") == [sleeping.pid]
-    assert [line["process"] for line in watch.lines("window")] == [program.pid]
+    assert watch.lines("native") == [pid]
+    assert [of["process"] for of in watch.lines("window")] == [program.pid]
+    assert watch.changes(program.pid)[0][1][0] == "<module>"
+    assert watch.lines("problem") == []
 
 
 @pytest.mark.process
-def test_only_other_programs(tmp_path: pathlib.Path) -> None:
+def test_python_of_a_native_program(tmp_path: pathlib.Path, start: Start) -> None:
+    """A Python that a native program started is read; what that one holds itself is not."""
+    shell = start(f"{sys.executable} -S -c 'print(\"ready\", flush=True); input()'; :", "sh", "-c")
+    (pid,) = map(int, pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text("ascii").split())
+    watch = Watch(tmp_path, shell.pid)
+    watch.add(pid, watch.watched.process)
+    watch.read()
+    watch.stacks.close()
+    shell.send()
+
+    assert watch.lines("native") == [shell.pid]
+    assert [of["process"] for of in watch.lines("window")] == [pid]
+
+
+@pytest.mark.process
+def test_only_native_programs(tmp_path: pathlib.Path) -> None:
     """At the end, a line says that no program that grew was Python."""
-    with subprocess.Popen(["sleep", "60"]) as sleeping:
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
         watch = Watch(tmp_path, sleeping.pid)
         watch.look()
         watch.stacks.close()
@@ -217,56 +313,61 @@ def test_only_other_programs(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_exec(tmp_path: pathlib.Path) -> None:
-    """A Python that becomes another program is read as that one, a little later."""
-    other = "import time; print('ready', flush=True); time.sleep(1000)"
-    to = [sys.executable, "-S", "-c", other]
-    text = f"import os; print('ready', flush=True); input(); os.execv({to[0]!r}, {to!r})"
-    words = [sys.executable, "-S", "-c", text]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
+def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a native program has loaded Python meanwhile is looked at again, each time later."""
+    looks = []
+    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", lambda *_: looks.append(0))
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
+        watch = Watch(tmp_path, sleeping.pid)
+        watch.watched.growth.rose_ns += 100 * S
+        begun_ns = time.monotonic_ns()
+        found = []
+        for at_ms in range(0, 2_000, 10):
+            watch.stacks.look(watch.every, begun_ns + at_ms * MS)
+            found.append(len(looks))
+        sleeping.kill()
+
+    assert [found.index(count) * 10 for count in range(1, 6)] == [0, 100, 300, 700, 1500]
+
+
+@pytest.mark.process
+def test_unknown_python(tmp_path: pathlib.Path) -> None:
+    """A Python that cannot be read is named with the reason, once, and not tried again."""
+    with subprocess.Popen([python("3.7"), "-S", "-c", "import time; time.sleep(1000)"]) as running:
         watch = Watch(tmp_path, running.pid)
+        until(lambda: watch.look() or watch.lines("problem"), "the problem")
+        watch.grow(watch.watched, 10)
         watch.look()
-        running.stdin.write("\n")
-        running.stdin.flush()
-        assert running.stdout.readline() == "ready\n"
-
-        def is_read() -> bool:
-            watch.grow(watch.watched, 1)
-            return watch.look() > 1
-
-        until(is_read, "the second Python")
+        watch.stacks.close()
         running.kill()
-    watch.stacks.close()
 
-    assert not watch.lines("problem")
+    assert watch.lines("problem") == [{"process": running.pid, "text": "the layout of Python 3.7 is not known"}]
+    assert not watch.watched.may_look
 
 
 @pytest.mark.process
 def test_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that the kernel does not allow to be read is not tried again."""
+    """A process that the kernel does not allow to be read is told once, and not tried again."""
     tried = []
 
     def refuse(process: str, _maps: bytes) -> None:
         tried.append(process)
         raise PermissionError
 
-    monkeypatch.setattr(stack_taker, "python_memory", refuse)
+    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", refuse)
     watch = Watch(tmp_path, os.getpid())
     watch.look()
     watch.grow(watch.watched, 10)
+    watch.look()
 
-    assert watch.look() == 0
     assert len(tried) == 1
     assert watch.lines("problem") == [{"process": os.getpid(), "text": "refused"}]
 
 
 @pytest.mark.process
 def test_ended_process(tmp_path: pathlib.Path) -> None:
-    """A process that has ended is not read, and is no problem."""
-    with subprocess.Popen(["sleep", "60"]) as ended:
+    """A process that has ended has no stacks and no problems."""
+    with subprocess.Popen(["sleep", "1000"]) as ended:
         watch = Watch(tmp_path, ended.pid)
         ended.kill()
 
@@ -274,64 +375,121 @@ def test_ended_process(tmp_path: pathlib.Path) -> None:
     assert not watch.lines("problem")
 
 
-class Memory:
-    """A Python whose stacks a test says: texts such as ``main f``, or None for a reading that fails."""
+@pytest.mark.process
+def test_process_that_ends_meanwhile(tmp_path: pathlib.Path, start: Start) -> None:
+    """If a process ends while it is read, what was read is written, and that is all."""
+    program = start()
+    watch = Watch(tmp_path, program.pid)
+    watch.read()
+    program.end()
+    watch.look()
+    watch.look()
+    watch.stacks.close()
 
-    def __init__(self, *readings: dict[int, str] | None) -> None:
-        self._readings = list(readings)
-        self._names: list[str] = []
-
-    def stacks(self) -> dict[int, tuple[int, ...]]:
-        """Return the next reading."""
-        reading = self._readings.pop(0)
-        if reading is None:
-            raise UnreadableError
-        return {thread: self._raw(text) for thread, text in reading.items()}
-
-    def _raw(self, text: str) -> tuple[int, ...]:
-        numbers: list[int] = []
-        for name in reversed(text.split()):
-            if name not in self._names:
-                self._names.append(name)
-            numbers += [self._names.index(name), 0]
-        return tuple(numbers)
-
-    def frames(self, stack: tuple[int, ...], _before: tuple[int, ...]) -> list[tuple[str, str, int]]:
-        """Return the frames of a stack."""
-        return [(self._names[code], "a.py", 1) for code in reversed(stack[::2])]
+    assert watch.changes(program.pid)[0][1] == ["<module>", "first"]
+    assert watch.lines("problem") == []
 
 
-def read(folder: pathlib.Path, memory: Memory, times: int) -> tuple[list[bool], dict[int, list[str]]]:
-    """Return whether each reading was possible, and the stacks of each thread."""
-    log = Log(folder)
-    timeline = Timeline(memory, Interned(log.writer))  # type: ignore[arg-type]
-    done = [timeline.read() for _ in range(times)]
-    found: dict[int, list[str]] = {}
-    for line in timeline.lines(time.monotonic_ns(), is_end=True):
-        for thread, changes in line["threads"].items():  # type: ignore[attr-defined]
-            found[thread] = ["-" if stack is None else " ".join(log.functions(stack)) for _, stack in changes]
-    return done, found
+@pytest.mark.process
+def test_exec(tmp_path: pathlib.Path, start: Start) -> None:
+    """If a process execs another Python while it grows, the stacks of that one are read from then on."""
+    text = (
+        "import os, sys\ndef before():\n (print('ready', flush=True), sys.stdin.readline())\nbefore()\n"
+        f"os.execv(sys.executable, [sys.executable, '-S', '-c', {STEPS!r}])"
+    )
+    program = start(text)
+    watch = Watch(tmp_path, program.pid)
+    watch.read()
+    program.go()
+
+    def has_second() -> bool:
+        watch.grow(watch.watched, 1)
+        watch.look()
+        return len(watch.lines("stack")) > 1
+
+    until(has_second, "a stack of the other program")
+    watch.stacks.close()
+    found = [functions for _, functions in watch.changes(program.pid) if functions]
+
+    assert found == [["<module>", "before"], ["<module>", "first"]]
 
 
-def test_thread_that_ended(tmp_path: pathlib.Path) -> None:
-    """A thread that is not there any more has no stack."""
-    memory = Memory({1: "main", 2: "run f"}, {1: "main"}, {1: "main g"})
+@pytest.mark.process
+def test_exec_of_a_native_program(tmp_path: pathlib.Path, start: Start) -> None:
+    """If a Python execs a native program while it grows, that one is called native."""
+    text = "import os, sys; print('ready', flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
+    program = start(text)
+    watch = Watch(tmp_path, program.pid)
+    watch.read()
+    program.send()
 
-    assert read(tmp_path, memory, 3) == ([True] * 3, {1: ["main", "main g"], 2: ["run f", "-"]})
+    def is_native() -> bool:
+        watch.grow(watch.watched, 1)
+        watch.look()
+        return bool(watch.lines("native"))
+
+    until(is_native, "the native program")
+    assert watch.lines("native") == [program.pid]
 
 
-def test_torn_stack(tmp_path: pathlib.Path) -> None:
-    """A stack that lost its root was read while it changed: it is read again."""
-    memory = Memory({1: "main f"}, {1: "f"}, {1: "main g"})
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_name_that_is_not_running(tmp_path: pathlib.Path, start: Start, version: str) -> None:
+    """A code object in the memory of another one is not taken for it: no name is told that did not run then."""
+    text = """
+import json, sys, time, types
+def spin():
+    while time.monotonic_ns() < until_ns: pass
+def run(number):
+    global until_ns
+    name, from_ns = "f%d" % number, time.monotonic_ns()
+    names = {"co_name": name, "co_qualname": name} if sys.version_info >= (3, 11) else {"co_name": name}
+    until_ns = from_ns + 3_000_000
+    function = types.FunctionType(spin.__code__.replace(**names), globals())
+    function()
+    return name, from_ns, time.monotonic_ns(), id(function.__code__)
+print("ready", flush=True)
+ran = [run(number) for number in range(1000, 1400)]
+print("ready", flush=True)
+print(json.dumps([of[:3] for of in ran]), flush=True)
+print(sum(one[3] == other[3] for one, other in zip(ran, ran[1:])), flush=True)
+time.sleep(1000)
+"""
+    program = start(text, python(version), "-S", "-E", "-c")
+    watch = Watch(tmp_path, program.pid)
+    ends_ns: list[int] = []
+    deadline_ns = time.monotonic_ns() + 2 * S
+    while time.monotonic_ns() < deadline_ns:
+        watch.grow(watch.watched, 1)
+        watch.look()
+        ends_ns.append(time.monotonic_ns())
+        time.sleep(0.001)
+    watch.stacks.close()
+    program.ready()
+    assert program._process.stdout is not None
+    ran = {name: (from_ns, to_ns) for name, from_ns, to_ns in json.loads(program._process.stdout.readline())}
+    assert int(program._process.stdout.readline()) > 100  # had the memory of the one before
+    wrong, right = [], 0
+    for window in watch.lines("window"):
+        ((_, changes),) = window["threads"].items()
+        told = dict(changes)
+        now: int | None = None
+        for t_ns in window["t_ns"]:
+            now = told.get(t_ns, now)
+            for name in watch_names(watch, now):
+                from_ns, to_ns = ran[name]
+                is_right = from_ns <= ends_ns[bisect(ends_ns, t_ns)] and t_ns <= to_ns
+                right += is_right
+                wrong += [] if is_right else [(name, t_ns - to_ns, t_ns - from_ns)]
 
-    assert read(tmp_path, memory, 2) == ([True, True], {1: ["main f", "main g"]})
+    assert right > 100
+    assert wrong == []
 
 
-def test_failing_reading(tmp_path: pathlib.Path) -> None:
-    """After three failures there is no reading; the next one is taken, with a new root, too."""
-    memory = Memory({1: "main f"}, None, None, None, {1: "other g"})
-
-    assert read(tmp_path, memory, 3) == ([True, False, True], {1: ["main f", "other g"]})
+def watch_names(watch: Watch, stack: int | None) -> list[str]:
+    """Return the names of a stack that are those of numbered functions."""
+    return [name for name in watch.functions(stack) if name[1:].isdigit()]
 
 
 def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
@@ -342,3 +500,12 @@ def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
 
     assert len(functions) == 401
     assert (functions[99:102], functions[-1]) == (["f99", CUT[0], "f700"], "f999")
+
+
+def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
+    """Another line of the same function is another frame and another stack; the same one has its number again."""
+    log = Log(tmp_path)
+    interned = Interned(log.writer)
+
+    assert [interned.stack([("f", "f.py", line)]) for line in (2, 4, 2)] == [0, 1, 0]
+    assert log.lines("frame") == [[0, "f", "f.py", 2], [1, "f", "f.py", 4]]
