@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import sys
 
+import pexpect
 import pytest
 
 from tests.conftest import Run
 from tests.made_up import mib, session
+from tests.surroundings import HANGING_S
 
 
 @pytest.fixture
@@ -77,6 +80,21 @@ class TestPrune:
         assert result.returncode == 2
         assert "option --yes: needed where nobody can be asked" in result.stderr
         assert len(list(logs.iterdir())) == 4
+
+    @pytest.mark.process
+    @pytest.mark.parametrize(("answer", "status", "left"), [("y", 0, 1), ("n", 1, 4), ("", 1, 4)])
+    def test_answers(self, logs: pathlib.Path, answer: str, status: int, left: int) -> None:
+        """Only a yes removes what was shown."""
+        words = ["-m", "nncftools", "prune", "--keep", "0"]
+        with pexpect.spawn(sys.executable, words, cwd=logs.parent, timeout=HANGING_S) as terminal:
+            terminal.expect_exact("Remove 3 recordings")
+            terminal.expect_exact("[y/N] ")
+            terminal.sendline(answer)
+            terminal.expect(pexpect.EOF)
+            terminal.wait()
+
+            assert terminal.exitstatus == status
+        assert len(list(logs.iterdir())) == left
 
     def test_link_as_folder(self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """A link that is called like a recording is not followed."""

@@ -384,3 +384,42 @@ class TestGrowth:
         assert "; grows in torch/jit/_trace.py:455 _check_trace; " in status_line(
             self.growing(), PLAIN, Machine(is_here=False)
         )
+
+
+class TestKeys:
+    def screen(self, *keys: str, height: int = 30, **settings: bool) -> list[str]:
+        """Return the lines of a view with eight processes after these keys."""
+        look = ViewSettings(keys=True, **settings)
+        for key in keys:
+            look = figures.after(look, key)
+        lines = Drawing(Machine(is_here=False)).frame(run(), look, 80, height)
+        return [re.sub(r"\x1b\[[^m]*m", "", line) for line in lines]
+
+    def workers(self, *keys: str) -> list[int]:
+        """Return the numbers of the processes on the screen."""
+        found = (re.search(r"worker-(\d)", line) for line in self.screen(*keys))
+        return [int(match[1]) for match in found if match]
+
+    def test_scrolling(self) -> None:
+        """The list goes down and up by one, stops at its ends, and says where it begins."""
+        first = self.workers()
+
+        assert first == [0, 1, 2, 3]
+        assert self.workers("j") == [1, 2, 3, 4]
+        assert self.workers("j", "j", "k") == [1, 2, 3, 4]
+        assert self.workers("k") == first
+        assert self.workers("J") == [4, 5, 6, 7]
+        assert any("from number 2" in line for line in self.screen("j"))
+
+    def test_help(self) -> None:
+        """``?`` says what the keys do, and goes away with the next one."""
+        shown = "\n".join(self.screen("?"))
+
+        assert "scroll the processes" in shown
+        assert "quit; a recording goes on" in shown
+        assert "scroll the processes" not in "\n".join(self.screen("?", "?"))
+
+    @pytest.mark.parametrize("height", [12, 16, 20, 24])
+    def test_help_where_there_is_little_room(self, height: int) -> None:
+        """Help leaves the frame as high as the screen."""
+        assert len(self.screen("?", height=height)) == height

@@ -132,3 +132,37 @@ def test_hostile() -> None:
 
     assert "\x1b" not in found[0]
     assert len(found[0]) <= 200
+
+
+def family(*parents: int | None) -> list[ShownProcess]:
+    """Return processes with these parents, by their numbers."""
+    return [
+        ShownProcess(number, LiveProcess(100 + number, f"p{number}", command=[f"p{number}"], parent=parent), MIB, None)
+        for number, parent in enumerate(parents)
+    ]
+
+
+class TestTree:
+    @pytest.mark.parametrize(
+        ("parents", "expected"),
+        [
+            ((None, 0, 0, 1, None), [0, 1, 3, 2, 4]),
+            ((None, None, 1, 0), [0, 3, 1, 2]),
+            ((7, 0), [0, 1]),
+            ((1, 0), [1, 0]),
+        ],
+        ids=["children after their parent", "two roots", "a parent that has ended", "a circle of a damaged journal"],
+    )
+    def test_order(self, parents: tuple[int | None, ...], expected: list[int]) -> None:
+        """In a tree, each process is followed by its descendants."""
+        found = chosen(family(*parents)[::-1], ViewSettings(order=Order.TREE))
+
+        assert [one.number for one in found] == expected
+
+    def test_indented(self) -> None:
+        """Each level is indented by two columns."""
+        seen = family(None, 0, 1)
+        rows = process_rows(seen, seen, TerminalStyle(), 80, tree=True)
+        texts = ["".join(part.text for part in row) for row in rows]
+
+        assert [line.index(f"p{number}") - texts[0].index("p0") for number, line in enumerate(texts)] == [0, 2, 4]
