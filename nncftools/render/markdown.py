@@ -58,6 +58,8 @@ def _headlines(session: Session, view: View) -> Iterator[list[str]]:
         (heading, conclusion), *details = verdict
         yield [f"**{heading}: {text(conclusion)}**"]
         yield [f"- {text(line)}" for line in as_sentences(details)]
+    elif ending := session_tables.failure(session):
+        yield [f"**Failed: {text(ending)}**"]
     if peak := session_tables.peak(session, view):
         most, *rest = peak
         yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]

@@ -360,13 +360,17 @@ def report(session: Session, view: View) -> bytes:
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template).encode()
 
 
+def _failure(session: Session) -> list[tuple[str, str]]:
+    return [("Failed", ending)] if (ending := session_tables.failure(session)) else []
+
+
 def _data(session: Session, view: View) -> dict[str, Any]:
     peak = session_tables.peak(session, view)
     every = with_inner_levels(session, view.depth)
     return {
         "title": shortened(printable(view.title) or command_text(session), _TITLE),
         "run": shortened(session_tables.run(session), _TITLE),
-        "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit)],
+        "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit) or _failure(session)],
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
         "lines": [] if peak is None else peak_lines(session, view.unit),
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],

@@ -244,6 +244,11 @@ _WIDE = 1.02
 _SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
 
 
+def failure(session: Session) -> str:
+    """Return the exit status of a command that failed; empty for others, and for a job of several ranks."""
+    return "" if session.exit is None or not session.exit.code or session.ranks else session.exit.text
+
+
 def run(session: Session) -> str:
     """Return when and where the run was, how long it took and how it ended."""
     utc = session.start.utc

@@ -91,9 +91,8 @@ def _levels(of: tables.Table, unit: MemoryUnit, *, without_first: bool) -> str:
 def _run(session: Session) -> Text:
     """Return when, where and how the run was; a failure comes first."""
     text = session_tables.run(session)
-    if session.exit is None or not session.exit.code or session.ranks:
+    if not (ending := session_tables.failure(session)):
         return Text(text, style="dim")
-    ending = session.exit.text
     return Text.assemble((f"Failed: {ending}", "bold red"), (f"  {text.removesuffix(f', {ending}')}", "dim"))
 
 

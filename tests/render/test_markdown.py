@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from nncftools.render.markdown import code, report, text
 from nncftools.render.table import NOTE
 from nncftools.render.view import View
-from nncftools.session.model import Mark
+from nncftools.session.model import Exit, Mark
 from tests.made_up import mib, process, session
 from tests.render import golden
 
@@ -124,3 +124,11 @@ def test_many_operations() -> None:
 
     assert "… and 940 shorter ones" in markdown
     assert len(markdown) < 30_000
+
+
+def test_failed_command() -> None:
+    """An exit status other than 0 stands in bold under the command; 0 does not."""
+    failed, done = (report(session({"rss": mib(10, 20)}, exit=Exit(code=status)), VIEW) for status in (3, 0))
+
+    assert "**Failed: exit status 3**" in failed
+    assert "Failed" not in done
