@@ -170,7 +170,8 @@ def held_back() -> Iterator[None]:
 
 _IMPORT = "<frozen importlib"
 """Files of Python's import system: a signal's exception in it can leave a module locked for ever (1 of 500 times)."""
-_AGAIN_S = 0.02
+_AGAIN_S, _LOST_S = 0.02, 1.0
+"""After these, a signal is sent again: during an import, and where the exception was lost."""
 
 
 class Interrupted(BaseException):
@@ -201,7 +202,7 @@ class Starter:
         """Signals that a command must block, because this process does."""
         self.descriptors: int | None = None
         """A command's soft limit of open files; None when it is the same as this process's."""
-        self._raises = False
+        self._raises = self._is_interruptible = False
 
     def __enter__(self) -> Starter:
         """Catch signals; an ignored signal (nohup) stays ignored."""
@@ -224,12 +225,12 @@ class Starter:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise Interrupted when a signal asks for the end."""
-        self._raises = True
+        """Raise Interrupted when a signal asks for the end; again after a second, if a finalizer has swallowed it."""
+        self._raises = self._is_interruptible = True
         try:
             yield
         finally:
-            self._raises = False
+            self._raises = self._is_interruptible = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number in ENDING:
@@ -239,12 +240,23 @@ class Starter:
                 frame = frame.f_back
             if frame is None:
                 self._raises = False
+                self._send_again(_LOST_S, number)
                 raise Interrupted(number)
-            threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
+            self._send_again(_AGAIN_S, number)
         elif self.passes_to is not None:
             self.passes_to(number)
         elif number in ENDING:
             self.asked_to_end = self.asked_to_end or number
+
+    def _send_again(self, after_s: float, number: int) -> None:
+        def send() -> None:
+            if self._is_interruptible:
+                self._raises = True
+                os.kill(os.getpid(), number)
+
+        timer = threading.Timer(after_s, send)
+        timer.daemon = True
+        timer.start()
 
 
 class Outcome(NamedTuple):

@@ -148,6 +148,28 @@ def test_interrupts_no_import(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     assert ended == [True]
 
 
+class RaisesInItsEnd:
+    """An object whose finalizer a signal interrupts: Python ignores exceptions there."""
+
+    def __del__(self) -> None:
+        """Take a signal."""
+        get(signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_lost_exception() -> None:
+    """Where Python has ignored the exception of a signal, it is raised again a second later."""
+
+    def loses() -> None:
+        RaisesInItsEnd()
+        time.sleep(HANGING_S)
+
+    with Starter() as starter, pytest.raises(Interrupted, match="SIGTERM"), starter.interruptible():
+        loses()
+
+    assert starter.received == signal.SIGTERM
+
+
 def test_nothing_ends_it_afterwards() -> None:
     """Every signal that came after the end is ignored, so that the exit status stays the command's."""
     with Starter():
