@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import inspect
@@ -270,7 +271,7 @@ def decoder() -> Callable[[module._Code, int], int]:
     return module._line if sys.version_info >= (3, 11) else module._old_line
 
 
-@pytest.mark.parametrize("of", [inspect, dataclasses, pathlib])
+@pytest.mark.parametrize("of", [inspect, dataclasses, argparse])
 def test_lines(of: types.ModuleType) -> None:
     """The line of each instruction is that of Python itself."""
     source = pathlib.Path(of.__file__ or "")
