@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 _VOCABULARY = 49152
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,6 +53,46 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["full_attention", "sliding_attention"] * 12,
         },
     ),
+    "gemma": (
+        "gemma2",
+        {
+            "hidden_size": 768,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 96,
+        },
+    ),
+    "mistral": (
+        "mistral",
+        {
+            "hidden_size": 1024,
+            "intermediate_size": 3584,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "head_dim": 64,
+        },
+    ),
+    "phi": (
+        "phi",
+        {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16},
+    ),
+    "opt": (
+        "opt",
+        {
+            "hidden_size": 1024,
+            "word_embed_proj_dim": 1024,
+            "ffn_dim": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+        },
+    ),
+    "bert": (
+        "bert",
+        {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16},
+    ),
 }
 _SHARD = {"qwen": "200MB"}
 
@@ -62,7 +102,8 @@ def main(kind: str, tokenizer: str, out: str) -> None:
     torch.manual_seed(0)
     model_type, settings = _KINDS[kind]
     config = AutoConfig.for_model(model_type, vocab_size=_VOCABULARY, dtype="bfloat16", **settings)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    auto = AutoModelForMaskedLM if kind == "bert" else AutoModelForCausalLM
+    model = auto.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(out, max_shard_size=_SHARD.get(kind, "50GB"))
     AutoTokenizer.from_pretrained(tokenizer).save_pretrained(out)
 

@@ -160,7 +160,10 @@ class Runs:
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         model, request, name = self.model, self.request, f"slice-{layers}"
-        folder, output = self.scratch / f"{name}-of-{model.layers}", self.scratch / f"output-{layers}"
+        folder, output = (
+            self.scratch / f"{name}-of-{model.layers}-{self.scratch.name[-8:]}",
+            self.scratch / f"output-{layers}",
+        )
         try:
             with (
                 destination.writing("--scratch", folder),
@@ -185,13 +188,13 @@ class Runs:
             if self._is_interrupted():
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
-            return _measured(layers, recorded.session, failed, model.size(layers), kept)
+            return measured(layers, recorded.session, failed, model.size(layers), kept)
         finally:
             for path in (folder, output):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _measured(layers: int, session: Session | None, failed: str, weights: int, kept: int) -> Slice:
+def measured(layers: int, session: Session | None, failed: str, weights: int, kept: int) -> Slice:
     """Return what a slice took; ``kept`` is the size of its output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session, is_bound=False)
     peak = None if session is None else session.peaks.get("rss")

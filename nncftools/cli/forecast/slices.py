@@ -128,7 +128,10 @@ def turns(config: Mapping[str, Any], layers: int, kinds: Sequence[str]) -> tuple
 
     ``kinds`` has a text per layer that says what it consists of.
     """
-    per_layer = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
+    per_layer: list[Sequence[object]] = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
+    full = config.get("max_window_layers")
+    if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
+        per_layer.append([number < full for number in range(layers)])  # the first ones look at all tokens
     seen = [(kinds[number], *(str(value[number]) for value in per_layer)) for number in range(layers)]
     stated = config.get(_PERIOD) or _IN_TURNS.get(str(config.get("model_type")))
     least = stated if isinstance(stated, int) and stated > 0 else 1

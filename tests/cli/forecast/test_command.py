@@ -18,7 +18,8 @@ from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
-from tests import waiting
+from nncftools.session.model import Floor
+from tests import made_up, waiting
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, Run, command_line
 
@@ -138,6 +139,19 @@ class TestRoom:
         assert bool(message) == bool(found)
 
 
+class TestMeasured:
+    @pytest.mark.parametrize(
+        ("refaults_mib", "stall_s", "unused"),
+        [(200, 0.9, "memory was short: 200 MiB were read again"), (200, 0.0, ""), (2, 0.9, "")],
+    )
+    def test_memory_pressure(self, refaults_mib: int, stall_s: float, unused: str) -> None:
+        """A run that waited for pages that it had before says nothing about the model; a few such pages do no harm."""
+        totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
+        run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
+
+        assert runs.measured(4, run, "", 1, 1).unused == unused
+
+
 class TestJudged:
     @pytest.mark.parametrize(
         ("limit", "fits"), [(80, "does not fit"), (100, "may not fit"), (150, "fits slowly"), (200, "fits")]
@@ -206,6 +220,29 @@ class TestForecast:
         assert done.returncode == 1, done.stderr
         assert "Does not fit into 10 MiB." in done.stdout
         assert not (tmp_path / "real").exists()
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+    def test_caching_by_name(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that keeps its work by the model's name finds nothing of another slice, or of another forecast."""
+        models.write(tmp_path / "model", 8)
+        program = "import os, sys; os.mkdir(os.path.basename(sys.argv[1])); os.mkdir(sys.argv[2]); b = b'1' * 2**25"
+        words = [sys.executable, "-c", f"{program}; import time; time.sleep(0.2)", "model", "{output}"]
+
+        assert nncf_tools("forecast", "-o", "out", "--", *words).returncode == 0
+        assert nncf_tools("forecast", "-o", "out", "--force", "--", *words).returncode == 0
+        assert len(list(tmp_path.glob("slice-*"))) == 6
+
+    def test_full_disk(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A disk that fills while a slice is copied is named by its option, and nothing stays behind."""
+        folder = models.write(tmp_path / "model", 8)
+        models.write_weights(folder / "model.safetensors", {f"layers.{number}.w": (64, 1024) for number in range(8)})
+        (tmp_path / "scratch").mkdir()
+        with made_up.full_disk(100_000):
+            done = nncf_tools("forecast", "--scratch", "scratch", "--", *EXPORTS, "model", "{output}")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "option --scratch: " in done.stderr
+        assert "File too large" in done.stderr
         assert list((tmp_path / "scratch").iterdir()) == []
 
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -64,6 +64,8 @@ def test_no_code_is_copied(tmp_path: pathlib.Path) -> None:
         ({"sliding_window_pattern": 4}, [4, 8]),
         ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
         ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [2, 4, 6, 8, 10]),
+        ({"use_sliding_window": True, "max_window_layers": 3}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"use_sliding_window": False, "max_window_layers": 3}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"eos_token_id": list(range(12))}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
     ],
 )
