@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -152,24 +152,32 @@ def _size(size: float, unit: MemoryUnit) -> str:
 def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
     sentence = result_sentence(fit, unit)
-    result = Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold")
-    return Group(Fitting(runs(fit, unit)), Text(), result, *warnings(notes(fit)))
+    return shown(runs(fit, unit), [f"{sentence[:1].upper()}{sentence[1:]}."], notes(fit))
 
 
-def commands(fit: Fit) -> str:
-    """Return lines to copy, which are not wrapped; empty when no limit was found."""
-    return "".join(f"  {line}\n" for line in limit_commands(fit))
+def shown(table: Table, sentences: Iterable[str], notes: Iterable[str]) -> RenderableType:
+    """Return a result for Rich to print; its first sentence is strong."""
+    first, *others = sentences
+    return Group(Fitting(table), Text(), Text(first, style="bold"), *others, *warnings(notes))
+
+
+def commands(lines: Iterable[str]) -> str:
+    """Return lines to copy, which are not wrapped."""
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def markdown(fit: Fit, unit: MemoryUnit) -> str:
     """Return the result as GitHub's Markdown."""
-    sentence, to_copy = result_sentence(fit, unit), limit_commands(fit)
+    sentence = result_sentence(fit, unit)
     result = f"**{render_markdown.text(sentence[:1].upper() + sentence[1:])}.**"
-    blocks = [[result], *render_markdown.painted(runs(fit, unit))]
-    if to_copy:
-        blocks.append(["```sh", *to_copy, "```"])
-    blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in notes(fit)])
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+    return joined([[result], *render_markdown.painted(runs(fit, unit))], limit_commands(fit), notes(fit))
+
+
+def joined(blocks: Iterable[Sequence[str]], to_copy: Sequence[str], notes: Iterable[str]) -> str:
+    """Return blocks of Markdown, lines to copy and notes as one text."""
+    code = ["```sh", *to_copy, "```"] if to_copy else []
+    said = [f"- ⚠ {render_markdown.text(note)}" for note in notes]
+    return "\n\n".join("\n".join(lines) for lines in (*blocks, code, said) if lines) + "\n"
 
 
 def results_folder(request: FitOptions) -> pathlib.Path:
@@ -205,15 +213,19 @@ def remove_earlier(output: pathlib.Path, state: str = STATE, files: Sequence[str
 
 def new_search(request: FitOptions) -> Fit:
     """Return a search without runs. Raises UsageError."""
-    redaction = Redaction()
     return Fit(
-        command=redaction.words([os.fsencode(word).decode(errors="backslashreplace") for word in request.words or ()]),
+        command=shareable(request.words or ()),
         tolerance=options.share("--tolerance", request.tolerance),
         slower=request.slower,
         swap=request.swap,
         give_up=_factor(request.give_up),
-        success=None if request.success is None else redaction.text(request.success),
+        success=None if request.success is None else Redaction().text(request.success),
     )
+
+
+def shareable(words: Iterable[str]) -> list[str]:
+    """Return a command for a file: without secrets, as valid Unicode."""
+    return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
 
 
 def _factor(text: str) -> float:

@@ -113,7 +113,7 @@ def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: Paren
             screen.to_stdout(outputs.as_json(fit))
         else:
             screen.to_stdout(outputs.text(fit, request.unit))
-            screen.to_stdout(outputs.commands(fit))
+            screen.to_stdout(outputs.commands(outputs.limit_commands(fit)))
         if failure is not None:
             raise failure
         screen.to_stderr(f"\nWritten to {printable(str(output))}\n")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shlex
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Slice
@@ -19,9 +17,8 @@ from nncftools.cli.forecast.result import Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
-from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
-from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, brief_size, seconds_text
 
 STATE = "forecast.json"
@@ -34,9 +31,8 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
         few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
         raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
-    words = [os.fsencode(word).decode(errors="backslashreplace") for word in command.words]
     return Result(
-        command=Redaction().words(words),
+        command=of_runs.shareable(command.words),
         model=str(model.folder),
         layers=model.layers,
         parameters=model.parameters,
@@ -144,8 +140,7 @@ def notes(result: Result) -> Iterator[str]:
 
 def text(result: Result, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
-    first, *others = (f"{sentence}." for sentence in sentences(result, unit))
-    return Group(Fitting(table(result, unit)), Text(), Text(first, style="bold"), *others, *warnings(notes(result)))
+    return of_runs.shown(table(result, unit), (f"{sentence}." for sentence in sentences(result, unit)), notes(result))
 
 
 def limit_commands(result: Result) -> list[str]:
@@ -153,17 +148,9 @@ def limit_commands(result: Result) -> list[str]:
     return [] if result.forecast is None else of_runs.with_limit(result.command, result.forecast.comfortable.high)
 
 
-def commands(result: Result) -> str:
-    """Return lines to copy, which are not wrapped."""
-    return "".join(f"  {line}\n" for line in limit_commands(result))
-
-
 def markdown(result: Result, unit: MemoryUnit) -> str:
     """Return the result as GitHub's Markdown."""
     said = [f"- {render_markdown.text(sentence)}." for sentence in sentences(result, unit)]
     command = render_markdown.code(shlex.join(result.command))
     blocks = [[command], *render_markdown.painted(table(result, unit)), said]
-    if to_copy := limit_commands(result):
-        blocks.append(["```sh", *to_copy, "```"])
-    blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in notes(result)])
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+    return of_runs.joined(blocks, limit_commands(result), notes(result))

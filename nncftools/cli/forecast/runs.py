@@ -76,7 +76,7 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
         result.finish(request.limit)
         failure = outputs.write(result, request.unit, way)
         screen.to_stdout(of_runs.as_json(result) if request.as_json else outputs.text(result, request.unit))
-        screen.to_stdout("" if request.as_json else outputs.commands(result))
+        screen.to_stdout("" if request.as_json else of_runs.commands(outputs.limit_commands(result)))
         if failure is not None:
             raise failure
         screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")

@@ -49,7 +49,7 @@ def test_commands() -> None:
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    lines = outputs.commands(fit).splitlines()
+    lines = outputs.commands(outputs.limit_commands(fit)).splitlines()
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
     assert all(line.endswith("m OUT") for line in lines)
