@@ -30,6 +30,9 @@ _PAUSE_S = 0.012
 _INSIDE = 5
 """So many readings fell into a rise that is certain. Where a call takes half of the time of a rise, again and again,
 these and the one before or after miss it in 2 %. With three, 9 to 28 of 300 MiB were wrong (docs/stacks.md)."""
+_LARGEST_PART = 0.8
+"""The most of what rose between the readings of a certain rise that may have come between two of them: the others say
+nothing of a burst."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
@@ -69,6 +72,7 @@ class RiseOwners:
         self._shared: dict[int, list[int]] = {}
         self._rises = list(_rises(watched))
         self._rise_ends = [to_s for _, to_s in self._rises]
+        self._watched = watched
         self._faults = watched.faults
         self._fault_times = [reading.time_s for reading in watched.faults]
 
@@ -163,9 +167,16 @@ class RiseOwners:
         earliest = min(readings.start, readings.stop - 1 - _INSIDE)
         for first in range(max(inside.start - 1, earliest), readings.start + 1):
             last = max(readings.stop - 1, max(first, inside.start) + _INSIDE - 1)
-            if first >= 0 and last <= min(inside.stop, len(self._times) - 1):
+            if first < 0 or last > min(inside.stop, len(self._times) - 1):
+                continue
+            part, whole = self._rise(readings.start, readings.stop - 1), self._rise(first, last)
+            if len(readings) > _INSIDE or part <= whole * _LARGEST_PART:
                 most = max(most, min(shared[first:last], default=0))
         return most
+
+    def _rise(self, first: int, last: int) -> float:
+        """Return by how many bytes memory rose from one reading to another."""
+        return rss_at(self._watched, self._times[last]) - rss_at(self._watched, self._times[first])
 
     def _shared_after(self, thread: int) -> list[int]:
         """Return how many frames the stacks of a thread share at each reading and the next one."""

@@ -52,7 +52,7 @@ _MS = 1_000_000
 _DISTANCES = ((0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The longest distance of polls in seconds, up to this time after memory last rose fast."""
 _SHORTEST_S = 0.004
-_LEAST_EXPECTED = 256 << 20
+_LEAST_EXPECTED = 512 << 20
 """Memory is expected to double, or to grow by so many bytes. What is left of the budget is for this growth."""
 _DECAY = 0.5
 _GOLDEN = 0.618

@@ -90,6 +90,16 @@ def test_few_readings(made: Made) -> None:
     assert by_function(found, certain=True) == {}
 
 
+def test_burst_between_two_readings(made: Made) -> None:
+    """What came at once between two readings is likely at most, though memory goes on to rise a little after it."""
+    points = [(0.0, 0), (0.1, 0), (0.11, 9000), (0.2, 9090), (0.3, 9090)]
+    made.process(points, (0.0, "main>computes"), every_s=0.01)
+    found = made.build_up(0.3)
+
+    assert by_function(found) == {"computes": 9090}
+    assert by_function(found, certain=True)["computes"] == pytest.approx(90, abs=20)
+
+
 def test_between_two_windows(made: Made) -> None:
     """What rises between two windows is likely at most."""
     watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"), every_s=0.01)
