@@ -79,7 +79,7 @@ def _next(
     elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
         command = printable(shlex.join(session.command))
         command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
-        steps.append((f"nncf-tools profile {command}", "what its operations and its code cost"))
+        steps.append((f"nncf-tools profile {command}", "what its operations and code cost"))
     if earlier is not None:
         folder = target.shown.rpartition("/")[0]
         before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"

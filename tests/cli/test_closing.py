@@ -7,6 +7,7 @@ import pytest
 
 from nncftools.cli import closing, destination, recording
 from nncftools.render.view import View
+from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run, burner
 from tests.made_up import session
 
@@ -77,3 +78,19 @@ def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None
 
     assert result.returncode == 2
     assert message in result.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("columns", [40, 80])
+def test_steps_fit(tmp_path: pathlib.Path, columns: int) -> None:
+    """No step is broken inside a word: beside its meaning, or below it where there is little room."""
+    for _ in range(2):
+        terminal = PseudoTerminal(tmp_path, "monitor", "-i", "0.02", "--", "sleep", "0.7", size=(columns, 40))
+        terminal.until_end()
+
+    lines = terminal.text[terminal.text.index("Next") :].rstrip().splitlines()
+    steps = ("nncf-tools profile sleep 0.7", "nncf-tools compare latest~1 latest")
+    meanings = ("what its operations and code cost", "what changed since the last run")
+    for step, meaning in zip(steps, meanings, strict=True):
+        assert any(line.strip() == step or re.search(rf" {step}  +{meaning}$", line) for line in lines)
+        assert any(re.search(rf" {meaning}:?$", line) for line in lines)

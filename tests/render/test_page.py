@@ -232,6 +232,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     at(area, "mousemove", box.left + box.width / 2, box.top + box.height / 2);
     await pause(300);
     found.hovered = text("#chart .hoverlayer text");
+    found.label = getComputedStyle(document.querySelector("#chart .annotation")).opacity;
     const toggle = document.querySelector("#chart .legendtoggle");
     const trace = chart.data.find(trace => trace.type === "scatter");
     found.visible = [trace.visible];
@@ -560,6 +561,14 @@ class TestInBrowser:
         assert "112.0 MiB" in hovered
         assert "1,012.0 MiB" in hovered
         assert "6.000 s" in hovered
+
+    @pytest.mark.parametrize(("width", "opacity"), [(500, "0"), (1280, "1")])
+    def test_box_covers_no_label(self, tmp_path: pathlib.Path, width: int, opacity: str) -> None:
+        """On a narrow screen, the labels in the chart go while a box of figures is shown."""
+        found = in_browser(page(run()), tmp_path, f"--window-size={width},1600")
+
+        assert found["hovered"]
+        assert found["label"] == opacity
 
     def test_legend_and_rows(self, tmp_path: pathlib.Path) -> None:
         """A click in the legend hides a metric; one on an operation zooms to it, in time only."""
