@@ -53,7 +53,11 @@ CASES = {
     "gpt2-int8": Case("GPT-2-like, int8", "gpt2", _INT8),
     "experts-int8": Case("experts in every second layer, int8", "experts", _INT8),
     "qwen-int8": Case("Qwen-like, 5 shards, sliding attention, int8", "qwen", _INT8),
-    "gemma-int8": Case("Gemma-2-like, sliding attention in turns, int8", "gemma", _INT8),
+    "gemma-int8": Case(
+        "Gemma-2-like, sliding attention in turns, script",
+        "gemma",
+        ("python", str(_HERE / "convert.py"), "{model}", "out"),
+    ),
     "mistral-int8": Case("Mistral-like, int8", "mistral", _INT8),
     "phi-int8": Case("Phi-like, int8", "phi", _INT8),
     "opt-int8": Case("OPT-like, int8", "opt", _INT8),

@@ -183,9 +183,9 @@ def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str
     sizes: dict[tuple[str, str], float] = {}
     unknown = set()
     for point in found:
-        place = "" if point.operation in varying or point.place == 1 else f" ({point.place})"
         for what, size in zip((*LEVELS, FLOOR), (point.start, point.peak, point.end, point.floor), strict=True):
-            key = point.operation + place, what
+            is_one = point.place == 1 or (point.operation in varying and what != FLOOR)
+            key = point.operation + ("" if is_one else f" ({point.place})"), what
             if size is None:
                 unknown.add(key)
             else:

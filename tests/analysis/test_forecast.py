@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast import Point, Slice
@@ -146,8 +147,6 @@ def test_once_per_layer() -> None:
 
 def test_floor_by_operation() -> None:
     """The floor is that of the operation whose line is the highest, though another one holds it in all slices."""
-    from msgspec.structs import replace
-
     slices = of(floor=lambda k: max(300 + 2 * k, 100 + 20 * k))
     for place, part in enumerate(slices):
         points = [
@@ -159,6 +158,19 @@ def test_floor_by_operation() -> None:
 
     assert known is not None
     assert known.floor.value == pytest.approx(900 * MIB, rel=0.02)
+
+
+def test_floor_of_the_first_of_many() -> None:
+    """Of an operation that is performed once per layer, each place has a line: the first may hold the floor."""
+    slices = []
+    for part in of(floor=lambda _: 950):
+        first = Point(operation="Inference", place=1, floor=(880 + 10 * part.layers) * MIB)
+        others = [Point(operation="Inference", place=2 + place, floor=None) for place in range(part.layers)]
+        slices.append(replace(part, points=[first, *others]))
+    known = forecast.forecast(slices, 16)
+
+    assert known is not None
+    assert known.floor.value == pytest.approx(1040 * MIB, rel=0.02)
 
 
 def test_written_and_time() -> None:
