@@ -47,12 +47,17 @@ def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
 
     best = min(moments, key=distance)
     is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
-    return Kinds(best.time_s, best.total, _merged(best), is_near, abs(best.total - size) > size * _OTHER_SIZE)
+    return Kinds(best.time_s, _total(best), _merged(best), is_near, abs(best.total - size) > size * _OTHER_SIZE)
 
 
 def at(moment: MappingsMoment) -> Kinds:
     """Return what memory was at a moment at which mappings were read."""
-    return Kinds(moment.time_s, moment.total, _merged(moment), is_of_moment=True, is_other_memory=False)
+    return Kinds(moment.time_s, _total(moment), _merged(moment), is_of_moment=True, is_other_memory=False)
+
+
+def _total(moment: MappingsMoment) -> int:
+    """Return the RSS of all processes: memory may have grown between the helper's poll and its reading of mappings."""
+    return max(moment.total, sum(group.rss for process in moment.processes for group in process.groups))
 
 
 def _merged(moment: MappingsMoment) -> list[MappingGroup]:

@@ -208,7 +208,8 @@ class Process:
         self.faults_before = self.rss_before = 0
         self.cpu_ticks = self.earlier_ticks = 0
         """Its CPU time up to the last sample, and when the recording was attached to it."""
-        self.thread_count = 1
+        self.thread_count = 0
+        """At the last sample; 0 where nobody reads it."""
         self.threads: dict[str, int] = {}
         self.name = ""
         self.command: list[str] = []
@@ -336,7 +337,7 @@ class Process:
 
     def children(self) -> Iterator[int]:
         """Yield the PIDs of the children of all threads."""
-        if self.thread_count != len(self.threads):
+        if (self.thread_count or self._count_threads()) != len(self.threads):
             self._list_threads()
         for task, descriptor in list(self.threads.items()):
             try:
@@ -352,6 +353,14 @@ class Process:
         (``find_alive_thread`` in the kernel's exit.c.)
         """
         self.threads = {str(self.pid): self._keep(f"task/{self.pid}/children")}
+        self.thread_count = 1
+
+    def _count_threads(self) -> int:
+        """Return how many threads it has: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
+        try:
+            return os.stat(f"{self.path}/task").st_nlink - 2
+        except OSError:
+            return 0
 
     def _list_threads(self) -> None:
         try:

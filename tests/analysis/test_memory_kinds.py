@@ -53,6 +53,13 @@ def test_processes_are_summed() -> None:
     assert found.not_read == 50 * MIB
 
 
+def test_growth_while_mappings_are_read() -> None:
+    """Where mappings hold more than the processes did just before, the whole is what was read: shares sum to 100."""
+    parts = [ProcessMappings(0, [group("shared", 100)])]
+
+    assert at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts)).total == 100 * MIB
+
+
 def test_nothing_read() -> None:
     """Without mappings, or without snapshots, nothing is known."""
     assert near(session(snapshots=Snapshots()), 1.0, MIB) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,22 @@ def test_freed(nncf_tools: Run) -> None:
 
     assert sizes(found)["second"] == pytest.approx(400, abs=30)
     assert freed < 20 * MIB
+
+
+def test_program_that_a_thread_starts(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A program that another thread than the first one starts holds its own memory, with the line that started it."""
+    (tmp_path / "work.py").write_text(
+        "import subprocess, threading\n"
+        "def start():\n"
+        "    subprocess.run(['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=300M', 'count=20'])\n"
+        "thread = threading.Thread(target=start)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
+
+    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+    assert re.search(r"held by +30\d MiB dd, started by \S*work.py:3 start", report)
 
 
 def test_monitor_takes_none(nncf_tools: Run) -> None:

@@ -159,6 +159,17 @@ class TestTree:
 
         assert pids(tree.processes) == [1, 7]
 
+    def test_children_of_every_thread_without_stat(self, proc: FakeProc) -> None:
+        """They are found, too, where nobody reads how many threads a process has."""
+        tree = proc.tree()
+        tree.refresh()
+        proc.add(1, threads={1: [], 2: [7]})
+        proc.add(7)
+        proc.fork()
+        tree.has_changed()
+
+        assert pids(tree.refresh()) == [7]
+
     def test_three_hundred_threads(self, proc: FakeProc) -> None:
         """The only child of 300 threads is found."""
         proc.add(1, threads={1000 + thread: [] for thread in range(299)} | {1: [9]})
