@@ -6,7 +6,7 @@ places. What programs without Python hold, and what has no stack, stands beside 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -132,7 +132,8 @@ def _holders(root: Node) -> list[tuple[int, int, Node]]:
     """Return the size of each place, what is certain, and the node. They do not overlap.
 
     A place is divided as long as large parts hold half of it, and half of what is certain. The entry point of a program
-    says nothing: it is divided also if its parts are less certain. Programs are first if they hold half of the memory.
+    says nothing: it is divided also if its parts are less certain. Lines of one function that only call what holds the
+    memory are one place, and so are those of an imported module. Programs are first if they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[tuple[int, int, Node]] = []
@@ -149,7 +150,20 @@ def _holders(root: Node) -> list[tuple[int, int, Node]]:
             large.append((node.size, node.certain, node))
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
-    return sorted(large, key=lambda of: (programs_first and of[2].kind != PROGRAM, -of[0]))
+    return sorted(_lines_as_one(large), key=lambda of: (programs_first and of[2].kind != PROGRAM, -of[0]))
+
+
+def _lines_as_one(places: Iterable[tuple[int, int, Node]]) -> Iterator[tuple[int, int, Node]]:
+    lines_of: dict[tuple[int, tuple[str, str]], list[tuple[int, int, Node]]] = {}
+    for size, certain, node in places:
+        frame, only_calls = node.frame, size == node.size and node.own < size * _HALF
+        if frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>")):
+            lines_of.setdefault((id(node.parent), frame.code), []).append((size, certain, node))
+        else:
+            yield size, certain, node
+    for (_, code), lines in lines_of.items():
+        node = lines[0][2] if len(lines) == 1 else Node(Frame(*code, 0), lines[0][2].parent)
+        yield sum(size for size, *_ in lines), sum(certain for _, certain, _ in lines), node
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:

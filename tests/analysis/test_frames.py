@@ -181,6 +181,24 @@ class TestHeldBy:
 
         assert held(*parts, seen(20, MAIN, RUN)) == [(80, 80, "b.py f"), (20, 20, "b.py:2 run")]
 
+    def test_lines_that_call(self) -> None:
+        """Lines of one function that only call are one place; lines that hold memory themselves are two."""
+        lines = "/m/a.py:3 Layer.forward", "/m/a.py:4 Layer.forward"
+        below = [
+            seen(60, MAIN, lines[0], "/m/b.py:1 mlp", certain=2),
+            seen(50, MAIN, lines[1], "/m/b.py:2 f", certain=2),
+        ]
+
+        assert held(*below) == [(110, 110, "Layer.forward")]
+        assert [size for size, *_ in held(seen(60, MAIN, lines[0]), seen(50, MAIN, lines[1]))] == [60, 50]
+
+    def test_lines_of_an_imported_module(self) -> None:
+        """The lines of a module that is imported are one place: its name stands once."""
+        torch = "/site-packages/torch/__init__.py"
+        parts = [seen(60, MAIN, f"{torch}:445 <module>"), seen(50, MAIN, f"{torch}:2100 <module>")]
+
+        assert held(*parts) == [(110, 110, "import torch")]
+
     def test_torch_nn_has_its_caller(self) -> None:
         """A function of torch.nn is named with the function of the model that called it."""
         linear = "torch/nn/modules/linear.py:125 Linear.forward"
