@@ -16,6 +16,7 @@ from nncftools.session.model import Frame
 CodePath = tuple[tuple[str, str], ...]
 """Functions with their files, the outermost first. It is the same in another environment, and after lines moved. A
 program without Python has its name and an empty text; so has memory without a stack."""
+_SCRIPT = ("the script", "")
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
 _SMALLEST = 0.005
 """A place that holds less, as a share of the peak, is not compared."""
@@ -121,6 +122,8 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
 
     A place is divided into its parts as long as a few of these explain most of its change.
     """
+    if len({_script(run) for run in (*base, *new)}) > 1:
+        base, new = ([_renamed(run) for run in runs] for runs in (base, new))
     root = _Change(([run[()] for run in base], [run[()] for run in new]))
     nodes = [root]
     for path in dict.fromkeys(path for run in (*base, *new) for path in run if path):
@@ -146,6 +149,18 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
         sizes = node.base.size, node.new.size
         stacks.append(GrownStack(label, function, short_file(file), *sizes, node.is_within_bounds))
     return stacks
+
+
+def _script(run: Sizes) -> CodePath:
+    """Return the outermost function that holds most of a run, if it is a module's: the script that was started."""
+    largest = max((path for path in run if len(path) == 1), key=lambda path: run[path].size, default=())
+    return largest if largest and largest[0][0] == "<module>" else ()
+
+
+def _renamed(run: Sizes) -> Sizes:
+    """Return a run whose script has no name: code below two scripts is the same code."""
+    script = _script(run)
+    return {(_SCRIPT, *path[1:]) if script and path[:1] == script else path: held for path, held in run.items()}
 
 
 def _divided(root: _Change, least: float) -> Iterator[tuple[CodePath, _Change]]:

@@ -41,6 +41,21 @@ def test_matched_by_function() -> None:
     assert (found.function, found.file) == ("load", "torch/load.py")
 
 
+def test_other_script() -> None:
+    """What two scripts call is compared, whatever they are called."""
+    base = held((100, ("/a/old.py:9 <module>", LOAD)), (50, ("/a/old.py:9 <module>",)))
+    new = held((130, ("/a/new.py:7 <module>", LOAD)), (50, ("/a/new.py:7 <module>",)))
+
+    assert changes(grown([base], [new], 5)) == [("torch/load.py load", 30)]
+
+
+def test_other_script_itself() -> None:
+    """What two scripts hold themselves is compared, too."""
+    base, new = (held((size, (f"/a/{name}.py:9 <module>",))) for size, name in ((100, "old"), (300, "new")))
+
+    assert changes(grown([base], [new], 5)) == [("the script", 200)]
+
+
 def test_grown_here_and_shrunk_there() -> None:
     """Changes that cancel each other are both named."""
     base = held((200, (MAIN, LOAD)), (100, (MAIN, RUN)))
