@@ -17,10 +17,9 @@ from transformers import AutoModelForCausalLM
 def main(model: str, out: str) -> None:
     """Convert, compress, save."""
     network = AutoModelForCausalLM.from_pretrained(model, use_cache=False).eval()
-    example = {"input_ids": torch.ones((1, 16), dtype=torch.int64)}
     with torch.no_grad():
-        converted = openvino.convert_model(network, example_input=example)
-    compressed = nncf.compress_weights(converted)
+        exported = torch.export.export(network, (torch.ones((1, 16), dtype=torch.int64),))
+    compressed = nncf.compress_weights(openvino.convert_model(exported))
     pathlib.Path(out).mkdir(parents=True, exist_ok=True)
     openvino.save_model(compressed, pathlib.Path(out, "openvino_model.xml"))
 

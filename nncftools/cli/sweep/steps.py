@@ -66,7 +66,7 @@ ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
 """Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
 INTERVAL_S = 0.05
 _WORKER = str(pathlib.Path(worker.__file__).parent)
-_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _LOOKS_S = 0.2
 _LONGEST = 300
 _TAIL = 1 << 16
