@@ -29,7 +29,7 @@ _UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
 _LEAST_S = 0.12
 """Of a shorter operation, samples show its neighbours."""
 _NOTICEABLE = 1.01
-_LEAST_SPREAD, _LEAST_OF_FLOOR = 0.03, 0.05
+_LEAST_SPREAD, _LEAST_OF_FLOOR = 0.03, 0.07
 """The least that an interval is wide on each side. Floors are sampled, and imports differ: they wander by 50 MiB."""
 _BESIDE = 0.1
 """The most of a floor that may be beside its operation: pages of files, and what was held between two samples."""
@@ -141,9 +141,15 @@ def points(session: Session) -> list[Point]:
 
 
 def _floor(operation: Operation) -> float | None:
-    """Return the most that an operation held of what cannot be dropped; None if that was sampled too seldom."""
-    anon, shared = (operation.of(name).peak_low for name in ("anon", "shmem"))
-    return None if anon is None or operation.duration_s < _LEAST_S else anon + (shared or 0.0)
+    """Return the most that an operation held of what cannot be dropped; None if that was sampled too seldom.
+
+    Between two samples it held at least the high-water mark less all its files: these hardly come and go.
+    """
+    anon, shared, file = (operation.of(name).peak_low for name in ("anon", "shmem", "file"))
+    if anon is None or operation.duration_s < _LEAST_S:
+        return None
+    peak = _certain_peak(operation.of(RSS))
+    return max(anon + (shared or 0.0), 0.0 if peak is None or file is None else peak - file)
 
 
 def _certain_peak(rss: Figures) -> float | None:

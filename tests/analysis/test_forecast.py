@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast import Point, Slice
+from nncftools.session.model import Mark, Rise
+from tests.made_up import mib, process, session
 
 MIB = 1 << 20
 COUNTS = 2, 4, 6
@@ -158,6 +160,17 @@ def test_floor_by_operation() -> None:
 
     assert known is not None
     assert known.floor.value == pytest.approx(900 * MIB, rel=0.02)
+
+
+def test_floor_between_samples() -> None:
+    """What a high-water mark holds above all files cannot be dropped, though no sample shows it."""
+    rises = [Rise(from_s=0.5, to_s=1.0, high_water_mark=350 * MIB)]
+    columns = {"rss": mib(100, 300, 200), "anon": mib(60, 200, 100), "file": mib(40, 100, 100)}
+    marks = [Mark(name="Export", start_s=0.0, end_s=1.0)]
+    processes = [process(rises=rises, high_water_mark=350 * MIB, accounted=True)]
+    (point,) = forecast.points(session(columns, marks=marks, processes=processes))
+
+    assert (point.peak, point.floor) == (350 * MIB, 250 * MIB)
 
 
 def test_floor_of_the_first_of_many() -> None:
