@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
 _OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
 """What a recording writes into its folder."""
 _COMMAND = 40
+_ROOM_FOR_ALL = 70
 
 Folder = Annotated[File, argument("DIR", "The folder with the recordings. Default: memory_logs.")]
 
@@ -155,7 +157,10 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
     columns = [Column("#"), Column("When, UTC", is_text=True), Column("Command", is_text=True)]
     columns += [*map(Column, ("Peak", "Lasted")), Column("Ended", is_text=True), Column("Size")]
     rows = [Row(cells=[Cell(text) for text in (f"{number}", *_cells(run))]) for number, run in enumerate(runs)]
-    screen.if_read(painted(Table(columns=columns, rows=rows), folds=True), stream)
+    table = Table(columns=columns, rows=rows)
+    if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
+        table = table.with_columns([0, 2, 3, 5])  # number, command, peak, how it ended
+    screen.if_read(painted(table, folds=True), stream)
 
 
 def _cells(run: _Run) -> Iterator[str]:

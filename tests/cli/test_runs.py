@@ -8,6 +8,7 @@ import sys
 import pexpect
 import pytest
 
+from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 from tests.surroundings import HANGING_S
@@ -38,6 +39,13 @@ class TestList:
         assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "3"]
         assert "work --fast" in lines[1]
         assert "62.0 MiB" in lines[1]
+
+    @pytest.mark.process
+    def test_narrow(self, logs: pathlib.Path) -> None:
+        """On a narrow terminal, a recording has its command, its peak, and how it ended; no heading is broken."""
+        terminal = PseudoTerminal(logs.parent, "list", size=(40, 20))
+
+        assert terminal.until_end().splitlines()[0].split() == ["#", "Command", "Peak", "Ended"]
 
     def test_json(self, in_process: Run) -> None:
         """--json has the figures in bytes and seconds."""
