@@ -190,7 +190,7 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
     from rich.text import Text
 
     from nncftools.render.comparison import repeats
-    from nncftools.render.table import painted
+    from nncftools.render.table import Fitting
 
     files = printable(written[0] if len(written) == 1 else f"{written[0]} … {written[-1]}")
     if len(runs) <= 1:  # the lines of the runs say it all
@@ -205,7 +205,7 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
             Text(f"{len(runs)} RUNS", style="bold"),
             Text(shortened(printable(runs[0].command), 200), style="dim"),
             Text(),
-            painted(repeats(runs, metrics, view.unit)),
+            Fitting(repeats(runs, metrics, view.unit)),
             Text(),
             Text(f"Written to {files}"),
             Text(),

@@ -16,7 +16,7 @@ from nncftools.analysis.gates import Verdict
 from nncftools.render import comparison as tables
 from nncftools.render import markdown
 from nncftools.render.markdown import code, text
-from nncftools.render.table import Row, Table, painted, pairs, warnings
+from nncftools.render.table import Fitting, Row, Table, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
 
 _NARROW = 20
@@ -55,7 +55,7 @@ def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderable
     table = tables.brief(comparison, unit)
     table = replace(table, rows=[_row(row) for row in table.rows])
     names, *figures = _widths([table])
-    yield painted(table, widths=[min(names, _NARROW), *figures])
+    yield Fitting(table, widths=[min(names, _NARROW), *figures])
     yield from _settings(comparison)
     has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
     lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *tables.only_one_side(comparison)]
@@ -77,15 +77,16 @@ def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableTyp
     operations, left_out = tables.shown(comparison.operations)
     whole = tables.figures(comparison, comparison.figures, unit)
     parts = [tables.figures(comparison, operation.differences, unit) for operation in operations]
-    widths = _widths([whole, *parts])
+    names, *figures = _widths([whole, *parts])
+    widths = [min(names, _NARROW), *figures]
     grown = tables.stacks(comparison, unit)
-    yield painted(whole, widths=widths)
+    yield Fitting(whole, widths=widths)
     if grown.rows:
         yield Text()
         yield painted(grown, folds=True)
     for operation, table in zip(operations, parts, strict=True):
         title = Text(tables.title_of(operation, comparison), style="bold")
-        yield from (Text(), title, painted(table, widths=widths, has_header=False))
+        yield from (Text(), title, Fitting(table, widths=widths, has_header=False))
     if left_out:
         yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
     yield from _settings(comparison)

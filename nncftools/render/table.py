@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
-from itertools import groupby
+from itertools import pairwise
 from math import isinf
 from typing import NamedTuple
 
@@ -192,31 +192,48 @@ def painted(
 class Fitting:
     """A table whose columns continue below when the console is too narrow; groups of columns stay together."""
 
-    def __init__(self, table: Table, unit: MemoryUnit | None = None) -> None:
-        """Show sizes that have no unit of their own in ``unit``; None when all have one."""
+    def __init__(
+        self, table: Table, unit: MemoryUnit | None = None, *, widths: Sequence[int] = (), has_header: bool = True
+    ) -> None:
+        """Show sizes that have no unit of their own in ``unit``; None when all have one.
+
+        With ``widths``, columns need no more than these: what is longer is cut.
+        """
         self._table = table.of(Output.TEXT)
-        self._unit = unit
+        self._unit, self._widths, self._has_header = unit, widths, has_header
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         parts = [[0]]
         for group in _groups(self._table):
-            wider = self._part([*parts[-1], *group])
-            if len(parts[-1]) > 1 and not fits(wider, console, options):
+            if len(parts[-1]) > 1 and not self._fits([*parts[-1], *group], console, options):
                 parts.append([0])
             parts[-1] += group
         for number, places in enumerate(parts):
             if number:
                 yield Text()
-            yield self._part(places)
+            part = self._part(places)
+            if self._widths and not fits(part, console, options):
+                part.columns[0].max_width = self._widths[0]
+            yield part
+
+    def _fits(self, places: Sequence[int], console: Console, options: ConsoleOptions) -> bool:
+        if not self._widths:
+            return fits(self._part(places), console, options)
+        return sum(self._widths[place] + 1 for place in places) - 1 <= options.max_width
 
     def _part(self, places: Sequence[int]) -> Grid:
-        return painted(self._table.with_columns(places), unit=self._unit)
+        widths = [self._widths[place] for place in places] if self._widths else ()
+        table = self._table.with_columns(places)
+        return painted(table, widths=widths, unit=self._unit, has_header=self._has_header)
 
 
 def _groups(table: Table) -> list[list[int]]:
-    indexes = range(1, len(table.columns))
-    groups = groupby(indexes, key=lambda index: table.columns[index].group or index)
-    return [list(group) for _, group in groups]
+    """Return the columns after the first by group; one without a heading belongs to the one before."""
+    groups: list[list[int]] = []
+    for index, (before, column) in enumerate(pairwise(table.columns), 1):
+        is_same = not column.heading or (column.group and column.group == before.group)
+        groups = [*groups[:-1], [*groups[-1], index]] if groups and is_same else [*groups, [index]]
+    return groups
 
 
 def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
