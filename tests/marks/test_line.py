@@ -562,11 +562,14 @@ found = own(), child, rss(child)
         found, copy, held, vforked = self.result("""
 copies = []
 begin = vforked()
+ready, write = os.pipe()
 def work():
     copies.append(os.fork())
     if not copies[-1]:
+        os.write(write, b"x")
         time.sleep(60)
         os._exit(0)
+    os.read(ready, 1)
     begin()
 thread = threading.Thread(target=work, daemon=True)
 thread.start()
