@@ -1,8 +1,7 @@
 """The frames that made the memory of a process rise at a moment, by the timeline of its stacks.
 
-While memory rises, RSS and stacks are read together, at irregular moments. What rose between two readings belongs to
-the frames that all stacks of its thread share from just before to just after it: they are certain. Below them stands
-the likeliest stack.
+While memory rises, RSS and stacks are read together. What rose between two readings belongs to the calls that went on
+from one to the other: they are certain. Below them stands the likeliest stack.
 """
 
 from __future__ import annotations
@@ -13,26 +12,16 @@ from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from nncftools.session.model import Snapshots, WatchedProcess
+from nncftools.session.model import MOST_FRAMES, Snapshots, WatchedProcess
 
 Code = tuple[tuple[str, str], ...]
 """The functions of a stack with their files, the outermost first."""
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
-_CLOCKS_S = 0.001
-"""Stacks are read so soon after RSS."""
 _ROUNDED_S = 2e-6
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
-_PAUSE_S = 0.012
-"""A rise goes on after such a pause."""
-_INSIDE = 5
-"""So many readings fell into a rise that is certain. Where a call takes half of the time of a rise, again and again,
-these and the one before or after miss it in 2 %. With three, 9 to 28 of 300 MiB were wrong (docs/stacks.md)."""
-_LARGEST_PART = 0.8
-"""The most of what rose between the readings of a certain rise that may have come between two of them: the others say
-nothing of a burst."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
@@ -56,23 +45,27 @@ class RiseOwners:
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
+        self._loops = set(snapshots.loops)
         self._codes: dict[int, Code] = {}
         self._times = times = sorted({time_s for window in watched.windows for time_s in window.time_s})
-        self._is_followed = [False] * len(times)
-        """Whether the next reading belongs to the same window."""
         self._threads: dict[int, list[int | None]] = {}
+        self._same: dict[int, list[int]] = {}
+        """Of each thread, how many outer frames were in the same call at the reading before."""
+        before_s = -inf
         for window in watched.windows:
             first, last = bisect_left(times, window.from_s), bisect_left(times, window.to_s)
-            self._is_followed[first:last] = [True] * (last - first)
             for thread in window.threads:
                 stacks = self._threads.setdefault(thread.thread, [None] * len(times))
-                for stack, (from_s, to_s) in zip(thread.stacks, pairwise([*thread.time_s, inf]), strict=True):
+                same = self._same.setdefault(thread.thread, [0] * len(times))
+                changes = zip(thread.stacks, thread.same, pairwise([*thread.time_s, inf]), strict=False)
+                for stack, same_at_change, (from_s, to_s) in changes:
                     begin, end = max(first, bisect_left(times, from_s)), min(last + 1, bisect_left(times, to_s))
                     stacks[begin:end] = [stack] * (end - begin)
-        self._shared: dict[int, list[int]] = {}
-        self._rises = list(_rises(watched))
-        self._rise_ends = [to_s for _, to_s in self._rises]
-        self._watched = watched
+                    same[begin + 1 : end] = [MOST_FRAMES] * (end - begin - 1)
+                    if times[begin] > before_s:  # the first reading may be the last of the window before
+                        same[begin] = same_at_change
+            before_s = window.to_s
+        self._depths: dict[int, int] = {}
         self._faults = watched.faults
         self._fault_times = [reading.time_s for reading in watched.faults]
 
@@ -95,7 +88,7 @@ class RiseOwners:
 
     def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Owner, float]]:
         """Yield the owners of what came between two moments, and the bytes of each."""
-        first = max(0, bisect_right(self._times, from_s + _CLOCKS_S) - 1)
+        first = max(0, bisect_right(self._times, from_s) - 1)
         last = min(max(first, bisect_left(self._times, to_s - _ROUNDED_S)), len(self._times) - 1)
         near = range(
             bisect_left(self._times, from_s - _NEAR_S, 0, last + 1), bisect_right(self._times, to_s + _NEAR_S, first)
@@ -109,7 +102,7 @@ class RiseOwners:
             if thread is None or not seen:
                 yield UNSEEN, part
                 continue
-            certain = self._certain(thread, readings, to_s) if is_sure else 0
+            certain = self._certain(thread, readings) if is_sure else 0
             for stack in seen[0], seen[-1]:
                 yield Owner(stack, certain), part / 2
 
@@ -153,50 +146,23 @@ class RiseOwners:
                 return busy[0], readings is around[-1]
         return (python[0], True) if len(python) == 1 else (None, False)
 
-    def _certain(self, thread: int, readings: range, to_s: float) -> int:
-        """Return how many frames certainly took what came between readings: 0 if too few fell into the rise."""
-        number = bisect_left(self._rise_ends, to_s - _CLOCKS_S)
-        if number == len(self._rises):
+    def _certain(self, thread: int, readings: range) -> int:
+        """Return how many frames took what came between readings: their calls went on all the time."""
+        if len(readings) == 1:
             return 0
-        begin_s, end_s = self._rises[number]
-        inside = range(bisect_right(self._times, begin_s + _CLOCKS_S), bisect_left(self._times, end_s))
-        if len(inside) < _INSIDE:
-            return 0
-        shared = self._shared_after(thread)
-        most = 0
-        earliest = min(readings.start, readings.stop - 1 - _INSIDE)
-        for first in range(max(inside.start - 1, earliest), readings.start + 1):
-            last = max(readings.stop - 1, max(first, inside.start) + _INSIDE - 1)
-            if first < 0 or last > min(inside.stop, len(self._times) - 1):
-                continue
-            part, whole = self._rise(readings.start, readings.stop - 1), self._rise(first, last)
-            if len(readings) > _INSIDE or part <= whole * _LARGEST_PART:
-                most = max(most, min(shared[first:last], default=0))
-        return most
+        stacks = self._threads[thread][readings.start : readings.stop]
+        same = self._same[thread][readings.start + 1 : readings.stop]
+        return min(*same, *(0 if stack is None else self._single(stack) for stack in stacks))
 
-    def _rise(self, first: int, last: int) -> float:
-        """Return by how many bytes memory rose from one reading to another."""
-        return rss_at(self._watched, self._times[last]) - rss_at(self._watched, self._times[first])
-
-    def _shared_after(self, thread: int) -> list[int]:
-        """Return how many frames the stacks of a thread share at each reading and the next one."""
-        if thread not in self._shared:
-            stacks = self._threads[thread]
-            self._shared[thread] = [
-                shared_depth(self._active(one), self._active(other))
-                if is_followed and one is not None and other is not None
-                else 0
-                for is_followed, (one, other) in zip(self._is_followed, pairwise(stacks), strict=False)
-            ]
-        return self._shared[thread]
-
-    def _active(self, stack: int) -> Code:
-        """Return the functions of a stack that may take memory: one that waits does not."""
-        code = self.code(stack)
-        depth = len(code)
-        while self._waits(stack) and depth and code[depth - 1][1] == code[-1][1]:
-            depth -= 1
-        return code[:depth]
+    def _single(self, stack: int) -> int:
+        """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
+        if stack not in self._depths:
+            code, frames = self.code(stack), self._snapshots.stacks[stack]
+            depth = next((depth for depth, frame in enumerate(frames, 1) if frame in self._loops), len(code))
+            while self._waits(stack) and depth and code[depth - 1][1] == code[-1][1]:
+                depth -= 1  # a function that waits takes no memory
+            self._depths[stack] = depth
+        return self._depths[stack]
 
     def _waits(self, stack: int) -> bool:
         code = self.code(stack)
@@ -219,21 +185,6 @@ class RiseOwners:
             frames = self._snapshots.frames
             self._codes[stack] = tuple(frames[number].code for number in self._snapshots.stacks[stack])
         return self._codes[stack]
-
-
-def _rises(watched: WatchedProcess) -> Iterator[tuple[float, float]]:
-    """Yield the times in which memory rose, with short pauses."""
-    begin_s = end_s = -inf
-    for (before_s, before), (time_s, rss) in pairwise(zip(watched.time_s, watched.rss, strict=True)):
-        if rss <= before:
-            continue
-        if before_s > end_s + _PAUSE_S:
-            if end_s > begin_s:
-                yield begin_s, end_s
-            begin_s = before_s
-        end_s = time_s
-    if end_s > begin_s:
-        yield begin_s, end_s
 
 
 def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:

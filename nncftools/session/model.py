@@ -35,6 +35,8 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     time_s: list[float]
     stacks: list[int | None]
     """The index in ``Snapshots.stacks`` of the stack that was first seen at each of these moments; null for none."""
+    same: list[int] = []
+    """How many of its outer frames were in the same call at the reading before; at all other readings, all were."""
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,9 @@ class Snapshots(msgspec.Struct, kw_only=True):
     frames: list[Frame] = []
     stacks: list[list[int]] = []
     """Indexes of ``frames``, the outermost first."""
+    loops: list[int] = []
+    """Indexes of ``frames``: those that call again and again with equal variables, so that one call of theirs cannot be
+    told from the next."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
 
@@ -150,6 +155,8 @@ def check_snapshots(snapshots: Snapshots) -> None:
             raise intake.error_at(key, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
             raise intake.error_at(key, "a frame that is not in `frames`")
+    if not all(0 <= frame < len(snapshots.frames) for frame in snapshots.loops):
+        raise intake.error_at("$.snapshots.loops", "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         key = f"$.snapshots.processes[{number}]"
         intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")

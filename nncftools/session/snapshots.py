@@ -16,8 +16,6 @@ from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
 
-_HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""Frames of the hook: see ``marks/hook/sitecustomize.py``."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
 """What a damaged line raises."""
 
@@ -60,14 +58,23 @@ class Faults(TypedDict):
     lost: int
 
 
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """A stack of a thread that was first seen at this moment."""
+
+    t_ns: int
+    stack: int | None
+    """Its number; null for none."""
+    same: int = 0
+    """How many of its outer frames were in the same call at the reading before."""
+
+
 class Window(TypedDict):
     """Readings of the stacks of a process, one soon after the other."""
 
     process: int
     t_ns: list[int]
     """The first may be the last of the window before."""
-    threads: dict[int, list[tuple[int, int | None]]]
-    """By thread: the moments at which its stack was first seen, and its number; null for none."""
+    threads: dict[int, list[Change]]
 
 
 class Mappings(TypedDict):
@@ -102,6 +109,8 @@ class SnapshotLine(TypedDict, total=False):
     """Its number, function, file and line."""
     stack: tuple[int, list[int]]
     """Its number, and the numbers of its frames, the outermost first."""
+    loop: int
+    """The number of a frame that calls again and again with equal variables."""
     native: int
     """The number of a process that grew without any file of Python."""
     rss: RssPoints
@@ -131,7 +140,7 @@ class Stacks:
         self.redaction = redaction
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
-        """Indexes of ``frames``, the outermost first; without frames of the hook."""
+        """Indexes of ``frames``, the outermost first."""
         self.threads: dict[int, dict[int, int]] = {}
         """By process and thread: the last stack."""
 
@@ -146,13 +155,13 @@ class Stacks:
             _expect(number, len(self.stacks))
             if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
                 raise LostError("the line was damaged")
-            self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
+            self.stacks.append(stack)
         elif "window" in line:
             threads = self.threads[line["window"]["process"]] = {}
             for thread, changes in line["window"]["threads"].items():
-                if not all(stack is None or 0 <= stack < len(self.stacks) for _, stack in changes):
+                stacks = [change.stack for change in changes if change.stack is not None]
+                if not all(0 <= stack < len(self.stacks) for stack in stacks):
                     raise LookupError("the line was damaged")
-                stacks = [stack for _, stack in changes if stack is not None]
                 if stacks:
                     threads[thread] = stacks[-1]
 
@@ -199,6 +208,9 @@ class _SnapshotReader:
             self._take_process(line["process"])
         elif "rss" in line:
             self._take_points(line["rss"])
+        elif "loop" in line:
+            self._stacks.frames[line["loop"]]  # raises where it is missing
+            snapshots.loops.append(line["loop"])
         elif "native" in line:
             self._watched[line["native"]].is_native = True
         elif "faults" in line:
@@ -249,9 +261,10 @@ class _SnapshotReader:
     def _take_window(self, line: Window) -> None:
         threads = []
         for thread, changes in sorted(line["threads"].items()):
-            times = [self._seconds(t_ns) for t_ns, _ in changes]
+            times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            threads.append(model.ThreadStacks(thread, times, [stack for _, stack in changes]))
+            same = [change.same for change in changes]
+            threads.append(model.ThreadStacks(thread, times, [change.stack for change in changes], same))
         window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
 

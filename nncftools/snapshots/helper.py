@@ -194,7 +194,7 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            self._stacks.look(self._tree.watched, now_ns)
+            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again)
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     Frame = tuple[str, str, int]
     """Function, file and line."""
-    RawStack = tuple[int, ...]
-    """Of each frame the address of its code object and that of its instruction; the innermost frame first."""
+    RawFrame = tuple[int, int, int, bytes]
+    """Its address, that of its code object, that of its instruction, and its variables: see ``_variables``."""
+    RawStack = tuple[RawFrame, ...]
+    """The innermost frame first."""
 
 
 class UnreadableError(Exception):
@@ -45,6 +47,9 @@ _FIELDS = (
     "code",
     "instruction",
     "owner",  # in the frame: the interpreter's own frames have no code of Python
+    "names",  # in the frame: the dictionary of variables of a module or class
+    "locals",  # in the frame: other variables
+    "local_count",
     "first_line",
     "file",
     "name",
@@ -53,14 +58,14 @@ _FIELDS = (
     "text",  # in a string of ASCII
 )
 _NONE = -1
-_OLD = (32, 8, 176, 24, _NONE, 24, 32, 104, _NONE, 40, 104, 112, 120, 0, 48)
+_OLD = (32, 8, 176, 24, _NONE, 24, 32, 104, _NONE, 56, 360, 28, 40, 104, 112, 120, 0, 48)
 _LAYOUTS = {
     8: _OLD,
     9: _OLD,
-    10: (*_OLD[:7], 96, *_OLD[8:]),
-    11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 72, 112, 128, 136, 184, 48),
-    12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 68, 112, 128, 136, 192, 40),
-    13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 68, 112, 128, 136, 200, 40),
+    10: (*_OLD[:7], 96, _NONE, 56, 352, *_OLD[11:]),
+    11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 24, 72, 76, 72, 112, 128, 136, 184, 48),
+    12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40),
+    13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 200, 40),
 }
 """Where these fields lie, in bytes, by minor version; of builds for 64 bits with the global lock."""
 _NEXT_THREAD = 8
@@ -69,12 +74,17 @@ _KERNEL_IDS = 11
 _UNITS = 10
 """From this version on, instructions are counted by two bytes."""
 _OF_INTERPRETER = 3
+_VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
+"""Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
+_TABLE_HEADER = Struct("<9xBB13xQ")
+"""Log2 of the bytes of the index, whether all keys are texts, and the number of entries (pycore_dict.h)."""
+_IMPORT = "<frozen importlib"
 _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
 """A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
 _BLOCK = 4096
-_MARGIN = 128
-"""A frame may begin so near the end of a block."""
+_MARGIN = 512
+"""A frame that begins near the end of a block is read so far."""
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 _MOST_CODES = 50_000
@@ -88,10 +98,12 @@ _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 class _Code:
     """A code object, and the frames of it that were seen."""
 
-    def __init__(self, identity: bytes, name: str, file: str, first_line: int, lines: bytes) -> None:
-        """Take its fields; ``identity`` are those from the first line to the line table."""
-        self.identity, self.name, self.file = identity, name, file
-        self.first_line, self.lines = first_line, lines
+    def __init__(
+        self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, local_bytes: int
+    ) -> None:
+        """Take its fields; ``identity`` are those from the first line to the line table, ``texts`` name and file."""
+        self.identity, (self.name, self.file) = identity, texts
+        self.first_line, self.lines, self.local_bytes = first_line, lines, local_bytes
         self.frames: dict[int, Frame] = {}
         """By instruction."""
         self.decoded = 0, 0, first_line
@@ -112,6 +124,7 @@ class PythonMemory:
         fields = self._layout["previous"], self._layout["code"], self._layout["instruction"]
         self._frame = Struct(f"<{max(fields) // 8 + 1}Q")
         self._previous, self._code, self._instruction = [at // 8 for at in fields]
+        self._names = self._layout["names"] // 8
         self._blocks: dict[int, bytes] = {}
         self._codes: dict[int, _Code] = {}
         self._numbers: dict[int, int] = {}
@@ -155,17 +168,41 @@ class PythonMemory:
     def _stack(self, frame: int) -> RawStack:
         blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout["owner"]
         previous, code, instruction = self._previous, self._code, self._instruction
-        stack: list[int] = []
+        codes, names = self._codes, self._names
+        stack: list[RawFrame] = []
+        called = None
         for _ in range(_MOST_FRAMES):
             if not frame:
                 return tuple(stack)
             begin = frame & -_BLOCK
             block = blocks.get(begin) or self._block(begin)
-            words = unpack(block, frame - begin)
-            if owner == _NONE or block[frame - begin + owner] < _OF_INTERPRETER:
-                stack += words[code], words[instruction]
+            at = frame - begin
+            words = unpack(block, at)
+            if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
+                known = codes.get(words[code])
+                variables = b"" if known is None else self._variables(block, at, words[names], known, called)
+                stack.append((frame, words[code], words[instruction], variables))
+                called = known
             frame = words[previous]
         raise UnreadableError
+
+    def _variables(self, block: bytes, at: int, names: int, code: _Code, called: _Code | None) -> bytes:
+        """Return what changes when a frame sets a variable: the addresses of their values.
+
+        A dictionary has a number of its version; from 3.13 on, its whole table is read. A frame that imports a module
+        imports it once, whatever its variables are.
+        """
+        if code.local_bytes or not names or (called is not None and called.file.startswith(_IMPORT)):
+            begin = at + self._layout["locals"]
+            return block[begin : begin + code.local_bytes]
+        if self._version < _WITHOUT_VERSIONS:
+            return self._word(names + _VERSION).to_bytes(8, "little")
+        table = self._word(names + _TABLE)
+        header = self._read(table, _TABLE_HEADER.size)
+        index_bytes, kind, count = _TABLE_HEADER.unpack(header)
+        return self._read(
+            table, min(_TABLE_HEADER.size + (1 << index_bytes) + count * (16 if kind else 24), _LARGEST_TABLE)
+        )
 
     def frames(self, stack: RawStack, before: RawStack) -> list[Frame]:
         """Return the frames of a stack, the outermost first.
@@ -173,15 +210,16 @@ class PythonMemory:
         Those that it shares with ``before``, the thread's last stack, need no check. Raises UnreadableError.
         """
         same = 0
-        for one, other in zip(reversed(stack), reversed(before), strict=False):
-            if one != other:
+        for (_, code, instruction, _), (_, code_before, instruction_before, _) in zip(
+            reversed(stack), reversed(before), strict=False
+        ):
+            if code != code_before or instruction != instruction_before:
                 break
             same += 1
-        unchecked = len(stack) - same // 2 * 2
-        codes = self._codes
+        codes, unchecked = self._codes, len(stack) - same
         try:
-            frames = [codes[stack[at]].frames[stack[at + 1]] for at in range(len(stack) - 2, unchecked - 1, -2)]
-            return frames + [self._known(stack[at], stack[at + 1]) for at in range(unchecked - 2, -1, -2)]
+            frames = [codes[code].frames[instruction] for _, code, instruction, _ in reversed(stack[unchecked:])]
+            return frames + [self._known(code, instruction) for _, code, instruction, _ in reversed(stack[:unchecked])]
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
 
@@ -217,7 +255,8 @@ class PythonMemory:
     def is_known(self, stack: RawStack) -> bool:
         """Return whether the innermost code object is still the one that was read. Raises UnreadableError."""
         try:
-            return self._is_unchanged(stack[0], self._codes[stack[0]])
+            _, code, *_ = stack[0]
+            return self._is_unchanged(code, self._codes[code])
         except (OSError, LookupError, OverflowError) as failure:
             raise UnreadableError from failure
 
@@ -227,7 +266,8 @@ class PythonMemory:
         name, file, table = (
             int.from_bytes(data[at : at + 8], "little") for at in (layout["name"], layout["file"], layout["lines"])
         )
-        return _Code(identity, self._text(name), self._text(file), first_line, self._bytes(table))
+        count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
+        return _Code(identity, (self._text(name), self._text(file)), first_line, self._bytes(table), count * 8)
 
     def _bytes(self, address: int) -> bytes:
         data = os.pread(self._file, _BLOCK, address)

@@ -12,7 +12,7 @@ from nncftools.snapshots.python_memory import EndedError, UnknownPythonError, Un
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import Frame, PythonMemory, RawStack
     from nncftools.snapshots.tree_watch import Watched
 
-    Change = tuple[int, int | None]
-    """When a thread's stack was first seen, and its number; None for none."""
+    Change = tuple[int, int | None, int]
+    """When a thread's stack was first seen, its number (None for none), and how many outer frames were in the same call
+    at the reading before."""
 
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
@@ -36,23 +37,69 @@ class Interned:
         self._writer = writer
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
+        self._loops: set[int] = set()
 
     def stack(self, frames: Sequence[Frame]) -> int:
         """Return the number of a stack; write it first if it is new. The middle of a very deep one is left out."""
         if len(frames) > _MOST_FRAMES:
             frames = [*frames[:_OUTER_FRAMES], CUT, *frames[_OUTER_FRAMES - _MOST_FRAMES :]]
         known = self._frames
-        numbers = tuple([known[frame] if frame in known else self._frame(frame) for frame in frames])
+        numbers = tuple([known[frame] if frame in known else self._new(frame) for frame in frames])
         number = self._stacks.get(numbers)
         if number is None:
             number = self._stacks[numbers] = len(self._stacks)
             self._writer.line("stack", [number, numbers])
         return number
 
-    def _frame(self, frame: Frame) -> int:
+    def _new(self, frame: Frame) -> int:
         number = self._frames[frame] = len(self._frames)
         self._writer.line("frame", [number, *frame])
         return number
+
+    def loop(self, frame: Frame) -> None:
+        """Write that a frame of a stack makes other calls without a trace in its variables, once."""
+        number = self._frames[frame]
+        if number not in self._loops:
+            self._loops.add(number)
+            self._writer.line("loop", number)
+
+
+class Calls:
+    """The calls of one thread that go on from one reading to the next.
+
+    A frame is in the same call if its caller stands at the same instruction with the same local variables: in a loop,
+    some of these change. Where none does, the caller is seen to call again what it had called before.
+    """
+
+    def __init__(self) -> None:
+        self._before: RawStack = ()
+        self._past: list[set[int]] = []
+        """What each frame was seen to do before in the same call, the outermost frame first."""
+
+    def follow(self, stack: RawStack) -> tuple[int, bool]:
+        """Take the next reading; return how many outer frames are in the same call.
+
+        Also return whether the last of these calls again and again with equal variables.
+        """
+        now, before = stack[::-1], self._before
+        self._before = now
+        same = 0
+        for frame, frame_before in zip(now, before, strict=False):
+            same += frame[:2] == frame_before[:2]
+            if frame != frame_before:
+                break
+        del self._past[same:]
+        self._past += [set() for _ in range(len(self._past), same)]
+        if not same or now == before:
+            return same, False
+        past = self._past[-1]
+        past |= _call(before, same)
+        return same, bool(past & _call(now, same))
+
+
+def _call(stack: RawStack, depth: int) -> set[int]:
+    """Return what the last of so many outer frames calls, from where and with which variables; empty if nothing."""
+    return {hash((stack[depth - 1], code)) for _, code, *_ in stack[depth : depth + 1]}
 
 
 _MS = 1_000_000
@@ -67,8 +114,6 @@ _READINGS = 200
 """Of a line."""
 _TRIES = 3
 """A reading of a process that runs is torn in up to 5 %: a generator may have no caller for a moment."""
-_ROOT = -2
-"""The place in a raw stack of its outermost code object."""
 _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
@@ -84,11 +129,14 @@ class Timeline:
         self._interned = interned
         self._raw: dict[int, RawStack] = {}
         self._numbers: dict[int, int] = {}
+        self._calls: dict[int, Calls] = {}
         self._begin(0)
 
     def _begin(self, t_ns: int) -> None:
         self._times = [t_ns] if t_ns else []
-        self._threads: dict[int, list[Change]] = {thread: [(t_ns, number)] for thread, number in self._numbers.items()}
+        self._threads: dict[int, list[Change]] = {
+            thread: [(t_ns, number, 0)] for thread, number in self._numbers.items()
+        }
 
     def read(self) -> bool:
         """Read the stacks now; return whether that was possible. Raises EndedError."""
@@ -96,7 +144,7 @@ class Timeline:
             t_ns = time.monotonic_ns()
             try:
                 raw = self.memory.stacks()
-                if all(stack[_ROOT] == self._raw.get(thread, stack)[_ROOT] for thread, stack in raw.items()):
+                if all(_root(stack) == _root(self._raw.get(thread, stack)) for thread, stack in raw.items()):
                     self._take(t_ns, raw)
                     return True
             except UnreadableError:
@@ -110,15 +158,19 @@ class Timeline:
         for thread, stack in raw.items():
             before = self._raw.get(thread, ())
             if stack != before or not self.memory.is_known(stack):
-                frames = self.memory.frames(stack, before if stack != before else ())
-                changed[thread] = self._interned.stack(frames)
-        for thread, number in changed.items():
-            if self._numbers.get(thread) != number:
+                changed[thread] = self.memory.frames(stack, before if stack != before else ())
+        for thread, frames in changed.items():
+            number = self._interned.stack(frames)
+            same, is_loop = self._calls.setdefault(thread, Calls()).follow(raw[thread])
+            if is_loop:
+                self._interned.loop(frames[same - 1])
+            if self._numbers.get(thread) != number or same < len(frames):
                 self._numbers[thread] = number
-                self._threads.setdefault(thread, []).append((t_ns, number))
+                shown = same if len(frames) <= _MOST_FRAMES else min(same, _OUTER_FRAMES)
+                self._threads.setdefault(thread, []).append((t_ns, number, shown))
         for thread in self._numbers.keys() - raw.keys():
-            del self._numbers[thread]
-            self._threads[thread].append((t_ns, None))
+            del self._numbers[thread], self._calls[thread]
+            self._threads[thread].append((t_ns, None, 0))
         self._raw = raw
         self._times.append(t_ns)
 
@@ -130,8 +182,13 @@ class Timeline:
         if is_cut or len(self._times) > _READINGS:
             yield {"t_ns": self._times, "threads": self._threads}
             if is_cut:
-                self._numbers, self._raw = {}, {}
+                self._numbers, self._raw, self._calls = {}, {}, {}
             self._begin(0 if is_cut else self._times[-1])
+
+
+def _root(stack: RawStack) -> int:
+    """Return the code object of the outermost frame."""
+    return stack[-1][1]
 
 
 class StackTaker:
@@ -148,8 +205,11 @@ class StackTaker:
         """The processes that grew without a file of Python mapped."""
         self.taken = self.failed = 0
 
-    def look(self, processes: Collection[Watched], now_ns: int) -> None:
-        """Read the stacks of processes that grow, or of the Python programs that started them, and page faults."""
+    def look(self, processes: Collection[Watched], now_ns: int, poll_again: Callable[[Watched], object]) -> None:
+        """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
+
+        ``poll_again`` reads the memory of a process.
+        """
         by_process = {watched.process: watched for watched in processes}
         growing: dict[Watched, None] = {}
         for watched in processes:
@@ -165,6 +225,7 @@ class StackTaker:
         for watched in growing:
             if self._budget.left_s > 0:
                 self._read(watched, now_ns)
+                poll_again(watched)
 
     def _python(self, watched: Watched, by_process: dict[Process, Watched], now_ns: int) -> Watched | None:
         """Return the process, or else the nearest above it, that runs Python."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _SMALLEST_STEP = 64 * 1024
 _SMALLEST_DEVIATION = 256 * 1024
-_MOST_POINTS = 200
-_FULL = 512
+_MOST_POINTS = 500
+_FULL = 1024
 
 
 class Growth:
@@ -191,6 +191,16 @@ _FAST = 1 << 20
 """Bytes from one poll to the next."""
 
 
+def _memory(process: Process) -> tuple[int, int, int]:
+    """Return the time, and the pages of a process: all that are resident, and those of files and shared memory."""
+    try:
+        data = os.pread(process.files[0], 128, 0)
+    except OSError:
+        data = process.read_slot(0)
+    pages, mapped = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
+    return time.monotonic_ns(), pages, mapped
+
+
 class TreeWatch:
     """The processes of a run, as far as they have memory of their own."""
 
@@ -227,12 +237,7 @@ class TreeWatch:
         self.rise = 0
         for process in list(self._tree.processes):
             watched = self._watched.get(process)
-            try:
-                data = os.pread(process.files[0], 128, 0)
-            except OSError:
-                data = process.read_slot(0)
-            t_ns = time.monotonic_ns()
-            pages, mapped = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
+            t_ns, pages, mapped = _memory(process)
             if watched is None:
                 self._meet(process, t_ns, pages)
             elif not pages:
@@ -243,6 +248,12 @@ class TreeWatch:
                 self._add(watched, t_ns, pages)
                 watched.anonymous = (pages - mapped) * PAGE
         self.held = sum([watched.growth.rss for watched in self.watched])
+
+    def poll_again(self, watched: Watched) -> None:
+        """Read the memory of a process right after its stacks: what rose later rose between two readings of stacks."""
+        t_ns, pages, _ = _memory(watched.process)
+        if pages:
+            self._add(watched, t_ns, pages)
 
     def _add(self, watched: Watched, t_ns: int, pages: int) -> None:
         rise = watched.growth.add(t_ns, pages)
