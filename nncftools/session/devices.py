@@ -31,24 +31,20 @@ def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[floa
     return placed
 
 
-def unused(readings: Readings) -> list[str]:
-    """Return the devices of which the run is known to have held nothing at any reading."""
-    held: dict[str, list[float | None]] = {}
-    for _, values in readings:
-        for name, value in values.items():
-            if name_of(name) == DEVICE_MEMORY:
-                held.setdefault(name.partition("@")[2], []).append(value)
-    return sorted(device for device, sizes in held.items() if not any(size != 0 for size in sizes))
-
-
 def used_columns(
     time_s: Sequence[float], readings: Sequence[tuple[float, Mapping[str, float | None]]]
 ) -> tuple[dict[str, array[float]], dict[str, Peak]]:
-    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0."""
-    left_out = unused(readings)
+    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0.
+
+    What everyone does with a device is kept if the run may have held anything of it, also in the system's memory.
+    """
     placed = columns(time_s, readings)
-    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in left_out}
-    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in left_out}
+    of_run = [name for name in placed if name_of(name) == DEVICE_MEMORY]
+    used = {name for name in of_run if any(values.get(name, 0) != 0 for _, values in readings)}
+    devices = {name.partition("@")[2].removesuffix(".system") for name in used}
+    kept = {name for name in placed if name in used or name not in of_run and name.partition("@")[2] in devices}
+    unused = {name: Peak(sampled=0, at_s=None, low=0) for name in of_run if name not in used}
+    return {name: column for name, column in placed.items() if name in kept}, unused
 
 
 def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
@@ -62,7 +58,8 @@ def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
 def take_allocated(session: SessionData) -> None:
     """Add what torch's allocator had given out as columns, by what processes read of it at their marks.
 
-    What a mark does not say is 0: torch has not begun there, or has nothing left. So is what has ended.
+    What a mark does not say is 0: torch has not begun there, or has nothing left. So is what has ended. What torch
+    reached before the recording was attached to its process is no peak of it: only a larger mark is.
     """
     readings: list[tuple[float, int, dict[str, tuple[int, int]]]] = [
         (at_s, mark.pid or 0, own.devices or {})
@@ -75,6 +72,7 @@ def take_allocated(session: SessionData) -> None:
     sums: list[tuple[float, dict[str, float | None]]] = []
     peaks: dict[str, Peak] = {}
     last_s: dict[int, float] = {}
+    marks: dict[tuple[int, str], int] = {}
     for at_s, pid, of_devices in sorted(readings, key=lambda reading: reading[:2]):
         gone = {name.partition("@")[2]: (0, 0) for name, of_name in held.items() if of_name.get(pid)}
         for device, (allocated, most) in {**gone, **of_devices}.items():
@@ -82,7 +80,9 @@ def take_allocated(session: SessionData) -> None:
             held.setdefault(name, {})[pid] = allocated
             whole = sum(held[name].values())
             sums.append((at_s, {name: whole}))
-            before, reached = peaks.get(name), max(whole, most)
+            is_earlier = pid == session.attached_to and pid not in last_s
+            reached = max(whole, most if most > marks.get((pid, name), most if is_earlier else 0) else 0)
+            before, marks[pid, name] = peaks.get(name), most
             if before is None or reached > (before.low or 0):
                 sampled = max(whole, 0 if before is None else before.sampled or 0)
                 peaks[name] = Peak(
@@ -102,15 +102,16 @@ def take_allocated(session: SessionData) -> None:
 def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
     """Return what torch's allocator had given out during an operation of its process; None where it was not read.
 
-    The allocator keeps its own high-water mark: where that rose, the peak is exact.
+    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has reset
+    it, and it says what was reached since.
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
     # Where other values were read and these were not, torch had not begun to use the device.
     held, most = (mark.own_end.devices or {}).get(device, (0, 0))
     held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
-    low = most if most > most_before else max(held, held_before)
-    high = None if most < most_before else most  # the program has reset the mark
+    low = max(held if most == most_before else most, held_before)
+    high = None if most < most_before else most
     return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
 
 

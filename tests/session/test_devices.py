@@ -72,6 +72,14 @@ class TestUnused:
 
         assert (list(kept), peaks) == ([MEMORY, USED], {})
 
+    def test_others_use_it(self) -> None:
+        """What everyone does with a device, of which the run held nothing in any memory, is not kept."""
+        used, of_npu = "device_used@npu0", "device_memory@npu0.system"
+
+        assert used_columns([0.0], [(0.0, {used: 3, "device_busy@npu0": 5})]) == ({}, {})
+        assert list(used_columns([0.0], [(0.0, {of_npu: 0, used: 3})])[0]) == []
+        assert list(used_columns([0.0], [(0.0, {used: 3}), (0.5, {of_npu: 4, used: 7})])[0]) == [used, of_npu]
+
 
 class TestSession:
     def test_of_a_journal(self) -> None:
@@ -159,6 +167,12 @@ class TestAllocated:
 
         assert figures == Figures(3, 5, Bracket(5, 9, 0.2, 0.8))
 
+    def test_mark_that_was_reset(self) -> None:
+        """Where the program has reset the mark, the peak is at least what was reached since."""
+        figures = allocated(mark(own(5, 30), own(6, 20)), 0.8, "nvidia0")
+
+        assert figures == Figures(5, 6, Bracket(20, None, 0.2, 0.8))
+
     def test_before_torch_began(self) -> None:
         """A process that marked before torch used the device held nothing there."""
         assert allocated(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
@@ -224,3 +238,13 @@ class TestAllocated:
         take_allocated(session)
 
         assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [3, 3, 0]
+
+    @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
+    def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:
+        """What torch reached before a program began to record itself is no peak of the recording."""
+        of = [mark(own(3, 40), own(5, most))]
+        session = made_up.session({"rss": [1] * 3}, marks=of, attached_to=100)
+        take_allocated(session)
+
+        assert session.peaks["device_allocated@nvidia0"].low == peak
+        assert session.peaks["device_allocated@nvidia0"].low_from == low_from
