@@ -40,11 +40,10 @@ def used_columns(
     """
     placed = columns(time_s, readings)
     of_run = [name for name in placed if name_of(name) == DEVICE_MEMORY]
-    used = {name for name in of_run if any(values.get(name, 0) != 0 for _, values in readings)}
-    devices = {name.partition("@")[2].removesuffix(".system") for name in used}
-    kept = {name for name in placed if name in used or name not in of_run and name.partition("@")[2] in devices}
-    unused = {name: Peak(sampled=0, at_s=None, low=0) for name in of_run if name not in used}
-    return {name: column for name, column in placed.items() if name in kept}, unused
+    is_used = {name: any(values.get(name, 0) != 0 for _, values in readings) for name in of_run}
+    devices = {name.partition("@")[2].removesuffix(".system") for name in of_run if is_used[name]}
+    kept = {name: column for name, column in placed.items() if is_used.get(name, name.partition("@")[2] in devices)}
+    return kept, {name: Peak(sampled=0, at_s=None, low=0) for name in of_run if not is_used[name]}
 
 
 def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
@@ -102,8 +101,8 @@ def take_allocated(session: SessionData) -> None:
 def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
     """Return what torch's allocator had given out during an operation of its process; None where it was not read.
 
-    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has reset
-    it, and it says what was reached since.
+    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has
+    reset it, and it says what was reached since.
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
