@@ -140,4 +140,6 @@ def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Col
     held = column.held(mark.start_s, end_s, until_triggered=False)
     starts = bisect_right(column.times, mark.start_s)
     held = held._replace(start=column.values[starts - 1] if starts else None)
+    if metric != DEVICE_MEMORY:
+        return held
     return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)

@@ -198,6 +198,13 @@ class TestAllocated:
 
         assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
 
+    def test_everyone(self) -> None:
+        """The same is true of what everyone holds; a sample that the end of an operation triggers is not part of it."""
+        used = {"rss": [1] * 4, USED: [3, 5, 9, 9], MEMORY: [1] * 4, "time_s": [0.0, 0.6, 1.1, 1.6]}
+        session = made_up.session(used, marks=[Mark(name="x", start_s=0.58, end_s=1.09, pid=100)])
+
+        assert session.operations[0].of(USED).peak_low == 5
+
     def test_reading_long_before(self) -> None:
         """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
         column = Column([0.1], [1.0])
