@@ -289,7 +289,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     """
     columns = columns_of(comparison)[:_COLUMNS]
     of_devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
-    names = dict.fromkeys((_peak_name(comparison), *of_devices, *_OF_RUN))
+    names = dict.fromkeys((_peak_name(comparison) or "", *of_devices, *_OF_RUN))
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
     known = [of for of in of_run if of.figure.is_peak or of.base.median or of.new.median]
     rows = [_row(cells(of, unit), of) for of in known]

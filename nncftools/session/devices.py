@@ -15,6 +15,8 @@ from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_o
 from nncftools.session.model import Device, Mark, Peak, SessionData
 from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
 
+_USUAL_S, _LATE = 0.5, 2
+"""The distance of two readings is at least this, and seldom more than the one before so many times."""
 Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 """Seconds since the start, and values by column; None for unknown."""
 
@@ -116,7 +118,7 @@ def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
 
 def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
     """Return figures of a device's memory with what its allocator proves: the process held at least this."""
-    if of_allocator is None or of_allocator.peak is None:
+    if of_allocator is None or of_allocator.peak is None or not of_allocator.peak.low:
         return figures
     least = of_allocator.peak
     if figures.peak is None or figures.peak.low < least.low:
@@ -131,7 +133,8 @@ def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
 def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
     """Return the figures of a column of a device for an operation.
 
-    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing.
+    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing. The same is true
+    where the reading before is old: the driver, or what reads it, has stopped.
     """
     metric, _, device = name.partition("@")
     of_allocator = allocated(mark, end_s, device)
@@ -140,6 +143,8 @@ def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Col
     held = column.held(mark.start_s, end_s, until_triggered=False)
     starts = bisect_right(column.times, mark.start_s)
     held = held._replace(start=column.values[starts - 1] if starts else None)
-    if metric != DEVICE_MEMORY:
-        return held
-    return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)
+    if held.peak is None and starts:
+        before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
+        if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):
+            held = UNKNOWN
+    return with_allocated(held, of_allocator if metric == DEVICE_MEMORY else None)

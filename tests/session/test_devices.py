@@ -213,6 +213,20 @@ class TestAllocated:
         assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
         assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
 
+    def test_silence(self) -> None:
+        """What was read before a driver fell silent is known of an operation that ends soon after it only."""
+        column = Column([0.0, 0.5, 1.0], [1.0, 1.0, 7.0])
+
+        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 1.9, column, ()) == Figures(7, 7)
+        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 4.0, column, ()) == UNKNOWN
+        assert figures_of(MEMORY, Mark(name="x", start_s=3.0), 4.0, column, ()) == UNKNOWN
+
+    def test_program_without_torch(self) -> None:
+        """That torch has given out nothing says nothing of what a process holds."""
+        of = mark(own(None), own(None))
+
+        assert with_allocated(UNKNOWN, allocated(of, 0.8, "nvidia0")) == UNKNOWN
+
     def test_columns_of_marks(self) -> None:
         """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""
         marks = [mark(own(None), own(5, 20), end_s=0.6), mark(own(2, 2), own(3, 3), start_s=0.7, end_s=0.9, pid=7)]
