@@ -55,15 +55,12 @@ def devices(sys: str) -> dict[str, str]:
     """
     named: dict[str, str] = {}
     gpus: dict[str, str] = {}
-    nodes = _listed(f"{sys}/class/drm")
-    for node in sorted(filter(re.compile(r"renderD\d+").fullmatch, nodes), key=lambda node: int(node[7:])):
+    nodes = filter(re.compile(r"(renderD|card)\d+").fullmatch, _listed(f"{sys}/class/drm"))
+    for node in sorted(nodes, key=lambda node: (node[0] == "c", len(node), node)):  # renderD99, renderD128, card0
         folder = os.path.realpath(f"{sys}/class/drm/{node}/device")
-        if not os.path.basename(os.path.realpath(f"{folder}/driver")).startswith("nvidia"):
+        driver = os.path.basename(os.path.realpath(f"{folder}/driver"))
+        if folder in gpus or (node[0] == "r" and not driver.startswith("nvidia")):
             named[node] = gpus.setdefault(folder, f"gpu{len(gpus)}")
-    for node in filter(re.compile(r"card\d+").fullmatch, nodes):
-        folder = os.path.realpath(f"{sys}/class/drm/{node}/device")
-        if folder in gpus:
-            named[node] = gpus[folder]
     for node in filter(re.compile(r"accel\d+").fullmatch, _listed(f"{sys}/class/accel")):
         named[node] = node.replace("accel", "npu")
     return named
