@@ -100,10 +100,13 @@ def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[fl
 
 
 def legend_below(drawing: Figure, columns: int) -> None:
-    """Write the legend below the panel; dollar signs in it are not mathematics."""
+    """Write the legend below the panel, in fewer columns if it is too wide; dollar signs in it are not mathematics."""
     legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
+    if columns > 1 and legend.get_window_extent().width > drawing.bbox.width:
+        legend.remove()
+        legend_below(drawing, columns - 1)
 
 
 class Ruler:

@@ -14,6 +14,7 @@ from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, lo
 from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.summary import unit_for
+from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
@@ -287,7 +288,8 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     where they differ, it is one of the settings.
     """
     columns = columns_of(comparison)[:_COLUMNS]
-    names = [name for name in (_peak_name(comparison), *_OF_RUN) if name is not None]
+    of_devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
+    names = dict.fromkeys((_peak_name(comparison) or "", *of_devices, *_OF_RUN))
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
     known = [of for of in of_run if of.figure.is_peak or of.base.median or of.new.median]
     rows = [_row(cells(of, unit), of) for of in known]

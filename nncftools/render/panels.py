@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, product
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ _TIMELINE_MARGIN = 0.04
 """In inches."""
 _PEAK_TEXT, _PEAK_LINE, _POINTS = 0.34, 0.15, 72
 """Room above the data for the text of the peak, and for a second line, in inches; and an inch in points."""
+_MOST_IN_A_COLUMN = 3
+"""Of the names of devices."""
 IO_COUNTERS = {"Storage": ("read_bytes", "write_bytes"), "System calls": ("read_chars", "write_chars")}
 
 
@@ -85,13 +88,15 @@ def draw_devices(axes: Axes, session: Session, view: View) -> None:
     """Draw what the run held of each GPU and NPU."""
     _label_values(axes, f"Devices{view.above} ({view.unit})")
     highest = 0.0
-    for name, style in zip(_devices(session), cycle(("-", "--", ":", "-.")), strict=False):
+    names = _devices(session)
+    for name, (colour, style) in zip(names, cycle(product((INK, _GREYS[0]), ("-", "--", ":", "-."))), strict=False):
         if (line := memory_line(session, view, name)) is not None:
             marker = drawing.marker_for(line.time_s)
-            axes.plot(line.time_s, line.sizes, style, color=INK, linewidth=1.4, marker=marker, label=line.peak_text)
+            axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.4, marker=marker, label=line.peak_text)
             highest = max(highest, line.peak_size)
-    axes.set_ylim(0, highest * (1.1 + 0.15 * len(_devices(session))) or 1)
-    _legend(axes, loc="upper right", borderaxespad=0.2)
+    columns = 1 + (len(names) > _MOST_IN_A_COLUMN)
+    axes.set_ylim(0, highest * (1 + 0.26 * ceil(len(names) / columns)) or 1)
+    _legend(axes, loc="upper right", ncols=columns, borderaxespad=0.2)
 
 
 def _devices(session: Session) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
 from nncftools.limits.verdict import Verdict, most_memory
+from nncftools.metrics import DEVICE_ALLOCATED, name_of
 from nncftools.session.model import MappingGroup
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
@@ -85,7 +86,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 4000, *, 
         size / view.unit.factor,
         of.span_s,
         of.span_s if is_mark else None,
-        f"{text} (kernel's high-water mark)" if is_mark else text,
+        f"{text} ({'torch' if name_of(name) == DEVICE_ALLOCATED else 'kernel'}'s high-water mark)" if is_mark else text,
     )
 
 

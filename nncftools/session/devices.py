@@ -15,6 +15,8 @@ from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_o
 from nncftools.session.model import Device, Mark, Peak, SessionData
 from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
 
+_USUAL_S, _LATE = 0.5, 2
+"""The distance of two readings is at least this, and seldom more than the one before so many times."""
 Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 """Seconds since the start, and values by column; None for unknown."""
 
@@ -31,24 +33,19 @@ def columns(time_s: Sequence[float], readings: Readings) -> dict[str, array[floa
     return placed
 
 
-def unused(readings: Readings) -> list[str]:
-    """Return the devices of which the run is known to have held nothing at any reading."""
-    held: dict[str, list[float | None]] = {}
-    for _, values in readings:
-        for name, value in values.items():
-            if name_of(name) == DEVICE_MEMORY:
-                held.setdefault(name.partition("@")[2], []).append(value)
-    return sorted(device for device, sizes in held.items() if not any(size != 0 for size in sizes))
-
-
 def used_columns(
     time_s: Sequence[float], readings: Sequence[tuple[float, Mapping[str, float | None]]]
 ) -> tuple[dict[str, array[float]], dict[str, Peak]]:
-    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0."""
-    left_out = unused(readings)
+    """Return the columns of devices that the run may have used, and the peaks of the others, which are 0.
+
+    What everyone does with a device is kept if the run may have held anything of it, also in the system's memory.
+    """
     placed = columns(time_s, readings)
-    kept = {name: column for name, column in placed.items() if name.partition("@")[2] not in left_out}
-    return kept, {f"{DEVICE_MEMORY}@{device}": Peak(sampled=0, at_s=None, low=0) for device in left_out}
+    of_run = [name for name in placed if name_of(name) == DEVICE_MEMORY]
+    is_used = {name: any(values.get(name, 0) != 0 for _, values in readings) for name in of_run}
+    devices = {name.partition("@")[2].removesuffix(".system") for name in of_run if is_used[name]}
+    kept = {name: column for name, column in placed.items() if is_used.get(name, name.partition("@")[2] in devices)}
+    return kept, {name: Peak(sampled=0, at_s=None, low=0) for name in of_run if not is_used[name]}
 
 
 def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
@@ -62,7 +59,8 @@ def named(name: str, uuid: str, devices: Sequence[Device]) -> str:
 def take_allocated(session: SessionData) -> None:
     """Add what torch's allocator had given out as columns, by what processes read of it at their marks.
 
-    What a mark does not say is 0: torch has not begun there, or has nothing left. So is what has ended.
+    What a mark does not say is 0: torch has not begun there, or has nothing left. So is what has ended. What torch
+    reached before the recording was attached to its process is no peak of it: only a larger mark is.
     """
     readings: list[tuple[float, int, dict[str, tuple[int, int]]]] = [
         (at_s, mark.pid or 0, own.devices or {})
@@ -75,6 +73,7 @@ def take_allocated(session: SessionData) -> None:
     sums: list[tuple[float, dict[str, float | None]]] = []
     peaks: dict[str, Peak] = {}
     last_s: dict[int, float] = {}
+    marks: dict[tuple[int, str], int] = {}
     for at_s, pid, of_devices in sorted(readings, key=lambda reading: reading[:2]):
         gone = {name.partition("@")[2]: (0, 0) for name, of_name in held.items() if of_name.get(pid)}
         for device, (allocated, most) in {**gone, **of_devices}.items():
@@ -82,7 +81,9 @@ def take_allocated(session: SessionData) -> None:
             held.setdefault(name, {})[pid] = allocated
             whole = sum(held[name].values())
             sums.append((at_s, {name: whole}))
-            before, reached = peaks.get(name), max(whole, most)
+            is_earlier = pid == session.attached_to and pid not in last_s
+            reached = max(whole, most if most > marks.get((pid, name), most if is_earlier else 0) else 0)
+            before, marks[pid, name] = peaks.get(name), most
             if before is None or reached > (before.low or 0):
                 sampled = max(whole, 0 if before is None else before.sampled or 0)
                 peaks[name] = Peak(
@@ -102,21 +103,22 @@ def take_allocated(session: SessionData) -> None:
 def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
     """Return what torch's allocator had given out during an operation of its process; None where it was not read.
 
-    The allocator keeps its own high-water mark: where that rose, the peak is exact.
+    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has
+    reset it, and it says what was reached since.
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
     # Where other values were read and these were not, torch had not begun to use the device.
     held, most = (mark.own_end.devices or {}).get(device, (0, 0))
     held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
-    low = most if most > most_before else max(held, held_before)
-    high = None if most < most_before else most  # the program has reset the mark
+    low = max(held if most == most_before else most, held_before)
+    high = None if most < most_before else most
     return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
 
 
 def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
     """Return figures of a device's memory with what its allocator proves: the process held at least this."""
-    if of_allocator is None or of_allocator.peak is None:
+    if of_allocator is None or of_allocator.peak is None or not of_allocator.peak.low:
         return figures
     least = of_allocator.peak
     if figures.peak is None or figures.peak.low < least.low:
@@ -131,7 +133,8 @@ def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
 def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
     """Return the figures of a column of a device for an operation.
 
-    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing.
+    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing. The same is true
+    where the reading before is old: the driver, or what reads it, has stopped.
     """
     metric, _, device = name.partition("@")
     of_allocator = allocated(mark, end_s, device)
@@ -140,4 +143,8 @@ def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Col
     held = column.held(mark.start_s, end_s, until_triggered=False)
     starts = bisect_right(column.times, mark.start_s)
     held = held._replace(start=column.values[starts - 1] if starts else None)
-    return with_allocated(UNKNOWN if held.peak is None and device in unknown else held, of_allocator)
+    if held.peak is None and starts:
+        before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
+        if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):
+            held = UNKNOWN
+    return with_allocated(held, of_allocator if metric == DEVICE_MEMORY else None)

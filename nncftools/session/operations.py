@@ -208,7 +208,7 @@ class _FiguresOf:
                 was_read = mark.own_end is not None and mark.own_end.tree is not None
                 sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
                 return self._with_marks(sampled, mark, end_s, process)
-            if metrics.name_of(name) not in {metrics.DEVICE_MEMORY, metrics.DEVICE_ALLOCATED}:
+            if metrics.name_of(name) not in metrics.OF_DEVICES:
                 return column.held(mark.start_s, end_s)
             from nncftools.session.devices import figures_of
 

@@ -222,6 +222,13 @@ class TestBrief:
 
         assert not any("Most of it" in line for line in brief(replace(of, figures={"peak_rss": smaller})))
 
+    def test_devices(self) -> None:
+        """What the run held of each device is one of the main figures."""
+        columns = [{"rss": mib(1, 9, 2), "device_memory@nvidia0": mib(0, size, 1)} for size in (70_000, 30_000)]
+        lines = brief(compared(*([measured(session(of), f"{number}.json")] for number, of in enumerate(columns))))
+
+        assert row(lines, "Peak Device memory nvidia0, MiB") == ["70,000", "30,000", "-40,000*", "-57.1%"]
+
 
 class TestText:
     def test_one_run_each(self) -> None:

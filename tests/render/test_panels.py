@@ -368,6 +368,20 @@ def test_devices() -> None:
     assert others[0].get_ylabel().startswith("CPU")
 
 
+def test_eight_devices() -> None:
+    """The names of many devices are above their lines, and no two lines look the same."""
+    columns = {f"device_memory@nvidia{number}": mib(0, 70 + number, 7) for number in range(8)}
+    picture = page(session({"rss": mib(100, 300, 200), **columns}), VIEW)
+    picture.canvas.draw()
+    devices = picture.axes[1]
+    legend = devices.get_legend()
+    lines = devices.get_lines()
+
+    assert legend is not None
+    assert legend.get_window_extent().y0 >= devices.transData.transform((0, 77))[1]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
+
+
 def test_cpu_is_in_cores() -> None:
     """Three and then one of four cores are busy."""
     steps = next(patch for patch in page(run(), VIEW).axes[1].patches if isinstance(patch, StepPatch)).get_data()

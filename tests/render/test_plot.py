@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from matplotlib import rc_context
 
-from nncftools.drawing import figure
+from nncftools.drawing import figure, legend_below
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.plot import _draw_metric, draw, draw_on
 from nncftools.render.view import View
-from nncftools.session.model import Host, Mark, Rise, SamplerFacts
+from nncftools.session.model import Host, Mark, Peak, Rise, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -73,6 +73,27 @@ def test_legend(tmp_path: pathlib.Path, metrics: tuple[str, ...], legends: int) 
     draw(session(BOTH), View(metrics=metrics), tmp_path / "run.svg")
 
     assert (tmp_path / "run.svg").read_text(encoding="utf-8").count('id="legend_1"') == legends
+
+
+def test_wide_legend() -> None:
+    """A legend that would be wider than the picture has fewer columns."""
+    metrics = tuple(f"device_memory@nvidia{number}" for number in range(8))
+    picture, axes = figure()
+    draw_on(axes, session({name: mib(30_000, 70_000, 7) for name in metrics}), View(metrics=metrics))
+    legend_below(picture, 3)
+    (legend,) = picture.legends
+
+    assert len(legend.get_texts()) == len(metrics)
+    assert legend.get_window_extent().width <= picture.bbox.width
+
+
+def test_mark_of_torch(tmp_path: pathlib.Path) -> None:
+    """What torch's allocator reached between marks is not the kernel's mark."""
+    name = "device_allocated@nvidia0"
+    of = session({"rss": mib(100, 300, 200), name: mib(1, 2, 3)})
+    of.peaks[name] = Peak(sampled=3 << 20, at_s=0.5, low=40 << 20, rose_from_s=0.5, rose_to_s=1.0)
+
+    assert any("(torch's high-water mark)" in text for text in words(of, tmp_path, metrics=("rss", name)))
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:

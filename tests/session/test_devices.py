@@ -72,6 +72,14 @@ class TestUnused:
 
         assert (list(kept), peaks) == ([MEMORY, USED], {})
 
+    def test_others_use_it(self) -> None:
+        """What everyone does with a device, of which the run held nothing in any memory, is not kept."""
+        used, of_npu = "device_used@npu0", "device_memory@npu0.system"
+
+        assert used_columns([0.0], [(0.0, {used: 3, "device_busy@npu0": 5})]) == ({}, {})
+        assert list(used_columns([0.0], [(0.0, {of_npu: 0, used: 3})])[0]) == []
+        assert list(used_columns([0.0], [(0.0, {used: 3}), (0.5, {of_npu: 4, used: 7})])[0]) == [used, of_npu]
+
 
 class TestSession:
     def test_of_a_journal(self) -> None:
@@ -159,6 +167,12 @@ class TestAllocated:
 
         assert figures == Figures(3, 5, Bracket(5, 9, 0.2, 0.8))
 
+    def test_mark_that_was_reset(self) -> None:
+        """Where the program has reset the mark, the peak is at least what was reached since."""
+        figures = allocated(mark(own(5, 30), own(6, 20)), 0.8, "nvidia0")
+
+        assert figures == Figures(5, 6, Bracket(20, None, 0.2, 0.8))
+
     def test_before_torch_began(self) -> None:
         """A process that marked before torch used the device held nothing there."""
         assert allocated(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
@@ -184,6 +198,13 @@ class TestAllocated:
 
         assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
 
+    def test_everyone(self) -> None:
+        """The same is true of what everyone holds; a sample that the end of an operation triggers is not part of it."""
+        used = {"rss": [1] * 4, USED: [3, 5, 9, 9], MEMORY: [1] * 4, "time_s": [0.0, 0.6, 1.1, 1.6]}
+        session = made_up.session(used, marks=[Mark(name="x", start_s=0.58, end_s=1.09, pid=100)])
+
+        assert session.operations[0].of(USED).peak_low == 5
+
     def test_reading_long_before(self) -> None:
         """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
         column = Column([0.1], [1.0])
@@ -191,6 +212,20 @@ class TestAllocated:
 
         assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
         assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
+
+    def test_silence(self) -> None:
+        """What was read before a driver fell silent is known of an operation that ends soon after it only."""
+        column = Column([0.0, 0.5, 1.0], [1.0, 1.0, 7.0])
+
+        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 1.9, column, ()) == Figures(7, 7)
+        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 4.0, column, ()) == UNKNOWN
+        assert figures_of(MEMORY, Mark(name="x", start_s=3.0), 4.0, column, ()) == UNKNOWN
+
+    def test_program_without_torch(self) -> None:
+        """That torch has given out nothing says nothing of what a process holds."""
+        of = mark(own(None), own(None))
+
+        assert with_allocated(UNKNOWN, allocated(of, 0.8, "nvidia0")) == UNKNOWN
 
     def test_columns_of_marks(self) -> None:
         """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""
@@ -224,3 +259,13 @@ class TestAllocated:
         take_allocated(session)
 
         assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [3, 3, 0]
+
+    @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
+    def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:
+        """What torch reached before a program began to record itself is no peak of the recording."""
+        of = [mark(own(3, 40), own(5, most))]
+        session = made_up.session({"rss": [1] * 3}, marks=of, attached_to=100)
+        take_allocated(session)
+
+        assert session.peaks["device_allocated@nvidia0"].low == peak
+        assert session.peaks["device_allocated@nvidia0"].low_from == low_from

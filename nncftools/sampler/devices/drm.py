@@ -55,15 +55,12 @@ def devices(sys: str) -> dict[str, str]:
     """
     named: dict[str, str] = {}
     gpus: dict[str, str] = {}
-    nodes = _listed(f"{sys}/class/drm")
-    for node in sorted(filter(re.compile(r"renderD\d+").fullmatch, nodes), key=lambda node: int(node[7:])):
+    nodes = filter(re.compile(r"(renderD|card)\d+").fullmatch, _listed(f"{sys}/class/drm"))
+    for node in sorted(nodes, key=lambda node: (node[0] == "c", len(node), node)):  # renderD99, renderD128, card0
         folder = os.path.realpath(f"{sys}/class/drm/{node}/device")
-        if not os.path.basename(os.path.realpath(f"{folder}/driver")).startswith("nvidia"):
+        driver = os.path.basename(os.path.realpath(f"{folder}/driver"))
+        if folder in gpus or (node[0] == "r" and not driver.startswith("nvidia")):
             named[node] = gpus.setdefault(folder, f"gpu{len(gpus)}")
-    for node in filter(re.compile(r"card\d+").fullmatch, nodes):
-        folder = os.path.realpath(f"{sys}/class/drm/{node}/device")
-        if folder in gpus:
-            named[node] = gpus[folder]
     for node in filter(re.compile(r"accel\d+").fullmatch, _listed(f"{sys}/class/accel")):
         named[node] = node.replace("accel", "npu")
     return named
@@ -92,6 +89,8 @@ class Drm:
         """By client, the fdinfo of one of its descriptors."""
         self._seen: set[str] = set()
         """The columns so far: those of a client that is gone are 0."""
+        self._untold: dict[str, None] = {}
+        """Columns of devices whose driver does not tell what a process holds."""
         self._look_at_s = self._look_again_at_s = self._npus_at_s = 0.0
         self._busy: dict[str, tuple[int, int]] = {}
         self._has_warned = False
@@ -119,9 +118,9 @@ class Drm:
                 values[column] = values.get(column, 0) + size
         self._seen |= values.keys()
         if now_s < self._npus_at_s:
-            return values
+            return {**values, **self._untold}
         self._npus_at_s = now_s + _LOOK_EVERY_S / 2
-        return {**values, **dict(self._of_npus())}
+        return {**values, **self._untold, **dict(self._of_npus())}
 
     def _read_again(self) -> dict[Client, bytes] | None:
         """Return what each known client says; None if one of their descriptors is another one's by now."""
@@ -149,12 +148,23 @@ class Drm:
                 with contextlib.suppress(OSError):
                     node = os.readlink(f"{process.path}/fd/{name}")
                     device = self._devices.get(node.rpartition("/")[2]) if node.startswith(_NODES) else None
+                    if device is None:
+                        continue
                     path = f"{process.path}/fdinfo/{name}"
-                    data = b"" if device is None else _content(path)
-                    if device is not None and (number := _CLIENT.search(data)):
+                    data = _content(path)
+                    if number := _CLIENT.search(data):
                         self._clients[device, number[1]] = path
                         held[device, number[1]] = data
+                    if not regions(data) and os.readlink(f"{process.path}/fd/{name}") == node:
+                        self._miss(device, run)
         return held
+
+    def _miss(self, device: str, run: Run) -> None:
+        """Say that the driver of a device does not tell what a process holds: old ones, and some without fdinfo."""
+        column = f"device_memory@{device}"
+        if self._seen.isdisjoint((column, f"{column}.system")) and column not in self._untold:
+            self._untold[column] = None
+            run.write("warning", f"memory of {device} is unknown: its driver does not tell what a process holds")
 
     def _of_npus(self) -> Iterator[tuple[str, float | None]]:
         """Yield what all users of NPUs hold, and how busy these were since the last call."""

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 LIBRARY = "libnvidia-ml.so.1"
 FOR_TESTS = "NNCF_TOOLS_NVML"
 """The environment variable that names another library; only tests set it."""
-_SUCCESS, _NOT_SUPPORTED, _INSUFFICIENT_SIZE, _NO_FUNCTION = 0, 3, 7, 13
+_SUCCESS, _NOT_SUPPORTED, _NO_PERMISSION, _INSUFFICIENT_SIZE, _NO_FUNCTION = 0, 3, 4, 7, 13
 _NOT_AVAILABLE = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE, of ``usedGpuMemory``."""
+_ALWAYS = 100
+"""Per cent."""
 _TEXT = 96
 _MORE = 16
 """Room for processes that begin between two calls."""
-_MOST = 4096
-"""Entries for which there is room at most, whatever a driver asks for."""
+_MOST, _MOST_DEVICES = 4096, 64
+"""Entries for which there is room at most, and devices that are asked for at most, whatever a driver says."""
 _TRIES = 5
 _ENTRY = struct.Struct("IQ")
 """PID and bytes: how an entry of a list begins, in each version of ``nvmlProcessInfo_t``."""
@@ -39,11 +41,13 @@ _SIZES = (16, 24, 32)
 """Of an entry, in bytes: of version 1, of version 2, and of the same with ``usedGpuCcProtectedMemory``."""
 _UNWRITTEN = b"\xa5"
 """Fills the room for entries: none ends with it."""
+_OF_CUDA = ("/dev/nvidia-uvm", "/dev/dxg")
+"""What CUDA needs and NVML does not, and what both need in WSL, where the lists are empty."""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 NOT_TOLD = "the driver does not tell what a process holds (WSL, MIG and some containers)"
 OF_HOST = "the driver names processes by their PIDs on the host, which are unknown in this container"
-NOT_NAMED = "the driver names no process of this container"
+NOT_NAMED = "the driver names no process here (WSL and some containers)"
 
 
 class _Memory(Structure):
@@ -92,7 +96,7 @@ class Nvml:
         for device in self._devices:
             memory, rates = _Memory(), _Rates()
             failed = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
-            busy = None if self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates)) else rates.gpu
+            unknown = self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates)) or rates.gpu > _ALWAYS
             held, missing = self._held(device, processes, memory.total or _NOT_AVAILABLE)
             if failed not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no memory of its own, but tells what processes hold
                 held, missing = None, f"the driver does not answer: {self._error(failed)}"
@@ -100,8 +104,8 @@ class Nvml:
                 device.facts["missing"] = missing
                 run.write("device", device.facts)
             values[f"device_memory@{device.name}"] = held
-            values[f"device_used@{device.name}"] = None if failed else memory.used
-            values[f"device_busy@{device.name}"] = busy
+            values[f"device_used@{device.name}"] = None if failed or memory.used > memory.total else memory.used
+            values[f"device_busy@{device.name}"] = None if unknown else rates.gpu
         return values
 
     def begin(self, run: Run) -> bool:
@@ -115,11 +119,12 @@ class Nvml:
             if failed := self._call(function, *arguments):
                 run.write("warning", f"memory of {self.what} is unknown: {function}: {self._error(failed)}")
                 return False
-        for number in range(count.value):
-            handle = c_void_p()
-            if self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle)) == _SUCCESS:
-                instances = list(self._instances(f"nvidia{number}", handle))
-                self._devices += instances or [Device(f"nvidia{number}", handle)]
+        for number in range(min(count.value, _MOST_DEVICES)):
+            handle, name = c_void_p(), f"nvidia{number}"
+            if (failed := self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle))) == _SUCCESS:
+                self._devices += list(self._instances(name, handle)) or [Device(name, handle)]
+            elif failed != _NO_PERMISSION:  # this user, or this control group, cannot use it either
+                run.write("warning", f"memory of {name} is unknown: {self._error(failed)}")
         for device in self._devices:
             memory = _Memory()
             device.facts["model"] = self._text("nvmlDeviceGetName", device)
@@ -135,7 +140,7 @@ class Nvml:
         if self._call("nvmlDeviceGetMigMode", handle, byref(enabled), byref(pending)) or not enabled.value:
             return
         self._call("nvmlDeviceGetMaxMigDeviceCount", handle, byref(most))
-        for number in range(most.value):
+        for number in range(min(most.value, _MOST_DEVICES)):
             instance = c_void_p()
             if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
                 yield Device(f"{name}.mig{number}", instance)
@@ -206,8 +211,8 @@ class Nvml:
 
 
 def _uses_cuda(folder: str) -> bool:
-    """Return whether a process has the device open that CUDA needs, and NVML does not."""
+    """Return whether a process has a device open that CUDA needs."""
     try:
-        return any(os.readlink(f"{folder}/fd/{name}") == "/dev/nvidia-uvm" for name in os.listdir(f"{folder}/fd"))
+        return any(os.readlink(f"{folder}/fd/{name}") in _OF_CUDA for name in os.listdir(f"{folder}/fd"))
     except OSError:
         return False

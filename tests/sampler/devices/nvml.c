@@ -6,7 +6,8 @@
  *   list STATUS MILLISECONDS [KIND]    what the lists of processes return, and how long that takes; C or G: only those
  *   entry BYTES                        how long an entry of _v3 is: 24, or of some drivers 32 or 16
  *   hungry                             each list asks for more room than there can be
- *   count STATUS                       what nvmlDeviceGetCount_v2 returns
+ *   count STATUS [NUMBER]              what nvmlDeviceGetCount_v2 returns, and so many GPUs in place of those above
+ *   handle STATUS GPU                  what nvmlDeviceGetHandleByIndex_v2 returns for a GPU
  *   print TEXT                         each reading prints this, without the end of a line
  *   growing                            each list is too short at first, and longer than it said the next time
  *   old VERSIONS                       2: there is no _v3; 1: there is no _v2 either
@@ -27,18 +28,21 @@ typedef struct { unsigned int pid; unsigned long long used; } old_process_t;
 static struct { int status, busy, migs; unsigned long long total, used; } gpus[16];
 static struct { char device[16], kind; unsigned int pid; long long used; } processes[256];
 static int count, count_status, listed, init, init_ms, list, list_ms, growing, hungry, version, entry, calls;
+static unsigned int many;
+static int handle_status, handle_of;
 static char list_kind;
 
 static void script(void) {
     char line[256];
     FILE *file = fopen(getenv("NVML_SCRIPT"), "r");
     count = count_status = listed = init = init_ms = list = list_ms = list_kind = growing = hungry = 0;
-    version = 3, entry = 24;
+    version = 3, entry = 24, many = 0, handle_status = 0;
     while (file && fgets(line, sizeof line, file)) {
         sscanf(line, "init %d %d", &init, &init_ms);
         sscanf(line, "list %d %d %c", &list, &list_ms, &list_kind);
         sscanf(line, "entry %d", &entry);
-        sscanf(line, "count %d", &count_status);
+        sscanf(line, "count %d %u", &count_status, &many);
+        sscanf(line, "handle %d %d", &handle_status, &handle_of);
         if (!strncmp(line, "print ", 6)) printf("%.*s", (int)strcspn(line + 6, "\n"), line + 6), fflush(stdout);
         if (!strncmp(line, "hungry", 6)) hungry = 1;
         sscanf(line, "old %d", &version);
@@ -57,8 +61,11 @@ static int mig_of(void *handle) { return ((int)(long)handle - 1) % 100 - 1; }
 
 const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : status == 15 ? "GPU is lost" : status == 3 ? "Not Supported" : status == 7 ? "Insufficient Size" : "Error"; }
 int nvmlInit_v2(void) { script(); usleep(init_ms * 1000); return init; }
-int nvmlDeviceGetCount_v2(unsigned int *number) { script(); *number = count; return count_status; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) { *handle = (void *)(long)(index * 100 + 1); return 0; }
+int nvmlDeviceGetCount_v2(unsigned int *number) { script(); *number = many ? many : count; return count_status; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) {
+    *handle = (void *)(long)(index * 100 + 1);
+    return (int)index == handle_of && handle_status ? handle_status : index < (unsigned int)count ? 0 : 2;
+}
 int nvmlDeviceGetMigMode(void *handle, unsigned int *now, unsigned int *pending) {
     *now = *pending = gpus[gpu_of(handle)].migs > 0;
     return 0;

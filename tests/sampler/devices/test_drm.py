@@ -145,6 +145,22 @@ def test_npu(machine: Machine) -> None:
     assert second["device_busy@npu0"] == 100
 
 
+@pytest.mark.parametrize("fdinfo", ["pos:\t0\n", "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-engine-render:\t0 ns\n"])
+def test_driver_that_does_not_tell(fdinfo: str, machine: Machine) -> None:
+    """What a process holds of a device whose driver does not tell is unknown, not nothing; a warning says so, once."""
+    machine.add_device("accel", "accel0", "0000:00:0b.0", "qaic")
+    machine.open(11, 5, "/dev/accel/accel0", fdinfo)
+    machine.open(11, 6, "/dev/dri/renderD128", XE)
+    of = Drm(str(machine.sys))
+    values = [machine.read(of), machine.read(of)]
+    of._look_at_s = of._look_again_at_s = 0.0
+
+    assert [*values, machine.read(of)] == [
+        {"device_memory@npu0": None, "device_memory@gpu0": 100 * MIB, "device_memory@gpu0.system": 8 * MIB}
+    ] * 3
+    assert machine.written == [("warning", "memory of npu0 is unknown: its driver does not tell what a process holds")]
+
+
 def test_client_counts_once(machine: Machine) -> None:
     """A client with several descriptors, also in a forked process, counts once; others are added."""
     machine.open(11, 5, "/dev/dri/renderD128", XE)

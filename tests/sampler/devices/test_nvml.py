@@ -156,6 +156,36 @@ def test_failing_count(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert ("warning", "memory of NVIDIA's GPUs is unknown: nvmlDeviceGetCount_v2: GPU is lost") in run.written
 
 
+@pytest.mark.parametrize(("status", "warns"), [(15, True), (4, False)])
+def test_failing_device(status: int, script: pathlib.Path, tmp_path: pathlib.Path, *, warns: bool) -> None:
+    """A GPU that does not answer is a warning, but for one that nobody here may use; others keep their numbers."""
+    script.write_text(f"{GPU * 2}handle {status} 0\nprocess 1 C 11 {GIB}\n")
+    run = Run(11)
+    values = read(source(tmp_path), run)
+    warnings = [value for key, value in run.written if key == "warning"]
+
+    assert (values.keys() & {"device_memory@nvidia0"}, values["device_memory@nvidia1"]) == (set(), GIB)
+    assert warnings == ["memory of nvidia0 is unknown: GPU is lost"] * warns
+
+
+def test_figures_that_cannot_be(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """More memory in use than there is, and more than all of the time, are unknown."""
+    script.write_text(f"gpu 0 {80 * GIB} {(1 << 64) - 1} 4000000000 0\nprocess 0 C 11 {GIB}\n")
+
+    values = read(source(tmp_path), Run(11))
+
+    assert values == {"device_memory@nvidia0": GIB, "device_used@nvidia0": None, "device_busy@nvidia0": None}
+
+
+def test_too_many_devices(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A driver that says that there are more devices than there can be is not asked for each."""
+    script.write_text(f"{GPU}count 0 4000000000\n")
+    run = Run(11)
+
+    assert set(read(source(tmp_path), run)) == {"device_memory@nvidia0", "device_used@nvidia0", "device_busy@nvidia0"}
+    assert len(run.written) < 100
+
+
 def test_not_available_for_others(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """What is unknown of other processes does not matter."""
     script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 99 -1\n")
@@ -215,9 +245,9 @@ def test_ended_process_of_the_machine(script: pathlib.Path, tmp_path: pathlib.Pa
     assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == 0
 
 
-@pytest.mark.parametrize(("device", "held"), [("/dev/nvidia-uvm", None), ("/dev/nvidia0", 0)])
+@pytest.mark.parametrize(("device", "held"), [("/dev/nvidia-uvm", None), ("/dev/dxg", None), ("/dev/nvidia0", 0)])
 def test_empty_list_in_a_container(device: str, held: int | None, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """In a container, an empty list proves nothing about a process that uses CUDA."""
+    """In a container or WSL, an empty list proves nothing about a process that uses CUDA."""
     script.write_text(GPU)
     (tmp_path / "11/fd").mkdir(parents=True)
     (tmp_path / "11/fd/3").symlink_to(device)
