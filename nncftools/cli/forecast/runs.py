@@ -33,8 +33,8 @@ from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
 from nncftools.units import brief_size, printable, seconds_text
 
-_MOST_SHARE, _MOST_MORE = 0.4, 0.6
-"""The largest slice's share of the layers; that of a fourth one."""
+_MOST_SHARE = 0.4
+"""The largest slice's share of the layers."""
 _WRONG = 0.03
 """If the peak of the largest slice is forecast less exactly by the others, there is a fourth."""
 _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
@@ -52,13 +52,21 @@ def planned(counts: Sequence[int], layers: int) -> list[int]:
 
 
 def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int | None:
-    """Return the number of layers of the next slice; None when there are enough."""
+    """Return the number of layers of the next slice; None when there are enough.
+
+    A fourth one is half way between the two largest, or as near to that as possible above the smallest. The three
+    largest carry the forecast, so it takes the place of the smallest, which imports distort the most, and shows whether
+    the part of the line that is carried on is straight. Below the smallest it would not count; above the largest it
+    would be beside it, where single runs differ by more than a layer costs, and above the share of the layers.
+    """
     used, tried = [part for part in done if not part.unused], {part.layers for part in done}
     if len(used) < analysis.LEAST_SLICES:
         return next((count for count in [*planned(counts, layers), *counts] if count not in tried), None)
     if len(used) > analysis.LEAST_SLICES or analysis.missed(used) <= _WRONG:
         return None
-    return next((count for count in counts if used[-1].layers < count <= layers * _MOST_MORE), None)
+    smallest, middle, largest = (part.layers for part in used)
+    between = [count for count in counts if smallest < count < largest and count not in tried]
+    return min(between, key=lambda count: abs(count - (middle + largest) / 2), default=None)
 
 
 def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
 from nncftools.cli.forecast import arguments, result, runs, slices
@@ -104,12 +106,30 @@ class TestPlan:
         assert runs.next_count(range(1, 16), 16, measured(2, 4)) == 6
         assert runs.next_count(range(1, 16), 16, measured(2, 4, 6)) is None
 
-    def test_fourth(self) -> None:
-        """If they do not, there is one more, above them."""
-        bent = [*measured(2, 4), *measured(6, peak_of=300)]
+    @pytest.mark.parametrize(
+        ("counts", "layers", "done", "fourth"),
+        [
+            (range(1, 30), 30, (4, 8, 12), 10),
+            (range(1, 16), 16, (2, 4, 6), 5),
+            (range(1, 12), 12, (1, 3, 4), 2),  # the two largest are neighbours
+            (range(6, 36, 3), 36, (6, 9, 12), None),
+            (range(1, 6), 6, (1, 2, 3), None),
+        ],
+    )
+    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int | None) -> None:
+        """If they do not, there is one more between them, so never above 40 % of the layers."""
+        bent = [*measured(*done[:2]), *measured(done[2], peak_of=300)]
 
-        assert runs.next_count(range(1, 16), 16, bent) == 7
-        assert runs.next_count(range(1, 16), 16, [*bent, *measured(7, peak_of=300)]) is None
+        assert runs.planned(counts, layers) == list(done)
+        assert runs.next_count(counts, layers, bent) == fourth
+        assert fourth is None or runs.next_count(counts, layers, [*bent, *measured(fourth)]) is None
+
+    def test_fourth_failed(self) -> None:
+        """After a fourth slice that cannot be used, the next nearest one follows."""
+        failed = [replace(part, unused="exit status 1") for part in measured(5)]
+        bent = [*measured(2, 4), *failed, *measured(6, peak_of=300)]
+
+        assert runs.next_count(range(1, 16), 16, bent) == 3
 
 
 class TestRoom:
