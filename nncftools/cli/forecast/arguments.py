@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nncftools import intake
-from nncftools.cli.forecast.slices import CONFIG
+from nncftools.cli.model_folder import CONFIG
 from nncftools.errors import UsageError
 
 OUTPUT = "{output}"
@@ -136,16 +134,3 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
         note = f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), slices not"
         return replace(command, added=_INT8), [f"{note}: {' '.join(_INT8)} is added"]
     return command, []
-
-
-def interpreter(words: Sequence[str]) -> str | None:
-    """Return the Python that runs a command, by its name or the first line of its script; None if unknown."""
-    program = shutil.which(words[0])
-    if program is None:
-        return None
-    if pathlib.PurePath(program).name.startswith("python"):
-        return program
-    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
-        line = os.fsdecode(file.readline(512))
-    path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
-    return path if pathlib.PurePath(path).name.startswith("python") else None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import shlex
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from nncftools.analysis.forecast import Slice
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast import arguments, outputs, random_weights, slices
+from nncftools.cli.forecast import arguments, outputs, slices
 from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.cli.forecast.result import NO, UNSURE, Result
 from nncftools.cli.forecast.slices import Model
@@ -181,8 +179,6 @@ class Runs:
                 slices.write(model, layers, folder)
             if self._is_interrupted():
                 return None
-            if not model.tensors:
-                _python(request.words or [], "make", folder)
             destination.check_folder("--output", self.way)
             metrics, columns = planning.columns(options.Request(), options.PROFILE_TYPES)
             plan = planning.plan(columns, options.Request(interval=request.interval))
@@ -227,32 +223,3 @@ def measured(layers: int, session: Session | None, failed: str, weights: int, ke
         unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
         points=analysis.points(session),
     )
-
-
-def looked_at(folder: pathlib.Path, words: Sequence[str]) -> Model:
-    """Return a model without weights, by its config. Raises NncfToolsError."""
-    config, layers = slices.read_config(folder)
-    if "auto_map" in config:
-        raise NncfToolsError(f"option --from-config: {slices.CONFIG} has auto_map: the folder's own code is not run")
-    with tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-") as made:
-        slices.write(Model(folder, config, layers), layers, pathlib.Path(made, "model"))
-        seen = json.loads(_python(words, "look", pathlib.Path(made, "model")))
-    if len(seen["kinds"]) != layers:
-        raise NncfToolsError(f"option --from-config: the layers of {config.get('model_type')!r} are not known")
-    known = {**config, "layer_types": seen["layer_types"]} if seen["layer_types"] else config
-    turns = slices.turns(known, layers, seen["kinds"])
-    return Model(folder, known, layers, *turns, seen["parameters"], seen["weights"])
-
-
-def _python(words: Sequence[str], what: str, folder: pathlib.Path) -> str:
-    """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
-    python = arguments.interpreter(words)
-    if python is None:
-        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
-    source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv, nothing = [python, "-c", source, what, str(folder)], subprocess.DEVNULL
-    done = subprocess.run(argv, cwd=folder.parent, capture_output=True, text=True, check=False, stdin=nothing)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise NncfToolsError(f"option --from-config: {python} cannot make the model: {printable(last)}")
-    return done.stdout.strip().rpartition("\n")[2]
