@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from nncftools.cli import options, planning
+from nncftools.cli import options
 from nncftools.cli.parameters import RUN, SHOW, WRITE, File, Texts, option
-from nncftools.journal.writing import Plan
 from nncftools.units import MemoryUnit, bytes_from
 
 
@@ -47,7 +46,9 @@ class FitOptions:
     force: options.Force = False
     as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in fit.json.")] = False
 
-    def plan(self) -> Plan:
-        """Return the plan of a run. Raises NncfToolsError."""
-        request = options.Request(interval=self.interval)
-        return planning.plan(planning.columns(request, ("rss",))[1], request)
+    @property
+    def recorded(self) -> options.Request:
+        """How each run is recorded."""
+        return options.Request(
+            words=self.words, shell=self.shell, types=["rss"], interval=self.interval, no_auto=True, stacks=False
+        )

@@ -14,11 +14,11 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec.structs
 
-from nncftools.cli import destination, planning, recording, screen
+from nncftools.cli import destination, recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
@@ -83,10 +83,10 @@ class Watch(Watcher):
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
-            if self.starter.received is None and too_long:
+            if not self.starter.is_interrupted() and too_long:
                 self.gave_up = True
                 groups.send(signal.SIGTERM, group.folder)
-            if self.starter.received is not None or too_long:
+            if self.starter.is_interrupted() or too_long:
                 if not self._over.wait(_GRACE_S):
                     groups.send(signal.SIGKILL, group.folder)
             elif self._most_s is None:
@@ -259,40 +259,31 @@ class _Runs:
         Raises NncfToolsError.
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
-        log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
-        destination.check_folder("--output", self._way)
-        target = destination.at_file(file, force=True)
-        with destination.opened("--output", log) as output:
+        with recording.one_of_several(self._starter, self._way, name, request.recorded) as (run, output):
             failed = request.before is not None and self._shell(request.before, output)
-            if self._is_interrupted():
+            if self._starter.is_interrupted():
                 return None
             if failed:
+                log = self._folder / f"{name}.log"
                 raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
-            plan, argv = request.plan(), request.words or []
-            planning.watch_disks(plan, argv, self._folder)
-            entry = () if group is None else group.entry
-            run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
-            view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()
             with contextlib.suppress(Interrupted), self._starter.interruptible():
                 cached = groups.drop(files)
-            if self._is_interrupted():
+            if self._starter.is_interrupted():
                 return None
             with Watch(group, most_s, self._starter) as watch:
-                recorded = recording.record(run, view, quiet=True)
-            if self._is_interrupted():
+                entry = () if group is None else group.entry
+                recorded = recording.record(replace(run, entry=entry), View([]), quiet=True)
+            if self._starter.is_interrupted():
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
                 why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
                 recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
                 with contextlib.suppress(OSError):
-                    recorded.session.save(file)
+                    recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
         # its --success may have been ended
-        return None if self._is_interrupted() else Done(name, recorded.session, watch, ended, cached)
-
-    def _is_interrupted(self) -> bool:
-        return self._starter.received is not None
+        return None if self._starter.is_interrupted() else Done(name, recorded.session, watch, ended, cached)
 
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
@@ -312,5 +303,5 @@ class _Runs:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)
-                if self._is_interrupted():
+                if self._starter.is_interrupted():
                     os.killpg(process.pid, signal.SIGKILL)

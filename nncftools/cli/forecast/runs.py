@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Slice
-from nncftools.cli import destination, options, planning, recording, screen
+from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast import arguments, outputs, slices
@@ -129,7 +129,7 @@ class Runs:
                 return True
             screen.line(f"Running {layers} of {self.model.layers} layers… ({seconds_text(left_s)} of --time left)")
             same_input.rewind()
-            done = None if self._is_interrupted() else self._try(layers)
+            done = None if self.starter.is_interrupted() else self._try(layers)
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
@@ -139,9 +139,6 @@ class Runs:
                 log = self.way.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
         return True
-
-    def _is_interrupted(self) -> bool:
-        return self.starter.received is not None
 
     def why_not(self, layers: int, left_s: float) -> str:
         """Return why a slice may not be run, by what the runs before took; empty if it may."""
@@ -177,19 +174,14 @@ class Runs:
                 self.starter.interruptible(),
             ):
                 slices.write(model, layers, folder)
-            if self._is_interrupted():
+            if self.starter.is_interrupted():
                 return None
-            destination.check_folder("--output", self.way)
-            metrics, columns = planning.columns(options.Request(), options.PROFILE_TYPES)
-            plan = planning.plan(columns, options.Request(interval=request.interval))
-            argv = self.command.with_slice(folder, output)
-            planning.watch_disks(plan, argv, self.way.folder)
-            target = destination.at_file(self.way.folder / f"{name}.json", force=True)
-            with destination.opened("--output", self.way.folder / f"{name}.log") as log:
-                how = recording.Run(self.starter, plan, name, argv, target, recording.Marking([]), output=log)
-                recorded = recording.record(how, View(metrics=metrics), quiet=True)
+            words = self.command.with_slice(folder, output)
+            how = options.Request(words=words, interval=request.interval, stacks=False)
+            with recording.one_of_several(self.starter, self.way, name, how) as (one, log):
+                recorded = recording.record(one, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if self._is_interrupted():
+            if self.starter.is_interrupted():
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
             return measured(layers, recorded.session, failed, model.size(layers), kept)
