@@ -65,8 +65,6 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     written: int | None = None
     disk: int | None = None
     """By how much the run made its file systems fuller."""
-    weights: int | None = None
-    """The size of the slice's weights."""
     unused: str = ""
     """Why the run says nothing about the whole model; empty if it does."""
     points: list[Point] = []
@@ -189,9 +187,10 @@ def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str
     sizes: dict[tuple[str, str], float] = {}
     unknown = set()
     for point in found:
-        for what, size in zip((*LEVELS, FLOOR), (point.start, point.peak, point.end, point.floor), strict=True):
+        for what in (*LEVELS, FLOOR):
             is_one = point.place == 1 or (point.operation in varying and what != FLOOR)
             key = point.operation + ("" if is_one else f" ({point.place})"), what
+            size = getattr(point, what)
             if size is None:
                 unknown.add(key)
             else:

@@ -31,8 +31,7 @@ def fit(request: FitOptions) -> int:
     argv = planning.target(request.recorded)
     if not request.slower >= 1:
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {request.slower:g}")
-    if request.resume and request.output is None:
-        raise UsageError("option --resume: only with --output, the folder of the search to go on with")
+    request.check_resume()
     from nncftools.cli.fit import groups, outputs, runs
 
     request = replace(request, words=argv)
@@ -51,4 +50,4 @@ def fit(request: FitOptions) -> int:
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
-    return runs.search(request, wanted, outputs.results_folder(request), parent)
+    return runs.search(request, wanted, parent)

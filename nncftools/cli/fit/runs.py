@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import shlex
 import signal
 import statistics
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import msgspec.structs
 
-from nncftools.cli import destination, recording, screen
+from nncftools.cli import recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
@@ -93,30 +92,16 @@ class Watch(Watcher):
                 self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
 
 
-def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
+def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    way = Way(output)
-    busy = f"another search writes to {str(output)!r}; wait for its end"
-    with destination.own_folder("--output", way, busy):
-        if not request.resume:
-            outputs.remove_earlier(output)
-        fit = outputs.begun_search(wanted, output) if request.resume else wanted
+    with outputs.folder_of_runs(request) as way:
+        fit = outputs.begun_search(wanted, way.folder) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
             if not _Runs(request, way, parent, fit, starter).go():
-                how = f"--resume --output {shlex.quote(str(output))}"
-                screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
-                return 128 + (starter.received or signal.SIGINT)
-        failure = outputs.write_beside(fit, request.unit, way)
-        if request.as_json:
-            screen.to_stdout(outputs.as_json(fit))
-        else:
-            screen.to_stdout(outputs.text(fit, request.unit))
-            screen.to_stdout(outputs.commands(outputs.limit_commands(fit)))
-        if failure is not None:
-            raise failure
-        screen.to_stderr(f"\nWritten to {printable(str(output))}\n")
+                return outputs.interrupted(way, starter)
+        outputs.finish(request, fit, outputs.shown(fit, request.unit), way)
         return int(not request.free_only and fit.works_from is None)
 
 

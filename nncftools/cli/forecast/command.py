@@ -32,8 +32,7 @@ def forecast(request: ForecastOptions) -> int:
     from nncftools.cli.forecast import arguments, outputs, runs, slices
 
     argv = planning.target(options.Request(words=request.words))
-    if request.resume and request.output is None:
-        raise UsageError("option --resume: only with --output, the folder of the forecast to go on with")
+    request.check_resume()
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
     command = arguments.find(argv, request.model, writes=not request.no_output)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from nncftools.cli import options
-from nncftools.cli.parameters import READ, RUN, SHOW, WRITE, File, Texts, option
-from nncftools.units import MemoryUnit, bytes_from, seconds_from
+from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
+from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> str:
@@ -17,7 +17,7 @@ def _limit(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions:
+class ForecastOptions(options.SeriesRequest):
     """What to run with slices of which model, and for which machine."""
 
     words: Annotated[Texts, options.command_words("{output} in it is what it writes.")] = None
@@ -37,11 +37,4 @@ class ForecastOptions:
     scratch: Annotated[
         File, option("--scratch DIR", WRITE, "Where slices and their outputs are while they are used. Default: TMPDIR.")
     ] = None
-    output: Annotated[File, option("--output -o DIR", WRITE, "Where to write all files. Default: in memory_logs.")] = (
-        None
-    )
-    resume: Annotated[bool, option("--resume", RUN, "Go on with the forecast in --output.")] = False
     interval: options.Interval = 0.05
-    unit: options.Unit = MemoryUnit.MiB
-    force: options.Force = False
-    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in forecast.json.")] = False

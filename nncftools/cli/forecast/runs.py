@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shlex
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ from nncftools.limits import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import brief_size, printable, seconds_text
+from nncftools.units import brief_size, seconds_text
 
 _MOST_SHARE = 0.4
 """The largest slice's share of the layers."""
@@ -37,6 +35,7 @@ _WRONG = 0.03
 """If the peak of the largest slice is forecast less exactly by the others, there is a fourth."""
 _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
+_PREFIX = "nncf-tools-forecast-"
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
 
@@ -69,27 +68,16 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
 
 def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    way = Way(outputs.folder(request))
-    with destination.own_folder("--output", way, f"another forecast writes to {str(way.folder)!r}; wait for its end"):
+    with of_runs.folder_of_runs(request, outputs.KIND) as way:
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
         _introduce(command, model, result)
-        scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
-        with groups.endable() as starter, contextlib.ExitStack() as stack:
-            with destination.writing("--scratch", scratch):
-                made = tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-", dir=scratch.absolute())
-            folder = pathlib.Path(stack.enter_context(made))
-            is_done = Runs(request, command, model, result, way, folder, starter).go()
+        with groups.endable() as starter:
+            is_done = Runs(request, command, model, result, way, starter).go()
         result.finish(request.limit)
-        failure = outputs.write(result, request.unit, way)
-        screen.to_stdout(of_runs.as_json(result) if request.as_json else outputs.text(result, request.unit))
-        screen.to_stdout("" if request.as_json else of_runs.commands(outputs.limit_commands(result)))
-        if failure is not None:
-            raise failure
-        screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")
+        of_runs.write_state(result, way, outputs.KIND)
+        of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
         if not is_done:
-            how = f"--resume --output {shlex.quote(str(way.folder))}"
-            screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
-            return 128 + (starter.received or signal.SIGINT)
+            return of_runs.interrupted(way, starter)
         return int(result.forecast is None or result.fits in {NO, UNSURE})
 
 
@@ -111,8 +99,12 @@ class Runs:
     model: Model
     result: Result
     way: Way
-    scratch: pathlib.Path
     starter: Starter
+
+    @property
+    def scratch(self) -> pathlib.Path:
+        """Where slices and their outputs are."""
+        return self.request.scratch or pathlib.Path(tempfile.gettempdir())
 
     def go(self) -> bool:
         """Run until there are enough slices, or none fits; return False if we were interrupted before."""
@@ -121,8 +113,8 @@ class Runs:
         while (wanted := next_count(counts, self.model.layers, result.slices)) is not None:
             tried = {part.layers for part in result.slices}
             left_s = max(0.0, until_s - time.monotonic())
-            smaller = [count for count in reversed(counts) if count < wanted and count not in tried]
-            whys = {count: self.why_not(count, left_s) for count in [wanted, *smaller]}
+            untried = [count for count in reversed(counts) if count <= wanted and count not in tried]
+            whys = {count: self.why_not(count, left_s) for count in untried}
             layers = next((count for count, why in whys.items() if not why), None)
             if layers is None or (layers != wanted and len(result.used) >= analysis.LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
@@ -133,7 +125,7 @@ class Runs:
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            of_runs.write_state(result, self.way, outputs.STATE)
+            of_runs.write_state(result, self.way, outputs.KIND)
             screen.line(f"{layers} layers: {outputs.of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
                 log = self.way.folder / f"slice-{done.layers}.log"
@@ -146,7 +138,7 @@ class Runs:
         peak, written = float(_IMPORTS + size * _BYTES_PER_WEIGHT), float(size * _FILES_PER_WEIGHT)
         if used:
             last, more = used[-1], max(1.0, layers / used[-1].layers)
-            peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - (last.weights or 0))
+            peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - self.model.size(last.layers))
             took_s, written = last.duration_s * more, (last.written or 0) * more
         if len(used) > 1:
             counts = [part.layers for part in used]
@@ -162,35 +154,28 @@ class Runs:
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
-        model, request, name = self.model, self.request, f"slice-{layers}"
-        folder, output = (
-            self.scratch / f"{name}-of-{model.layers}-{self.scratch.name[-8:]}",
-            self.scratch / f"output-{layers}",
-        )
-        try:
-            with (
-                destination.writing("--scratch", folder),
-                contextlib.suppress(Interrupted),
-                self.starter.interruptible(),
-            ):
-                slices.write(model, layers, folder)
-            if self.starter.is_interrupted():
+        with destination.writing("--scratch", self.scratch):
+            made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self.scratch.absolute(), ignore_cleanup_errors=True)
+        starter, name = self.starter, f"slice-{layers}"
+        with made as place:
+            folder = pathlib.Path(place, f"{name}-of-{self.model.layers}-{place[-8:]}")
+            output = pathlib.Path(place, f"output-{layers}")
+            with destination.writing("--scratch", folder), contextlib.suppress(Interrupted), starter.interruptible():
+                slices.write(self.model, layers, folder)
+            if starter.is_interrupted():
                 return None
             words = self.command.with_slice(folder, output)
-            how = options.Request(words=words, interval=request.interval, stacks=False)
-            with recording.one_of_several(self.starter, self.way, name, how) as (one, log):
-                recorded = recording.record(one, View([]), quiet=True)
+            how = options.Request(words=words, interval=self.request.interval, stacks=False)
+            with recording.one_of_several(starter, self.way, name, how) as (run, log):
+                recorded = recording.record(run, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if self.starter.is_interrupted():
+            if starter.is_interrupted():
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
-            return measured(layers, recorded.session, failed, model.size(layers), kept)
-        finally:
-            for path in (folder, output):
-                shutil.rmtree(path, ignore_errors=True)
+            return measured(layers, recorded.session, failed, kept)
 
 
-def measured(layers: int, session: Session | None, failed: str, weights: int, kept: int) -> Slice:
+def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:
     """Return what a slice took; ``kept`` is the size of its output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session, is_bound=False)
     peak = None if session is None else session.peaks.get("rss")
@@ -211,7 +196,6 @@ def measured(layers: int, session: Session | None, failed: str, weights: int, ke
         comfortable=needed.comfortable,
         written=None if written is None else round(written),
         disk=max(kept, fuller),
-        weights=weights,
         unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
         points=analysis.points(session),
     )

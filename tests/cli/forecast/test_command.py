@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.cli.destination import own_folder
 from nncftools.cli.forecast import arguments, result, runs, slices
 from nncftools.cli.forecast.options import ForecastOptions
 from nncftools.errors import NncfToolsError, UsageError
@@ -153,7 +154,7 @@ class TestRoom:
         known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
-        found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
+        found = runs.Runs(request, command, model, known, Way(tmp_path), starter).why_not(2, left_s)
 
         assert message in found
         assert bool(message) == bool(found)
@@ -169,7 +170,7 @@ class TestMeasured:
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
         run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
-        assert runs.measured(4, run, "", 1, 1).unused == unused
+        assert runs.measured(4, run, "", 1).unused == unused
 
 
 class TestJudged:
@@ -273,6 +274,17 @@ class TestForecast:
         assert done.returncode == NncfToolsError.exit_code
         assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_two_at_once(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A second forecast in the same folder is refused before it runs or removes anything."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "forecast.json").touch()
+        with own_folder("--output", Way(tmp_path), ""):
+            done = in_process("forecast", "--force", "-o", tmp_path, "--", *EXPORTS, "model", "{output}")
+
+        assert done.returncode == UsageError.exit_code
+        assert "another forecast writes to" in done.stderr
+        assert (tmp_path / "forecast.json").exists()
 
     @pytest.mark.long
     def test_no_time(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
