@@ -257,11 +257,10 @@ def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
     """Return the floor: of the operation whose line is the highest, and what the whole run had beside it."""
     layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
     candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
-    if not candidates:
-        return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
-    highest = max(candidates, key=lambda one: one.at(full))
-    beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
-    sizes = [size + max(0.0, beside) for size in highest.sizes]
+    if candidates:
+        highest = max(candidates, key=lambda one: one.at(full))
+        beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
+        sizes = [size + max(0.0, beside) for size in highest.sizes]
     return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
 
 

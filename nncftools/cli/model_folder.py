@@ -46,17 +46,13 @@ class Entry(msgspec.Struct):
 def config_of(folder: pathlib.Path) -> dict[str, Any]:
     """Return the config of a model. Raises SessionFileError."""
     file = folder / CONFIG
-    with _naming(file, "the config of a model"):
+    with naming(file, "the config of a model"):
         return msgspec.json.decode(intake.whole(file, most=_LARGEST_CONFIG, may_wait=False), type=dict[str, Any])
 
 
-def naming_weights(file: pathlib.Path) -> contextlib.AbstractContextManager[None]:
-    """Return what raises SessionFileError, which names the file, for weights that cannot be decoded."""
-    return _naming(file, "weights in safetensors")
-
-
 @contextlib.contextmanager
-def _naming(file: pathlib.Path, expected: str) -> Iterator[None]:
+def naming(file: pathlib.Path, expected: str = "weights in safetensors") -> Iterator[None]:
+    """Raise SessionFileError, which names the file and what was expected, where it cannot be decoded."""
     try:
         yield
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error) as error:
@@ -69,7 +65,7 @@ def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
     Raises SessionFileError.
     """
     tensors = {}
-    with naming_weights(path), intake.open_file(path, may_wait=False) as file:
+    with naming(path), intake.open_file(path, may_wait=False) as file:
         (length,) = struct.unpack("<Q", file.read(8))
         size = intake.size_of(file) or 0
         if length > min(size, LARGEST_HEADER):

@@ -1,4 +1,4 @@
-"""Which words of a command are its model and its output, and the command with a slice and a scratch folder instead.
+"""The options of ``forecast``; which words of its command are model and output, and the command with others instead.
 
 Nothing is guessed: an export of a slice in the place of a real one would be a loss.
 """
@@ -9,9 +9,44 @@ import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from nncftools.cli import options
 from nncftools.cli.model_folder import CONFIG
+from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
 from nncftools.errors import UsageError
+from nncftools.units import bytes_from, seconds_from
+
+
+def _limit(text: str) -> str:
+    if text != "here":
+        bytes_from(text)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOptions(options.SeriesRequest):
+    """What to run with slices of which model, and for which machine."""
+
+    words: Annotated[Texts, options.command_words("{output} in it is what it writes.")] = None
+    model: Annotated[
+        str | None, option("--model ARG", READ, "The argument that is the model's folder, where that is not clear.")
+    ] = None
+    from_config: Annotated[
+        bool, option("--from-config", READ, "Random weights by config.json: the model need not be there.")
+    ] = False
+    time: Annotated[
+        float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
+    ] = 600.0
+    limit: Annotated[
+        str | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
+    ] = None
+    no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
+    scratch: Annotated[
+        File, option("--scratch DIR", WRITE, "Where slices and their outputs are while they are used. Default: TMPDIR.")
+    ] = None
+    interval: options.Interval = 0.05
+
 
 OUTPUT = "{output}"
 QEFF_HOME = "$QEFF_HOME"
@@ -81,19 +116,18 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 def _model(words: Sequence[str], model: str | None) -> str:
     found = [word for word in words for word in dict.fromkeys((word, word.partition("=")[2])) if word]
-    if model is not None:
-        if model not in found:
-            raise UsageError(f"option --model: no argument of the command is {model!r}")
-        folders = [model]
-    else:
-        folders = list(dict.fromkeys(word for word in found if _is_model(word)))
-    if len(folders) != 1:
-        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
-        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
-    if not _is_model(folders[0]):
+    if model is None:
+        folders = list(dict.fromkeys(filter(_is_model, found)))
+        if len(folders) != 1:
+            which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+            raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+        return folders[0]
+    if model not in found:
+        raise UsageError(f"option --model: no argument of the command is {model!r}")
+    if not _is_model(model):
         hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-        raise UsageError(f"option --model: {folders[0]!r} is no folder with {CONFIG}; {hint}")
-    return folders[0]
+        raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
+    return model
 
 
 def _is_model(word: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from nncftools.cli import options, planning
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 

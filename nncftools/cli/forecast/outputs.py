@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Slice
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast.arguments import Command
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.result import Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import UsageError

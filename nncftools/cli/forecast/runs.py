@@ -17,7 +17,7 @@ from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast import arguments, outputs, slices
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.cli.forecast.result import NO, UNSURE, Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
@@ -44,17 +44,20 @@ def planned(counts: Sequence[int], layers: int) -> list[int]:
     """Return the numbers of layers of three slices, from small to large: a third, two thirds and all of 40 %."""
     most = max([count for count in counts if count <= layers * _MOST_SHARE][2:], default=counts[2])
     inner = [count for count in counts if count < most]
-    small = min(inner[:-1], key=lambda count: abs(count - most / 3))
-    return [small, min((count for count in inner if count > small), key=lambda count: abs(count - most * 2 / 3)), most]
+    small = _nearest(inner[:-1], most / 3)
+    return [small, _nearest([count for count in inner if count > small], most * 2 / 3), most]
+
+
+def _nearest(counts: Sequence[int], wanted: float) -> int:
+    return min(counts, key=lambda count: abs(count - wanted))
 
 
 def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int | None:
     """Return the number of layers of the next slice; None when there are enough.
 
-    A fourth one is half way between the two largest, or as near to that as possible above the smallest. The three
-    largest carry the forecast, so it takes the place of the smallest, which imports distort the most, and shows whether
-    the part of the line that is carried on is straight. Below the smallest it would not count; above the largest it
-    would be beside it, where single runs differ by more than a layer costs, and above the share of the layers.
+    A fourth one is half way between the two largest, or as near to that as possible above the smallest: there it adds
+    the most. The three largest carry the forecast, so it takes the place of the smallest, which imports distort the
+    most, and it shows whether the line is straight where it is carried on. Below the smallest it would not count.
     """
     used, tried = [part for part in done if not part.unused], {part.layers for part in done}
     if len(used) < analysis.LEAST_SLICES:
@@ -63,7 +66,7 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
         return None
     smallest, middle, largest = (part.layers for part in used)
     between = [count for count in counts if smallest < count < largest and count not in tried]
-    return min(between, key=lambda count: abs(count - (middle + largest) / 2), default=None)
+    return _nearest(between, (middle + largest) / 2) if between else None
 
 
 def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:

@@ -25,7 +25,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.cli.forecast import random_weights
-from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, config_of, naming_weights, tensors_of
+from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, config_of, naming, tensors_of
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing, write_file
 from nncftools.units import printable
@@ -129,7 +129,7 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     names = [_WEIGHTS]
     if (folder / _INDEX).exists():
         content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
-        with naming_weights(folder / _INDEX):
+        with naming(folder / _INDEX):
             names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
         more = "--from-config makes random ones of the right shapes"

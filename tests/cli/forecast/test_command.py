@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
 from nncftools.cli.destination import own_folder
 from nncftools.cli.forecast import arguments, result, runs, slices
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
