@@ -142,7 +142,7 @@ def _wait_for_room(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     while starter is not None and not poll.poll(_PAUSE_MS):
-        if starter.is_interrupted():
+        if starter.received is not None:
             drop_unread()
 
 

@@ -232,10 +232,6 @@ class Starter:
         finally:
             self._raises = self._is_interruptible = False
 
-    def is_interrupted(self) -> bool:
-        """Return whether a signal has asked for the end."""
-        return self.received is not None
-
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number in ENDING:
             self.received = self.received or number

@@ -82,10 +82,10 @@ class Watch(Watcher):
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
-            if not self.starter.is_interrupted() and too_long:
+            if not groups.is_interrupted(self.starter) and too_long:
                 self.gave_up = True
                 groups.send(signal.SIGTERM, group.folder)
-            if self.starter.is_interrupted() or too_long:
+            if groups.is_interrupted(self.starter) or too_long:
                 if not self._over.wait(_GRACE_S):
                     groups.send(signal.SIGKILL, group.folder)
             elif self._most_s is None:
@@ -246,7 +246,7 @@ class _Runs:
         request, name = self._request, f"run-{self._fit.runs + 1}"
         with recording.one_of_several(self._starter, self._way, name, request.recorded) as (run, output):
             failed = request.before is not None and self._shell(request.before, output)
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             if failed:
                 log = self._folder / f"{name}.log"
@@ -254,12 +254,12 @@ class _Runs:
             self._input.rewind()
             with contextlib.suppress(Interrupted), self._starter.interruptible():
                 cached = groups.drop(files)
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             with Watch(group, most_s, self._starter) as watch:
                 entry = () if group is None else group.entry
                 recorded = recording.record(replace(run, entry=entry), View([]), quiet=True)
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
                 why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
@@ -268,7 +268,7 @@ class _Runs:
                     recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
         # its --success may have been ended
-        return None if self._starter.is_interrupted() else Done(name, recorded.session, watch, ended, cached)
+        return None if groups.is_interrupted(self._starter) else Done(name, recorded.session, watch, ended, cached)
 
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
@@ -288,5 +288,5 @@ class _Runs:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)
-                if self._starter.is_interrupted():
+                if groups.is_interrupted(self._starter):
                     os.killpg(process.pid, signal.SIGKILL)

@@ -124,7 +124,7 @@ class Runs:
                 return True
             screen.line(f"Running {layers} of {self.model.layers} layers… ({seconds_text(left_s)} of --time left)")
             same_input.rewind()
-            done = None if self.starter.is_interrupted() else self._try(layers)
+            done = None if groups.is_interrupted(self.starter) else self._try(layers)
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
@@ -165,14 +165,14 @@ class Runs:
             output = pathlib.Path(place, f"output-{layers}")
             with destination.writing("--scratch", folder), contextlib.suppress(Interrupted), starter.interruptible():
                 slices.write(self.model, layers, folder)
-            if starter.is_interrupted():
+            if groups.is_interrupted(starter):
                 return None
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
             with recording.one_of_several(starter, self.way, name, how) as (run, log):
                 recorded = recording.record(run, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if starter.is_interrupted():
+            if groups.is_interrupted(starter):
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
             return measured(layers, recorded.session, failed, kept)

@@ -146,17 +146,17 @@ class Cluster:
         running: dict[str, tuple[Task, Any]] = {}
         with contextlib.suppress(Interrupted), self._starter.interruptible():  # Dask waits for up to an hour
             self._run(list(tasks), running, ended)
-        if self._starter.is_interrupted():
+        if self._starter.received is not None:
             futures = [future for _, future in running.values()]
             cancels = threading.Thread(target=self._client.cancel, args=[futures], kwargs={"force": True}, daemon=True)
             with held_back():
                 cancels.start()
             cancels.join(_CANCELS_S)  # the scheduler may hang
-        return not self._starter.is_interrupted()
+        return self._starter.received is None
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
         tries: dict[str, int] = {}
-        while (waiting or running) and not self._starter.is_interrupted():
+        while (waiting or running) and self._starter.received is None:
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
                 if worker in workers and not future.done():

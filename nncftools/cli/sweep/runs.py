@@ -159,7 +159,7 @@ class _Runs:
 
             with contextlib.suppress(Interrupted), self._starter.interruptible():
                 cluster = Cluster(self._options.scheduler, self._folder, self._starter)
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return False
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
@@ -172,7 +172,7 @@ class _Runs:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
             screen.line(f"Running {task.row.name}…")
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return False
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
@@ -189,7 +189,7 @@ class _Runs:
         target = self._folder.exported
         if not (target / _DONE).exists():
             screen.line("Exporting the model…")
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             self._folder.check()
             shutil.rmtree(target, ignore_errors=True)
@@ -200,7 +200,7 @@ class _Runs:
             words = ["export", "openvino", *options, str(target.absolute())]
             ran = steps.run_module(_EXPORT, words, self._options.interpreter, way, "export", self._starter)
             self.measured_s += ran.seconds
-            if self._starter.is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             if ran.failed:
                 log = recordings / "export.log"

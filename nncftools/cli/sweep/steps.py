@@ -118,7 +118,7 @@ def run_task(task: Task, starter: Starter) -> Row | None:
             if not task.keep_model:
                 shutil.rmtree(folder / steps.saved.name, ignore_errors=True)
     task.row.wall_s = time.monotonic() - begun_s
-    return None if starter.is_interrupted() else task.row
+    return None if groups.is_interrupted(starter) else task.row
 
 
 class _Steps:
@@ -244,7 +244,7 @@ class _Step(groups.Watcher):
         os.close(self._job)
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOKS_S) and not self.starter.is_interrupted():
+        while not self._over.wait(_LOOKS_S) and not groups.is_interrupted(self.starter):
             pass
         os.close(self._ours)
 
