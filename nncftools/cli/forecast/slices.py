@@ -94,7 +94,7 @@ def layer_of(name: str) -> int:
 def read(folder: pathlib.Path) -> Model:
     """Return a model with its weights. Raises NncfToolsError for one that cannot be sliced, with the reason."""
     config, layers = _config(folder)
-    return _model(folder, config, layers, _tensors(folder))
+    return _model(folder, config, layers, _tensors(folder), None)
 
 
 def from_config(folder: pathlib.Path, words: Sequence[str]) -> Model:
@@ -144,11 +144,7 @@ class _Index(msgspec.Struct):
 
 
 def _model(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    layers: int,
-    tensors: Mapping[str, Tensor],
-    python: str | None = None,
+    folder: pathlib.Path, config: Mapping[str, Any], layers: int, tensors: Mapping[str, Tensor], python: str | None
 ) -> Model:
     per_layer: dict[int, list[object]] = defaultdict(list)
     for name, one in sorted(tensors.items()):
@@ -157,14 +153,14 @@ def _model(
     if sorted(per_layer) != list(range(layers)):
         has = f"the weights have {len(per_layer)} (up to number {max(per_layer, default=-1)})"
         raise _refused(folder, f"{CONFIG} says {layers} layers, {has}; put the right number there")
-    kinds = [json.dumps(per_layer[number]) for number in range(layers)]
-    return Model(folder, config, layers, tensors, *turns(config, layers, kinds), python)
+    kinds = [per_layer[number] for number in range(layers)]
+    return Model(folder, config, layers, tensors, *_turns(config, layers, kinds), python)
 
 
-def turns(config: Mapping[str, Any], layers: int, kinds: Sequence[str]) -> tuple[int, int]:
+def _turns(config: Mapping[str, Any], layers: int, kinds: Sequence[object]) -> tuple[int, int]:
     """Return how many layers at the beginning differ, and after how many the others repeat.
 
-    ``kinds`` has a text per layer that says what it consists of.
+    ``kinds`` says what each layer consists of: layers are alike where these are equal.
     """
     per_layer: list[Sequence[object]] = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
     full = config.get("max_window_layers")
