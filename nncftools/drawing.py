@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +18,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import MaxNLocator
 
 from nncftools.files import replacing
-from nncftools.units import shortened, time_unit
+from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito, which colour-blind readers can distinguish. Without yellow: it is too light on white."""
@@ -25,6 +26,7 @@ FAINT = "#5f6368"
 INK = "#202124"
 """For lines and text in pictures whose colours mark operations."""
 DPI = 120
+_TITLE = 90
 _LINES = ("-", "--")
 _FEW_POINTS = 40
 
@@ -34,6 +36,14 @@ def figure() -> tuple[Figure, Axes]:
     drawing = Figure(figsize=(10.0, 4.8), dpi=DPI, layout="constrained")
     axes = drawing.add_subplot()
     plain(axes)
+    return drawing, axes
+
+
+def figure_of_command(words: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return a figure whose title is a command."""
+    drawing, axes = figure()
+    title = shortened(printable(shlex.join(words)), _TITLE)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
     return drawing, axes
 
 

@@ -16,7 +16,7 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 31_503
+MOST_LINES = 31_500
 MOST_FILES = 210
 LONGEST = 350
 LONGER = {
@@ -24,7 +24,7 @@ LONGER = {
 }
 """Files that are longer, and why they are one."""
 SMALLEST = 40
-MOST_SMALL = 20
+MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 40
 
 

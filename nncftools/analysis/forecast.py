@@ -65,8 +65,6 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     written: int | None = None
     disk: int | None = None
     """By how much the run made its file systems fuller."""
-    weights: int | None = None
-    """The size of the slice's weights."""
     unused: str = ""
     """Why the run says nothing about the whole model; empty if it does."""
     points: list[Point] = []
@@ -189,9 +187,10 @@ def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str
     sizes: dict[tuple[str, str], float] = {}
     unknown = set()
     for point in found:
-        for what, size in zip((*LEVELS, FLOOR), (point.start, point.peak, point.end, point.floor), strict=True):
+        for what in (*LEVELS, FLOOR):
             is_one = point.place == 1 or (point.operation in varying and what != FLOOR)
             key = point.operation + ("" if is_one else f" ({point.place})"), what
+            size = getattr(point, what)
             if size is None:
                 unknown.add(key)
             else:
@@ -258,11 +257,10 @@ def _floor_of(used: Sequence[Slice], full: int) -> Estimate:
     """Return the floor: of the operation whose line is the highest, and what the whole run had beside it."""
     layers, sizes = [part.layers for part in used], [float(part.floor) for part in used]
     candidates = [one for one in lines(used, (FLOOR,)) if not one.is_off]
-    if not candidates:
-        return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
-    highest = max(candidates, key=lambda one: one.at(full))
-    beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
-    sizes = [size + max(0.0, beside) for size in highest.sizes]
+    if candidates:
+        highest = max(candidates, key=lambda one: one.at(full))
+        beside = min(sizes[-1] - max(one.sizes[-1] for one in candidates), sizes[-1] * _BESIDE)
+        sizes = [size + max(0.0, beside) for size in highest.sizes]
     return estimate(layers, sizes, full, least=_LEAST_OF_FLOOR)
 
 

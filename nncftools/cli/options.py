@@ -240,6 +240,25 @@ class ProfileRequest(Request):
     interval: Interval = 0.05
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeriesRequest:
+    """The options of commands that run another one several times, and keep all of that in a folder."""
+
+    words: Annotated[Texts, command_words("it keeps folder and environment. Its output goes to files.")] = None
+    output: Annotated[File, option("--output -o DIR", WRITE, "Where to write all files. Default: in memory_logs.")] = (
+        None
+    )
+    resume: Annotated[bool, option("--resume", WRITE, "Go on with what is in --output.")] = False
+    force: Force = False
+    unit: Unit = MemoryUnit.MiB
+    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in --output.")] = False
+
+    def check_resume(self) -> None:
+        """Raise UsageError for nothing to go on with."""
+        if self.resume and self.output is None:
+            raise UsageError("option --resume: only with --output, the folder to go on with")
+
+
 @contextlib.contextmanager
 def naming_option(option: str) -> Iterator[None]:
     """Put the option's name before the message of an error, unless it names a file."""

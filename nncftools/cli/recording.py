@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from nncftools.cli import screen
+from nncftools.cli import destination, options, planning, screen
 from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_write, claim_files
+from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import Way
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
@@ -363,6 +365,22 @@ def _write_log(session: Session, log: Log, column: str, view: View) -> None:
         from nncftools.render import plot
 
         plot.draw(session, of_log, picture)
+
+
+@contextlib.contextmanager
+def one_of_several(starter: Starter, way: Way, name: str, request: Request) -> Iterator[tuple[Run, int]]:
+    """Yield a run as by `profile`, whose files are in a folder of ours, and the descriptor of the log of its output.
+
+    Raises NncfToolsError.
+    """
+    destination.check_folder("--output", way)
+    target = destination.at_file(way.folder / f"{name}.json", force=True)
+    argv, plan = request.words or [], planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
+    planning.watch_disks(plan, argv, way.folder)
+    access = planning.stack_access(request, default=True)
+    marking, share = Marking(None if request.no_auto else []), options.share("--stacks-budget", request.stacks_budget)
+    with destination.opened("--output", way.folder / f"{name}.log") as log:
+        yield Run(starter, plan, name, argv, target, marking, access, share, output=log), log
 
 
 class RepeatedInput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nncftools.cli import options, planning
+from nncftools.cli import planning
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.parameters import with_options
 from nncftools.errors import NncfToolsError, UsageError
@@ -27,12 +27,11 @@ def fit(request: FitOptions) -> int:
     control group with a limit. It works if it exits with 0, and the kernel killed
     none of its processes. Control groups need root, or a user's systemd.
     """
-    request.plan()
-    argv = planning.target(options.Request(words=request.words, shell=request.shell))
+    planning.plan([], request.recorded)
+    argv = planning.target(request.recorded)
     if not request.slower >= 1:
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {request.slower:g}")
-    if request.resume and request.output is None:
-        raise UsageError("option --resume: only with --output, the folder of the search to go on with")
+    request.check_resume()
     from nncftools.cli.fit import groups, outputs, runs
 
     request = replace(request, words=argv)
@@ -51,4 +50,4 @@ def fit(request: FitOptions) -> int:
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
-    return runs.search(request, wanted, outputs.results_folder(request), parent)
+    return runs.search(request, wanted, parent)

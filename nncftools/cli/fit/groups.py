@@ -111,6 +111,11 @@ def endable() -> Iterator[Starter]:
             signal.signal(number, handler)
 
 
+def is_interrupted(starter: Starter) -> bool:
+    """Return whether a signal has asked for the end."""
+    return starter.received is not None
+
+
 class Watcher(ABC):
     """A thread beside a run, from the beginning to the end of a ``with`` block."""
 

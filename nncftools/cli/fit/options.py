@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from nncftools.cli import options, planning
-from nncftools.cli.parameters import RUN, SHOW, WRITE, File, Texts, option
-from nncftools.journal.writing import Plan
-from nncftools.units import MemoryUnit, bytes_from
+from nncftools.cli import options
+from nncftools.cli.parameters import RUN, option
+from nncftools.units import bytes_from
 
 
 def _swap(text: str) -> int:
@@ -21,13 +20,9 @@ def _swap(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
+class FitOptions(options.SeriesRequest):
     """What to search, and how exactly."""
 
-    words: Annotated[Texts, options.command_words("it keeps folder and environment. Its output goes to files.")] = None
-    output: Annotated[File, option("--output -o DIR", WRITE, "Where to write all files. Default: in memory_logs.")] = (
-        None
-    )
     tolerance: Annotated[str, option("--tolerance PERCENT", RUN, "How exactly to find the limit.")] = "3%"
     slower: Annotated[
         float, option("--slower FACTOR", RUN, "Full speed is up to FACTOR times the time without a limit.")
@@ -40,14 +35,12 @@ class FitOptions:
     ] = None
     before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
     free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit: no control group.")] = False
-    resume: Annotated[bool, option("--resume", RUN, "Go on with the search in --output.")] = False
     interval: options.Interval = 0.1
-    unit: options.Unit = MemoryUnit.MiB
     shell: options.Shell = False
-    force: options.Force = False
-    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in fit.json.")] = False
 
-    def plan(self) -> Plan:
-        """Return the plan of a run. Raises NncfToolsError."""
-        request = options.Request(interval=self.interval)
-        return planning.plan(planning.columns(request, ("rss",))[1], request)
+    @property
+    def recorded(self) -> options.Request:
+        """How each run is recorded."""
+        return options.Request(
+            words=self.words, shell=self.shell, types=["rss"], interval=self.interval, no_auto=True, stacks=False
+        )

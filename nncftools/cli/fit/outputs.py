@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pathlib
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nncftools import intake
-from nncftools.cli import destination, options
+from nncftools.cli import destination, options, screen
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import NOISE_S, SLOW_STORAGE, WORKED, Fit, Free, Trial
+from nncftools.cli.options import SeriesRequest
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import Way, write_file
 from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
+from nncftools.sampler.client import Starter
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 
@@ -44,9 +48,33 @@ def runs(fit: Fit, unit: MemoryUnit) -> Table:
     return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
 
 
-STATE = "fit.json"
-FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
-_NAMES = {"fit": "search", "forecast": "forecast"}
+class Kind(NamedTuple):
+    """A command that runs another one several times, by its names of what it writes."""
+
+    name: str
+    """Of its files: ``fit.json``, ``fit.md``, ``fit.png``."""
+    result: str
+    run: str
+    """Of the files of a run: ``run-1.json``, ``run-1.log``."""
+
+    @property
+    def state(self) -> str:
+        """The file with what is known so far."""
+        return f"{self.name}.json"
+
+
+class Shown(NamedTuple):
+    """A result as it is shown."""
+
+    text: RenderableType
+    to_copy: Sequence[str]
+    """Lines for a shell, which are not wrapped."""
+    markdown: str
+    draw: Callable[[pathlib.Path], None] | None
+    """Draws the picture; None without one."""
+
+
+KIND = Kind("fit", "search", "run")
 _MIB = 1 << 20
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -149,28 +177,25 @@ def _size(size: float, unit: MemoryUnit) -> str:
     return f"{unit.brief(size)} {unit}"
 
 
-def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
-    """Return the result for Rich to print."""
-    sentence = result_sentence(fit, unit)
-    return shown(runs(fit, unit), [f"{sentence[:1].upper()}{sentence[1:]}."], notes(fit))
+def shown(fit: Fit, unit: MemoryUnit) -> Shown:
+    """Return the result as it is shown."""
+    sentence, table, to_copy = result_sentence(fit, unit), runs(fit, unit), limit_commands(fit)
+    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+    blocks = [[f"**{render_markdown.text(sentence)}**"], *render_markdown.painted(table)]
+
+    def draw(path: pathlib.Path) -> None:
+        from nncftools.cli.fit import picture
+
+        picture.draw(fit, unit, path)
+
+    markdown = joined(blocks, to_copy, notes(fit))
+    return Shown(text(table, [sentence], notes(fit)), to_copy, markdown, draw if fit.trials else None)
 
 
-def shown(table: Table, sentences: Iterable[str], notes: Iterable[str]) -> RenderableType:
+def text(table: Table, sentences: Iterable[str], notes: Iterable[str]) -> RenderableType:
     """Return a result for Rich to print; its first sentence is strong."""
     first, *others = sentences
     return Group(Fitting(table), Text(), Text(first, style="bold"), *others, *warnings(notes))
-
-
-def commands(lines: Iterable[str]) -> str:
-    """Return lines to copy, which are not wrapped."""
-    return "".join(f"  {line}\n" for line in lines)
-
-
-def markdown(fit: Fit, unit: MemoryUnit) -> str:
-    """Return the result as GitHub's Markdown."""
-    sentence = result_sentence(fit, unit)
-    result = f"**{render_markdown.text(sentence[:1].upper() + sentence[1:])}.**"
-    return joined([[result], *render_markdown.painted(runs(fit, unit))], limit_commands(fit), notes(fit))
 
 
 def joined(blocks: Iterable[Sequence[str]], to_copy: Sequence[str], notes: Iterable[str]) -> str:
@@ -180,33 +205,37 @@ def joined(blocks: Iterable[Sequence[str]], to_copy: Sequence[str], notes: Itera
     return "\n\n".join("\n".join(lines) for lines in (*blocks, code, said) if lines) + "\n"
 
 
-def results_folder(request: FitOptions) -> pathlib.Path:
-    """Return the folder of the results. Raises UsageError."""
-    return folder_of_runs("fit", STATE, request.output, request.words or [""], may_be=request.resume or request.force)
+@contextlib.contextmanager
+def folder_of_runs(request: SeriesRequest, kind: Kind = KIND) -> Iterator[Way]:
+    """Yield the folder of several runs, locked, and without earlier ones unless they go on. Raises NncfToolsError."""
+    way = Way(results_folder(request, kind))
+    busy = f"another {kind.result} writes to {str(way.folder)!r}; wait for its end"
+    with destination.own_folder("--output", way, busy):
+        if not request.resume:
+            remove_earlier(way.folder, kind)
+        yield way
 
 
-def folder_of_runs(
-    kind: str, state: str, output: pathlib.Path | None, words: Sequence[str], *, may_be: bool
-) -> pathlib.Path:
-    """Return the folder of several runs, made in the log folder if ``output`` is None.
-
-    Raises UsageError if the file ``state`` is there, unless it ``may_be``.
-    """
+def results_folder(request: SeriesRequest, kind: Kind = KIND) -> pathlib.Path:
+    """Return the folder of the results, made in the log folder if none is given. Raises UsageError."""
+    output = request.output
     if output is None:
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"{kind}-{pathlib.Path(words[0]).name}")
+        program = pathlib.Path((request.words or [""])[0]).name
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"{kind.name}-{program}")
         assert made.folder is not None
         return made.folder
-    if os.path.lexists(output / state) and not may_be:
-        raise UsageError(f"option --output: {str(output)!r} has a {_NAMES[kind]} already; use --resume or --force")
+    if os.path.lexists(output / kind.state) and not (request.resume or request.force):
+        raise UsageError(f"option --output: {str(output)!r} has a {kind.result} already; use --resume or --force")
     return output.absolute()
 
 
-def remove_earlier(output: pathlib.Path, state: str = STATE, files: Sequence[str] = FILES, runs: str = "run") -> None:
-    """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
-    if not os.path.lexists(output / state):
+def remove_earlier(output: pathlib.Path, kind: Kind = KIND) -> None:
+    """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
+    if not os.path.lexists(output / kind.state):
         return
-    recordings = (path for kind in ("json", "log") for path in output.glob(f"{runs}-[0-9]*.{kind}"))
-    for path in (output / state, *(output / name for name in files), *recordings):
+    recordings = (path for ending in ("json", "log") for path in output.glob(f"{kind.run}-[0-9]*.{ending}"))
+    files = (output / f"{kind.name}.{ending}" for ending in ("json", "md", "png"))
+    for path in (*files, *recordings):
         with destination.writing("--output", path):
             path.unlink(missing_ok=True)
 
@@ -240,7 +269,7 @@ def _factor(text: str) -> float:
 
 def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
-    file = output / STATE
+    file = output / KIND.state
     fit = begun(wanted, file)
     if fit is wanted:
         return wanted
@@ -281,39 +310,47 @@ def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
     return found
 
 
-def write_state(document: object, way: Way, state: str = STATE) -> None:
+def write_state(document: object, way: Way, kind: Kind = KIND) -> None:
     """Write what is known so far. Raises NncfToolsError."""
     destination.check_folder("--output", way)
-    file = way.folder / state
+    file = way.folder / kind.state
     with destination.writing("--output", file):
         write_file(file, as_json(document))
 
 
-def write_beside(fit: Fit, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
-    """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
+def finish(request: SeriesRequest, document: object, result: Shown, way: Way, kind: Kind = KIND) -> None:
+    """Write the result beside the state, and print it, also if writing failed: it took long. Raises NncfToolsError."""
+    failure = write_beside(result, way, kind)
+    if request.as_json:
+        screen.to_stdout(as_json(document))
+    else:
+        screen.to_stdout(result.text)
+        screen.to_stdout("".join(f"  {line}\n" for line in result.to_copy))
+    if failure is not None:
+        raise failure
+    screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")
 
-    def draw(path: pathlib.Path) -> None:
-        from nncftools.cli.fit import picture
 
-        picture.draw(fit, unit, path)
-
-    return write_shown(way, STATE, (MARKDOWN, markdown(fit, unit)), (PICTURE, draw if fit.trials else None))
-
-
-def write_shown(
-    way: Way, state: str, text: tuple[str, str], picture: tuple[str, Callable[[pathlib.Path], None] | None]
-) -> NncfToolsError | None:
-    """Write a text and a picture, by name, beside the file ``state``; return what failed."""
+def write_beside(result: Shown, way: Way, kind: Kind = KIND) -> NncfToolsError | None:
+    """Write Markdown and picture; return what failed."""
+    text, picture = f"{kind.name}.md", f"{kind.name}.png"
     try:
         with way.reached() as folder:
-            write_file(folder / text[0], text[1].encode())
-            if picture[1] is not None:
-                picture[1](folder / picture[0])
+            write_file(folder / text, result.markdown.encode())
+            if result.draw is not None:
+                result.draw(folder / picture)
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        files = f"{state} in {str(way.folder)!r} is complete, {text[0]} or {picture[0]} is not"
+        files = f"{kind.state} in {str(way.folder)!r} is complete, {text} or {picture} is not"
         return NncfToolsError(" ".join(f"option --output: {files}: {reason}".split()))
     return None
+
+
+def interrupted(way: Way, starter: Starter) -> int:
+    """Say how to go on after a signal; return the exit status."""
+    how = f"--resume --output {shlex.quote(str(way.folder))}"
+    screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+    return 128 + (starter.received or signal.SIGINT)
 
 
 def as_json(document: object) -> bytes:

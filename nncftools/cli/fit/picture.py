@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import shlex
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,10 +10,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
 from nncftools.cli.fit.search import Fit
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, seconds_text
 
 _WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]
-_TITLE = 90
 _WIDE = 4
 """Sizes that differ by more than this factor are drawn on a logarithmic axis."""
 
@@ -22,9 +20,7 @@ _WIDE = 4
 def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     """Draw the runs, failed ones as crosses, with the floor and the peak of the free run. Raises OSError."""
     assert fit.free is not None
-    canvas, axes = drawing.figure()
-    title = shortened(printable(shlex.join(fit.command)), _TITLE)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    canvas, axes = drawing.figure_of_command(fit.command)
     worked = sorted((unit.of(trial.limit), trial.duration_s) for trial in fit.trials if trial.worked)
     failed = [(unit.of(trial.limit), trial.duration_s) for trial in fit.trials if not trial.worked]
     if worked:

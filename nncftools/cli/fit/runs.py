@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import shlex
 import signal
 import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec.structs
 
-from nncftools.cli import destination, planning, recording, screen
+from nncftools.cli import recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
@@ -83,40 +82,26 @@ class Watch(Watcher):
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
             too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
-            if self.starter.received is None and too_long:
+            if not groups.is_interrupted(self.starter) and too_long:
                 self.gave_up = True
                 groups.send(signal.SIGTERM, group.folder)
-            if self.starter.received is not None or too_long:
+            if groups.is_interrupted(self.starter) or too_long:
                 if not self._over.wait(_GRACE_S):
                     groups.send(signal.SIGKILL, group.folder)
             elif self._most_s is None:
                 self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
 
 
-def search(request: FitOptions, wanted: Fit, output: pathlib.Path, parent: ParentGroup | None) -> int:
+def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    way = Way(output)
-    busy = f"another search writes to {str(output)!r}; wait for its end"
-    with destination.own_folder("--output", way, busy):
-        if not request.resume:
-            outputs.remove_earlier(output)
-        fit = outputs.begun_search(wanted, output) if request.resume else wanted
+    with outputs.folder_of_runs(request) as way:
+        fit = outputs.begun_search(wanted, way.folder) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
             if not _Runs(request, way, parent, fit, starter).go():
-                how = f"--resume --output {shlex.quote(str(output))}"
-                screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
-                return 128 + (starter.received or signal.SIGINT)
-        failure = outputs.write_beside(fit, request.unit, way)
-        if request.as_json:
-            screen.to_stdout(outputs.as_json(fit))
-        else:
-            screen.to_stdout(outputs.text(fit, request.unit))
-            screen.to_stdout(outputs.commands(outputs.limit_commands(fit)))
-        if failure is not None:
-            raise failure
-        screen.to_stderr(f"\nWritten to {printable(str(output))}\n")
+                return outputs.interrupted(way, starter)
+        outputs.finish(request, fit, outputs.shown(fit, request.unit), way)
         return int(not request.free_only and fit.works_from is None)
 
 
@@ -259,40 +244,31 @@ class _Runs:
         Raises NncfToolsError.
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
-        log, file = self._folder / f"{name}.log", self._folder / f"{name}.json"
-        destination.check_folder("--output", self._way)
-        target = destination.at_file(file, force=True)
-        with destination.opened("--output", log) as output:
+        with recording.one_of_several(self._starter, self._way, name, request.recorded) as (run, output):
             failed = request.before is not None and self._shell(request.before, output)
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             if failed:
+                log = self._folder / f"{name}.log"
                 raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
-            plan, argv = request.plan(), request.words or []
-            planning.watch_disks(plan, argv, self._folder)
-            entry = () if group is None else group.entry
-            run = recording.Run(self._starter, plan, name, argv, target, entry=entry, output=output)
-            view = View(metrics=["rss"], unit=request.unit)
             self._input.rewind()
             with contextlib.suppress(Interrupted), self._starter.interruptible():
                 cached = groups.drop(files)
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             with Watch(group, most_s, self._starter) as watch:
-                recorded = recording.record(run, view, quiet=True)
-            if self._is_interrupted():
+                entry = () if group is None else group.entry
+                recorded = recording.record(replace(run, entry=entry), View([]), quiet=True)
+            if groups.is_interrupted(self._starter):
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
                 why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
                 recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
                 with contextlib.suppress(OSError):
-                    recorded.session.save(file)
+                    recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
         # its --success may have been ended
-        return None if self._is_interrupted() else Done(name, recorded.session, watch, ended, cached)
-
-    def _is_interrupted(self) -> bool:
-        return self._starter.received is not None
+        return None if groups.is_interrupted(self._starter) else Done(name, recorded.session, watch, ended, cached)
 
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
@@ -312,5 +288,5 @@ class _Runs:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)
-                if self._is_interrupted():
+                if groups.is_interrupted(self._starter):
                     os.killpg(process.pid, signal.SIGKILL)

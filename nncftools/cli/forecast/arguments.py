@@ -1,4 +1,4 @@
-"""Which words of a command are its model and its output, and the command with a slice and a scratch folder instead.
+"""The options of ``forecast``; which words of its command are model and output, and the command with others instead.
 
 Nothing is guessed: an export of a slice in the place of a real one would be a loss.
 """
@@ -7,21 +7,56 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from nncftools import intake
-from nncftools.cli.forecast.slices import CONFIG
+from nncftools.cli import options
+from nncftools.cli.model_folder import CONFIG
+from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
 from nncftools.errors import UsageError
+from nncftools.units import bytes_from, seconds_from
+
+
+def _limit(text: str) -> str:
+    if text != "here":
+        bytes_from(text)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOptions(options.SeriesRequest):
+    """What to run with slices of which model, and for which machine."""
+
+    words: Annotated[Texts, options.command_words("{output} in it is what it writes.")] = None
+    model: Annotated[
+        str | None, option("--model ARG", READ, "The argument that is the model's folder, where that is not clear.")
+    ] = None
+    from_config: Annotated[
+        bool, option("--from-config", READ, "Random weights by config.json: the model need not be there.")
+    ] = False
+    time: Annotated[
+        float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
+    ] = 600.0
+    limit: Annotated[
+        str | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
+    ] = None
+    no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
+    scratch: Annotated[
+        File, option("--scratch DIR", WRITE, "Where slices and their outputs are while they are used. Default: TMPDIR.")
+    ] = None
+    interval: options.Interval = 0.05
+
 
 OUTPUT = "{output}"
-QEFF_HOME = "QEFF_HOME"
+QEFF_HOME = "$QEFF_HOME"
 """Where QEfficient keeps what it exports and compiles, by the name of the model."""
-_OPTIMUM = "optimum-cli"
-_EXPORTS = {"openvino", "onnx"}
+_EXPORTS = ["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"]
+_LATEST = 6
+"""The format is one of the first words: of ``env A=B python optimum-cli export onnx`` the last one."""
 _LARGE = 1_000_000_000
-"""optimum-intel exports larger models to int8 unless --weight-format is given (``_main_quantize`` of its exporter)."""
+_INT8 = "--weight-format", "int8"
+"""optimum-intel exports larger models so unless --weight-format is given (``_main_quantize`` of its exporter)."""
 _LARGEST_ONNX = 2 << 30
 """A protobuf cannot be larger: weights of a larger model go to files of their own."""
 _FLAGS = {
@@ -42,21 +77,15 @@ class Command:
     """The folder, as it is written in the command."""
     output: str | None
     """The same of what the command writes; None if it writes nothing."""
-    variable: str = ""
-    """The environment variable that says where it writes; empty if an argument says it."""
     added: Sequence[str] = ()
     """Options that the command would choose by the size of the whole model, and not by that of a slice."""
 
     def with_slice(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
         """Return the command with a slice and an output of our own in place of the real ones."""
-        words = [_replaced(word, self.model, str(folder)) for word in self.words]
-        if self.variable:
-            return ["env", f"{self.variable}={output}", *words, *self.added]
-        if self.output == OUTPUT:
-            words = [word.replace(OUTPUT, str(output)) for word in words]
-        elif self.output is not None:
-            words = [_replaced(word, self.output, str(output)) for word in words]
-        return [*words, *self.added]
+        words = [_replaced(word, self.model, str(folder)) for word in [*self.words, *self.added]]
+        if self.output is not None:
+            words = [_replaced(word.replace(OUTPUT, str(output)), self.output, str(output)) for word in words]
+        return ["env", f"{QEFF_HOME[1:]}={output}", *words] if self.output == QEFF_HOME else words
 
 
 def _replaced(word: str, old: str, new: str) -> str:
@@ -75,8 +104,8 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
     if has_mark or not writes:
         return Command(words, _model(words[1:], model), OUTPUT if has_mark else None)
     if any(word.startswith("QEfficient.") for word in words):
-        return Command(words, _model(words[1:], model), f"${QEFF_HOME}", QEFF_HOME)
-    output = _of_optimum(words)
+        return Command(words, _model(words[1:], model), QEFF_HOME)
+    output = _only_word(_of_optimum(words))
     if output is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
         raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
@@ -87,39 +116,38 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 def _model(words: Sequence[str], model: str | None) -> str:
     found = [word for word in words for word in dict.fromkeys((word, word.partition("=")[2])) if word]
-    if model is not None:
-        if model not in found:
-            raise UsageError(f"option --model: no argument of the command is {model!r}")
-        folders = [model]
-    else:
-        folders = list(dict.fromkeys(word for word in found if _is_model(word)))
-    if len(folders) != 1:
-        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
-        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
-    if not _is_model(folders[0]):
+    if model is None:
+        folders = list(dict.fromkeys(filter(_is_model, found)))
+        if len(folders) != 1:
+            which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+            raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+        return folders[0]
+    if model not in found:
+        raise UsageError(f"option --model: no argument of the command is {model!r}")
+    if not _is_model(model):
         hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-        raise UsageError(f"option --model: {folders[0]!r} is no folder with {CONFIG}; {hint}")
-    return folders[0]
+        raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
+    return model
 
 
 def _is_model(word: str) -> bool:
     return "\0" not in word and os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
 
 
-def is_optimum(words: Sequence[str]) -> bool:
-    """Return whether a command is an export by optimum-cli, to OpenVINO or ONNX."""
-    names = [pathlib.PurePath(word).name for word in words[:4]]
-    at = names.index(_OPTIMUM) if _OPTIMUM in names else len(words)
-    return list(words[at + 1 : at + 2]) == ["export"] and len(words) > at + 2 and words[at + 2] in _EXPORTS
+def _of_optimum(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of an export by optimum-cli from its format on; none of another command."""
+    for at in range(2, min(len(words), _LATEST)):
+        if [pathlib.PurePath(words[at - 2]).name, *words[at - 1 : at + 1]] in _EXPORTS:
+            return words[at:]
+    return ()
 
 
-def _of_optimum(words: Sequence[str]) -> str | None:
-    """Return the only argument of optimum-cli that belongs to no option: its output. None if that is not certain."""
-    if not is_optimum(words) or any(word.startswith(_SECOND_OUTPUT) for word in words):
-        return None
-    at = next(place for place, word in enumerate(words) if word == "export") + 2
+def _only_word(words: Sequence[str]) -> str | None:
+    """Return the only word of an export that belongs to no option: its output. None if that is not certain."""
     left, has_value = [], False
-    for word in words[at:]:
+    for word in words[1:]:
+        if word.startswith(_SECOND_OUTPUT):
+            return None
         if has_value:
             has_value = False
         elif word.startswith("-"):
@@ -131,28 +159,12 @@ def _of_optimum(words: Sequence[str]) -> str | None:
 
 def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:
     """Return a command with the options that it would choose for a model of this size, and notes on such rules."""
-    words = list(command.words)
-    if not is_optimum(words):
-        return command, []
-    if "onnx" in words:
+    export = _of_optimum(command.words)
+    has_format = any(word.partition("=")[0] in {"--weight-format", "--quant-mode"} for word in export)
+    if "onnx" in export[:1] and weights > _LARGEST_ONNX:
         large = "ONNX above 2 GB keeps weights in files of their own; slices below do not: the forecast is less sure"
-        return command, [large] if weights > _LARGEST_ONNX else []
-    has_format = any(word.partition("=")[0] in {"--weight-format", "--quant-mode"} for word in words)
-    if parameters < _LARGE or has_format:
-        return command, []
-    note = f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), slices not"
-    added = ["--weight-format", "int8"]
-    return Command(words, command.model, command.output, added=added), [f"{note}: {' '.join(added)} is added"]
-
-
-def interpreter(words: Sequence[str]) -> str | None:
-    """Return the Python that runs a command, by its name or the first line of its script; None if unknown."""
-    program = shutil.which(words[0])
-    if program is None:
-        return None
-    if pathlib.PurePath(program).name.startswith("python"):
-        return program
-    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
-        line = os.fsdecode(file.readline(512))
-    path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
-    return path if pathlib.PurePath(path).name.startswith("python") else None
+        return command, [large]
+    if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
+        note = f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), slices not"
+        return replace(command, added=_INT8), [f"{note}: {' '.join(_INT8)} is added"]
+    return command, []

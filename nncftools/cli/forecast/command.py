@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from nncftools.cli import options, planning
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 
@@ -32,12 +32,11 @@ def forecast(request: ForecastOptions) -> int:
     from nncftools.cli.forecast import arguments, outputs, runs, slices
 
     argv = planning.target(options.Request(words=request.words))
-    if request.resume and request.output is None:
-        raise UsageError("option --resume: only with --output, the folder of the forecast to go on with")
+    request.check_resume()
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
     command = arguments.find(argv, request.model, writes=not request.no_output)
     folder = pathlib.Path(command.model)
-    model = runs.looked_at(folder, argv) if request.from_config else slices.read(folder)
+    model = slices.from_config(folder, argv) if request.from_config else slices.read(folder)
     command, notes = arguments.by_size(command, model.parameters, model.weights)
     return runs.run(request, command, model, outputs.new(request, command, model, notes))

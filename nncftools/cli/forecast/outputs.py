@@ -6,23 +6,18 @@ import pathlib
 import shlex
 from collections.abc import Iterator
 
-from rich.console import RenderableType
-
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Slice
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast.arguments import Command
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.result import Result
 from nncftools.cli.forecast.slices import Model
-from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way
+from nncftools.errors import UsageError
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, brief_size, seconds_text
 
-STATE = "forecast.json"
-FILES = MARKDOWN, PICTURE = "forecast.md", "forecast.png"
+KIND = of_runs.Kind("forecast", "forecast", "slice")
 
 
 def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
@@ -43,35 +38,13 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
     )
 
 
-def folder(request: ForecastOptions) -> pathlib.Path:
-    """Return the folder of the results, without an earlier forecast that is replaced. Raises NncfToolsError."""
-    may_be = request.resume or request.force
-    made = of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
-    if not request.resume:
-        of_runs.remove_earlier(made, STATE, FILES, "slice")
-    return made
-
-
 def begun(wanted: Result, output: pathlib.Path) -> Result:
     """Return a forecast that was begun before, to go on with. Raises UsageError."""
-    found = of_runs.begun(wanted, output / STATE)
+    found = of_runs.begun(wanted, output / KIND.state)
     if (found.layers, found.weights, found.from_config) != (wanted.layers, wanted.weights, wanted.from_config):
-        raise UsageError(f"option --resume: {str(output / STATE)!r} is of another model")
+        raise UsageError(f"option --resume: {str(output / KIND.state)!r} is of another model")
     found.notes, found.limit, found.fits = wanted.notes, None, None
     return found
-
-
-def write(result: Result, unit: MemoryUnit, way: Way) -> NncfToolsError | None:
-    """Write the result, Markdown and the picture; return what failed of the latter two."""
-    of_runs.write_state(result, way, STATE)
-
-    def draw(path: pathlib.Path) -> None:
-        from nncftools.cli.forecast import picture
-
-        picture.draw(result, unit, path)
-
-    shown = (MARKDOWN, markdown(result, unit)), (PICTURE, None if result.forecast is None else draw)
-    return of_runs.write_shown(way, STATE, *shown)
 
 
 def of_slice(part: Slice, unit: MemoryUnit) -> str:
@@ -138,19 +111,17 @@ def notes(result: Result) -> Iterator[str]:
         yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
 
 
-def text(result: Result, unit: MemoryUnit) -> RenderableType:
-    """Return the result for Rich to print."""
-    return of_runs.shown(table(result, unit), (f"{sentence}." for sentence in sentences(result, unit)), notes(result))
-
-
-def limit_commands(result: Result) -> list[str]:
-    """Return how to run the command with a limit that is comfortable for it."""
-    return [] if result.forecast is None else of_runs.with_limit(result.command, result.forecast.comfortable.high)
-
-
-def markdown(result: Result, unit: MemoryUnit) -> str:
-    """Return the result as GitHub's Markdown."""
-    said = [f"- {render_markdown.text(sentence)}." for sentence in sentences(result, unit)]
+def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:
+    """Return the result as it is shown, with how to run the command with a limit that is comfortable for it."""
+    known, rows, said = result.forecast, table(result, unit), [f"{sentence}." for sentence in sentences(result, unit)]
+    to_copy = [] if known is None else of_runs.with_limit(result.command, known.comfortable.high)
     command = render_markdown.code(shlex.join(result.command))
-    blocks = [[command], *render_markdown.painted(table(result, unit)), said]
-    return of_runs.joined(blocks, limit_commands(result), notes(result))
+    items = [f"- {render_markdown.text(sentence)}" for sentence in said]
+    markdown = of_runs.joined([[command], *render_markdown.painted(rows), items], to_copy, notes(result))
+
+    def draw(path: pathlib.Path) -> None:
+        from nncftools.cli.forecast import picture
+
+        picture.draw(result, unit, path)
+
+    return of_runs.Shown(of_runs.text(rows, said, notes(result)), to_copy, markdown, draw if known else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import shlex
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -11,9 +10,9 @@ from nncftools import drawing
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Line
 from nncftools.cli.forecast.result import Result
-from nncftools.units import MemoryUnit, printable, shortened
+from nncftools.units import MemoryUnit, shortened
 
-_TITLE, _NAME = 90, 44
+_NAME = 44
 _MOST_LINES = 5
 _NEAR = 1.5
 """A limit that is further above is not drawn: lines would be at the bottom."""
@@ -23,9 +22,7 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     """Draw the lines of operations, runs as dots, and the forecast with its interval. Raises OSError."""
     known = result.forecast
     assert known is not None
-    canvas, axes = drawing.figure()
-    title = shortened(printable(shlex.join(result.command)), _TITLE)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    canvas, axes = drawing.figure_of_command(result.command)
     used = result.used[-analysis.LEAST_SLICES :]
     for number, one in enumerate(_that_matter(analysis.lines(used), [*(part.layers for part in used), result.layers])):
         colour, style = drawing.line_style(number)

@@ -1,18 +1,15 @@
-"""Makes a slice with random weights: started by the command's own Python, outside of the model's folder.
+"""Makes a slice with random weights: started by the command's own Python, in an empty folder.
 
-``look`` prints what each layer consists of; ``make`` writes the weights beside the config of a slice. Only classes of
-transformers are used: no code of a model's folder runs. The standard library, torch and transformers are needed.
+``look`` prints names, types, shapes and sizes of the weights; ``make`` writes weights beside a slice's config. Only
+classes of transformers are used: no code of a model's folder runs. The standard library, torch and transformers are
+needed.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections import defaultdict
 from typing import Any
-
-_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 
 
 def main(what: str, folder: str) -> None:
@@ -30,17 +27,11 @@ def main(what: str, folder: str) -> None:
         return
     with torch.device("meta"):
         model = make(config, dtype=dtype)
-    layers = defaultdict(list)
-    parameters = weights = 0
-    for name, one in sorted(model.named_parameters()):
-        parameters += one.numel()
-        weights += one.numel() * one.element_size()
-        found = _LAYER.search(name)
-        if found:
-            layers[int(found[1])].append([_LAYER.sub(".#.", name, count=1), str(one.dtype), list(one.shape)])
-    kinds = [json.dumps(layers[number]) for number in sorted(layers)]
-    types = getattr(config, "layer_types", None)
-    print(json.dumps({"parameters": parameters, "weights": weights, "kinds": kinds, "layer_types": types}))
+    tensors = [
+        (name, str(one.dtype), list(one.shape), one.numel() * one.element_size())
+        for name, one in model.named_parameters()
+    ]
+    print(json.dumps({"tensors": tensors, "layer_types": getattr(config, "layer_types", None)}))
 
 
 if __name__ == "__main__":

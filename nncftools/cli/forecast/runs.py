@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
-import shlex
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,11 +13,11 @@ from dataclasses import dataclass
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Slice
-from nncftools.cli import destination, options, planning, recording, screen
+from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast import arguments, outputs, random_weights, slices
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast import arguments, outputs, slices
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.cli.forecast.result import NO, UNSURE, Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
@@ -31,14 +27,15 @@ from nncftools.limits import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import brief_size, printable, seconds_text
+from nncftools.units import brief_size, seconds_text
 
-_MOST_SHARE, _MOST_MORE = 0.4, 0.6
-"""The largest slice's share of the layers; that of a fourth one."""
+_MOST_SHARE = 0.4
+"""The largest slice's share of the layers."""
 _WRONG = 0.03
 """If the peak of the largest slice is forecast less exactly by the others, there is a fourth."""
 _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
+_PREFIX = "nncf-tools-forecast-"
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
 
@@ -47,43 +44,43 @@ def planned(counts: Sequence[int], layers: int) -> list[int]:
     """Return the numbers of layers of three slices, from small to large: a third, two thirds and all of 40 %."""
     most = max([count for count in counts if count <= layers * _MOST_SHARE][2:], default=counts[2])
     inner = [count for count in counts if count < most]
-    small = min(inner[:-1], key=lambda count: abs(count - most / 3))
-    return [small, min((count for count in inner if count > small), key=lambda count: abs(count - most * 2 / 3)), most]
+    small = _nearest(inner[:-1], most / 3)
+    return [small, _nearest([count for count in inner if count > small], most * 2 / 3), most]
+
+
+def _nearest(counts: Sequence[int], wanted: float) -> int:
+    return min(counts, key=lambda count: abs(count - wanted))
 
 
 def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int | None:
-    """Return the number of layers of the next slice; None when there are enough."""
+    """Return the number of layers of the next slice; None when there are enough.
+
+    A fourth one is half way between the two largest, or as near to that as possible above the smallest: there it adds
+    the most. The three largest carry the forecast, so it takes the place of the smallest, which imports distort the
+    most, and it shows whether the line is straight where it is carried on. Below the smallest it would not count.
+    """
     used, tried = [part for part in done if not part.unused], {part.layers for part in done}
     if len(used) < analysis.LEAST_SLICES:
         return next((count for count in [*planned(counts, layers), *counts] if count not in tried), None)
     if len(used) > analysis.LEAST_SLICES or analysis.missed(used) <= _WRONG:
         return None
-    return next((count for count in counts if used[-1].layers < count <= layers * _MOST_MORE), None)
+    smallest, middle, largest = (part.layers for part in used)
+    between = [count for count in counts if smallest < count < largest and count not in tried]
+    return _nearest(between, (middle + largest) / 2) if between else None
 
 
 def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    way = Way(outputs.folder(request))
-    with destination.own_folder("--output", way, f"another forecast writes to {str(way.folder)!r}; wait for its end"):
+    with of_runs.folder_of_runs(request, outputs.KIND) as way:
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
         _introduce(command, model, result)
-        scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
-        with groups.endable() as starter, contextlib.ExitStack() as stack:
-            with destination.writing("--scratch", scratch):
-                made = tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-", dir=scratch.absolute())
-            folder = pathlib.Path(stack.enter_context(made))
-            is_done = Runs(request, command, model, result, way, folder, starter).go()
+        with groups.endable() as starter:
+            is_done = Runs(request, command, model, result, way, starter).go()
         result.finish(request.limit)
-        failure = outputs.write(result, request.unit, way)
-        screen.to_stdout(of_runs.as_json(result) if request.as_json else outputs.text(result, request.unit))
-        screen.to_stdout("" if request.as_json else of_runs.commands(outputs.limit_commands(result)))
-        if failure is not None:
-            raise failure
-        screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")
+        of_runs.write_state(result, way, outputs.KIND)
+        of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
         if not is_done:
-            how = f"--resume --output {shlex.quote(str(way.folder))}"
-            screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
-            return 128 + (starter.received or signal.SIGINT)
+            return of_runs.interrupted(way, starter)
         return int(result.forecast is None or result.fits in {NO, UNSURE})
 
 
@@ -105,8 +102,12 @@ class Runs:
     model: Model
     result: Result
     way: Way
-    scratch: pathlib.Path
     starter: Starter
+
+    @property
+    def scratch(self) -> pathlib.Path:
+        """Where slices and their outputs are."""
+        return self.request.scratch or pathlib.Path(tempfile.gettempdir())
 
     def go(self) -> bool:
         """Run until there are enough slices, or none fits; return False if we were interrupted before."""
@@ -115,27 +116,24 @@ class Runs:
         while (wanted := next_count(counts, self.model.layers, result.slices)) is not None:
             tried = {part.layers for part in result.slices}
             left_s = max(0.0, until_s - time.monotonic())
-            smaller = [count for count in reversed(counts) if count < wanted and count not in tried]
-            whys = {count: self.why_not(count, left_s) for count in [wanted, *smaller]}
+            untried = [count for count in reversed(counts) if count <= wanted and count not in tried]
+            whys = {count: self.why_not(count, left_s) for count in untried}
             layers = next((count for count, why in whys.items() if not why), None)
             if layers is None or (layers != wanted and len(result.used) >= analysis.LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
                 return True
             screen.line(f"Running {layers} of {self.model.layers} layers… ({seconds_text(left_s)} of --time left)")
             same_input.rewind()
-            done = None if self._is_interrupted() else self._try(layers)
+            done = None if groups.is_interrupted(self.starter) else self._try(layers)
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            of_runs.write_state(result, self.way, outputs.STATE)
+            of_runs.write_state(result, self.way, outputs.KIND)
             screen.line(f"{layers} layers: {outputs.of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
                 log = self.way.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
         return True
-
-    def _is_interrupted(self) -> bool:
-        return self.starter.received is not None
 
     def why_not(self, layers: int, left_s: float) -> str:
         """Return why a slice may not be run, by what the runs before took; empty if it may."""
@@ -143,7 +141,7 @@ class Runs:
         peak, written = float(_IMPORTS + size * _BYTES_PER_WEIGHT), float(size * _FILES_PER_WEIGHT)
         if used:
             last, more = used[-1], max(1.0, layers / used[-1].layers)
-            peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - (last.weights or 0))
+            peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - self.model.size(last.layers))
             took_s, written = last.duration_s * more, (last.written or 0) * more
         if len(used) > 1:
             counts = [part.layers for part in used]
@@ -159,42 +157,28 @@ class Runs:
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
-        model, request, name = self.model, self.request, f"slice-{layers}"
-        folder, output = (
-            self.scratch / f"{name}-of-{model.layers}-{self.scratch.name[-8:]}",
-            self.scratch / f"output-{layers}",
-        )
-        try:
-            with (
-                destination.writing("--scratch", folder),
-                contextlib.suppress(Interrupted),
-                self.starter.interruptible(),
-            ):
-                slices.write(model, layers, folder)
-            if self._is_interrupted():
+        with destination.writing("--scratch", self.scratch):
+            made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self.scratch.absolute(), ignore_cleanup_errors=True)
+        starter, name = self.starter, f"slice-{layers}"
+        with made as place:
+            folder = pathlib.Path(place, f"{name}-of-{self.model.layers}-{place[-8:]}")
+            output = pathlib.Path(place, f"output-{layers}")
+            with destination.writing("--scratch", folder), contextlib.suppress(Interrupted), starter.interruptible():
+                slices.write(self.model, layers, folder)
+            if groups.is_interrupted(starter):
                 return None
-            if not model.tensors:
-                _python(request.words or [], "make", folder)
-            destination.check_folder("--output", self.way)
-            metrics, columns = planning.columns(options.Request(), options.PROFILE_TYPES)
-            plan = planning.plan(columns, options.Request(interval=request.interval))
-            argv = self.command.with_slice(folder, output)
-            planning.watch_disks(plan, argv, self.way.folder)
-            target = destination.at_file(self.way.folder / f"{name}.json", force=True)
-            with destination.opened("--output", self.way.folder / f"{name}.log") as log:
-                how = recording.Run(self.starter, plan, name, argv, target, recording.Marking([]), output=log)
-                recorded = recording.record(how, View(metrics=metrics), quiet=True)
+            words = self.command.with_slice(folder, output)
+            how = options.Request(words=words, interval=self.request.interval, stacks=False)
+            with recording.one_of_several(starter, self.way, name, how) as (run, log):
+                recorded = recording.record(run, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if self._is_interrupted():
+            if groups.is_interrupted(starter):
                 return None
             kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
-            return measured(layers, recorded.session, failed, model.size(layers), kept)
-        finally:
-            for path in (folder, output):
-                shutil.rmtree(path, ignore_errors=True)
+            return measured(layers, recorded.session, failed, kept)
 
 
-def measured(layers: int, session: Session | None, failed: str, weights: int, kept: int) -> Slice:
+def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:
     """Return what a slice took; ``kept`` is the size of its output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session, is_bound=False)
     peak = None if session is None else session.peaks.get("rss")
@@ -215,36 +199,6 @@ def measured(layers: int, session: Session | None, failed: str, weights: int, ke
         comfortable=needed.comfortable,
         written=None if written is None else round(written),
         disk=max(kept, fuller),
-        weights=weights,
         unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
         points=analysis.points(session),
     )
-
-
-def looked_at(folder: pathlib.Path, words: Sequence[str]) -> Model:
-    """Return a model without weights, by its config. Raises NncfToolsError."""
-    config, layers = slices.read_config(folder)
-    if "auto_map" in config:
-        raise NncfToolsError(f"option --from-config: {slices.CONFIG} has auto_map: the folder's own code is not run")
-    with tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-") as made:
-        slices.write(Model(folder, config, layers), layers, pathlib.Path(made, "model"))
-        seen = json.loads(_python(words, "look", pathlib.Path(made, "model")))
-    if len(seen["kinds"]) != layers:
-        raise NncfToolsError(f"option --from-config: the layers of {config.get('model_type')!r} are not known")
-    known = {**config, "layer_types": seen["layer_types"]} if seen["layer_types"] else config
-    turns = slices.turns(known, layers, seen["kinds"])
-    return Model(folder, known, layers, *turns, seen["parameters"], seen["weights"])
-
-
-def _python(words: Sequence[str], what: str, folder: pathlib.Path) -> str:
-    """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
-    python = arguments.interpreter(words)
-    if python is None:
-        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
-    source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv, nothing = [python, "-c", source, what, str(folder)], subprocess.DEVNULL
-    done = subprocess.run(argv, cwd=folder.parent, capture_output=True, text=True, check=False, stdin=nothing)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise NncfToolsError(f"option --from-config: {python} cannot make the model: {printable(last)}")
-    return done.stdout.strip().rpartition("\n")[2]

@@ -9,23 +9,27 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
 import struct
+import subprocess
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from nncftools import intake
-from nncftools.errors import NncfToolsError, SessionFileError
+from nncftools.cli.forecast import random_weights
+from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, config_of, naming, tensors_of
+from nncftools.errors import NncfToolsError
 from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
-CONFIG = "config.json"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
 _COUNTS = "num_hidden_layers", "n_layer"
@@ -35,19 +39,7 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """Model types whose configs may leave the period out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
-_LARGEST_CONFIG, _LARGEST_HEADER = 4 << 20, 128 << 20
 _PIECE = 16 << 20
-
-
-class Tensor(NamedTuple):
-    """A tensor of a file of weights."""
-
-    file: pathlib.Path
-    kind: str
-    shape: Sequence[int]
-    begin: int
-    """Where its bytes are in the file."""
-    end: int
 
 
 @dataclass(frozen=True)
@@ -57,25 +49,35 @@ class Model:
     folder: pathlib.Path
     config: Mapping[str, Any]
     layers: int
-    head: int = 0
+    tensors: Mapping[str, Tensor]
+    head: int
     """The layers at the beginning that every slice has."""
-    period: int = 1
+    period: int
     """After so many layers, kinds of layers repeat."""
-    parameters: int = 0
-    weights: int = 0
-    """Bytes."""
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Empty for a model without weights."""
+    python: str | None
+    """The command's own Python, which makes random weights; None for a model with weights."""
+
+    @property
+    def parameters(self) -> int:
+        """Return how many numbers its weights have."""
+        return sum(math.prod(one.shape) for one in self.tensors.values())
+
+    @property
+    def weights(self) -> int:
+        """Return how many bytes they have."""
+        return self.size(self.layers)
 
     def counts(self) -> list[int]:
         """Return the numbers of layers that a slice can have."""
         return [count for count in range(max(1, self.head), self.layers) if (count - self.head) % self.period == 0]
 
+    def kept(self, layers: int) -> dict[str, Tensor]:
+        """Return the tensors of a slice, by name."""
+        return {name: one for name, one in self.tensors.items() if layer_of(name) < layers}
+
     def size(self, layers: int) -> int:
-        """Return about how many bytes the weights of a slice have."""
-        if not self.tensors:
-            return math.ceil(self.weights * layers / self.layers)
-        return sum(one.end - one.begin for name, one in self.tensors.items() if layer_of(name) < layers)
+        """Return how many bytes the weights of a slice have."""
+        return sum(one.size for one in self.kept(layers).values())
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: its number of layers, and lists with an entry per layer cut to it."""
@@ -89,13 +91,30 @@ def layer_of(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def read_config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
+def read(folder: pathlib.Path) -> Model:
+    """Return a model with its weights. Raises NncfToolsError for one that cannot be sliced, with the reason."""
+    config, layers = _config(folder)
+    return _model(folder, config, layers, _tensors(folder), None)
+
+
+def from_config(folder: pathlib.Path, words: Sequence[str]) -> Model:
+    """Return a model without weights, by its config, as the Python of a command sees it. Raises NncfToolsError."""
+    config, layers = _config(folder)
+    if "auto_map" in config:
+        raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
+    python = interpreter(words)
+    if python is None:
+        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
+    seen = json.loads(_run(python, "look", folder))
+    if seen["layer_types"]:
+        config["layer_types"] = seen["layer_types"]
+    tensors = {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
+    return _model(folder, config, layers, tensors, python)
+
+
+def _config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
     """Return the config of a model and its number of layers. Raises NncfToolsError for a model without slices."""
-    file = folder / CONFIG
-    try:
-        config = msgspec.json.decode(intake.whole(file, most=_LARGEST_CONFIG, may_wait=False), type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise SessionFileError(f"{file}: the config of a model expected: {error}") from error
+    config = config_of(folder)
     others = [key for key in _OTHER_MODELS if isinstance(config.get(key), dict)]
     if config.get("is_encoder_decoder") or others:
         why = f"it consists of several models ({others[0]})" if others else "it is an encoder and a decoder"
@@ -106,10 +125,27 @@ def read_config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
     return config, counts[0]
 
 
-def read(folder: pathlib.Path) -> Model:
-    """Return a model with its weights. Raises NncfToolsError for one that cannot be sliced, with the reason."""
-    config, layers = read_config(folder)
-    tensors = _tensors(folder)
+def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
+    names = [_WEIGHTS]
+    if (folder / _INDEX).exists():
+        content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
+        with naming(folder / _INDEX):
+            names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
+    elif not (folder / _WEIGHTS).exists():
+        more = "--from-config makes random ones of the right shapes"
+        raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
+    if any(pathlib.PurePath(name).name != name for name in names):
+        raise _refused(folder, f"{_INDEX} names files outside of the folder")
+    return {name: one for file in names for name, one in tensors_of(folder / file).items()}
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
+def _model(
+    folder: pathlib.Path, config: Mapping[str, Any], layers: int, tensors: Mapping[str, Tensor], python: str | None
+) -> Model:
     per_layer: dict[int, list[object]] = defaultdict(list)
     for name, one in sorted(tensors.items()):
         if layer_of(name) >= 0:
@@ -117,16 +153,14 @@ def read(folder: pathlib.Path) -> Model:
     if sorted(per_layer) != list(range(layers)):
         has = f"the weights have {len(per_layer)} (up to number {max(per_layer, default=-1)})"
         raise _refused(folder, f"{CONFIG} says {layers} layers, {has}; put the right number there")
-    kinds = [json.dumps(per_layer[number]) for number in range(layers)]
-    parameters = sum(math.prod(one.shape) for one in tensors.values())
-    size = sum(one.end - one.begin for one in tensors.values())
-    return Model(folder, config, layers, *turns(config, layers, kinds), parameters, size, tensors)
+    kinds = [per_layer[number] for number in range(layers)]
+    return Model(folder, config, layers, tensors, *_turns(config, layers, kinds), python)
 
 
-def turns(config: Mapping[str, Any], layers: int, kinds: Sequence[str]) -> tuple[int, int]:
+def _turns(config: Mapping[str, Any], layers: int, kinds: Sequence[object]) -> tuple[int, int]:
     """Return how many layers at the beginning differ, and after how many the others repeat.
 
-    ``kinds`` has a text per layer that says what it consists of.
+    ``kinds`` says what each layer consists of: layers are alike where these are equal.
     """
     per_layer: list[Sequence[object]] = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
     full = config.get("max_window_layers")
@@ -152,83 +186,58 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
     return NncfToolsError(f"no slices of the model in {str(folder)!r} can be made: {why}")
 
 
-def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
-    names = [_WEIGHTS]
-    if (folder / _INDEX).exists():
-        content = intake.whole(folder / _INDEX, most=_LARGEST_HEADER, may_wait=False)
-        with _naming(folder / _INDEX):
-            names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
-    elif not (folder / _WEIGHTS).exists():
-        more = "--from-config makes random ones of the right shapes"
-        raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
-    if any(pathlib.PurePath(name).name != name for name in names):
-        raise _refused(folder, f"{_INDEX} names files outside of the folder")
-    tensors: dict[str, Tensor] = {}
-    for name in names:
-        with _naming(folder / name):
-            tensors |= _header(folder / name)
-    return tensors
-
-
-class _Entry(msgspec.Struct):
-    dtype: str
-    shape: list[int]
-    data_offsets: tuple[int, int]
-
-
-class _Index(msgspec.Struct):
-    weight_map: dict[str, str]
-
-
-@contextlib.contextmanager
-def _naming(file: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except (msgspec.MsgspecError, ValueError, struct.error, UnicodeDecodeError) as error:
-        raise SessionFileError(f"{file}: weights in safetensors expected: {error}") from error
-
-
-def _header(path: pathlib.Path) -> dict[str, Tensor]:
-    """Return the tensors of a file by its header: 8 bytes of its length, then JSON (safetensors' README, Format)."""
-    with intake.open_file(path, may_wait=False) as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        size = intake.size_of(file) or 0
-        if length > min(size, _LARGEST_HEADER):
-            raise ValueError(f"its header has {length:,} bytes, the file {size:,}")
-        head = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
-    tensors = {}
-    for name, raw in head.items():
-        if name != "__metadata__":
-            entry = msgspec.json.decode(raw, type=_Entry)
-            begin, end = (8 + length + offset for offset in entry.data_offsets)
-            if not 8 + length <= begin <= end <= size:
-                raise ValueError(f"the tensor {printable(name)!r} is not within the file, which was cut short")
-            tensors[name] = Tensor(path, entry.dtype, entry.shape, begin, end)
-    return tensors
-
-
 def write(model: Model, layers: int, target: pathlib.Path) -> None:
-    """Write a slice to a new folder: config, files of the tokenizer, and weights, if there are any. Raises OSError."""
+    """Write a slice to a new folder: config, files of the tokenizer, and weights. Raises OSError, NncfToolsError."""
     target.mkdir()
     for file in model.folder.iterdir():
         if file.name != CONFIG and not file.name.endswith(_NO_COPY) and file.is_file():
             shutil.copy(file, target / file.name)
     write_file(target / CONFIG, msgspec.json.encode(model.config_of(layers)))
-    if not model.tensors:
-        return
-    kept = {name: one for name, one in model.tensors.items() if layer_of(name) < layers}
+    if model.python is None:
+        _copy(model.kept(layers), target / _WEIGHTS)
+    else:
+        _run(model.python, "make", target)
+
+
+def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
+    """Copy tensors from files of weights to a new one. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
-    for name, one in kept.items():
-        head[name] = _Entry(one.kind, list(one.shape), (at, at + one.end - one.begin))
-        at += one.end - one.begin
+    for name, one in tensors.items():
+        head[name] = Entry(one.kind, list(one.shape), (at, at + one.size))
+        at += one.size
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
-    with replacing(target / _WEIGHTS) as beside, contextlib.ExitStack() as stack:
+    with replacing(target) as beside, contextlib.ExitStack() as stack:
         slice_file = stack.enter_context(beside.open("wb"))
         slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
-        files = {path: stack.enter_context(intake.open_file(path)) for path in {one.file for one in kept.values()}}
-        for one in kept.values():
+        files = {path: stack.enter_context(intake.open_file(path)) for path in {one.file for one in tensors.values()}}
+        for one in tensors.values():
             files[one.file].seek(one.begin)
             for begin in range(one.begin, one.end, _PIECE):
                 slice_file.write(files[one.file].read(min(_PIECE, one.end - begin)))
+
+
+def _run(python: str, what: str, folder: pathlib.Path) -> str:
+    """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
+    source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
+    argv, nothing = [python, "-c", source, what, str(folder.absolute())], subprocess.DEVNULL
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:  # Python imports what is in the working folder
+        done = subprocess.run(argv, cwd=empty, capture_output=True, text=True, check=False, stdin=nothing)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise NncfToolsError(f"option --from-config: {python} cannot make the model: {printable(last)}")
+    return done.stdout.strip().rpartition("\n")[2]
+
+
+def interpreter(words: Sequence[str]) -> str | None:
+    """Return the Python that runs a command, by its name or the first line of its script; None if unknown."""
+    program = shutil.which(words[0])
+    if program is None:
+        return None
+    if pathlib.PurePath(program).name.startswith("python"):
+        return program
+    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
+        line = os.fsdecode(file.readline(512))
+    path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
+    return path if pathlib.PurePath(path).name.startswith("python") else None

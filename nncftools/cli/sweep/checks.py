@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
+from nncftools.cli.model_folder import config_of
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Configuration, Weights
 from nncftools.cli.sweep.options import SweepOptions
@@ -128,7 +129,7 @@ def _of_language(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> t
     with options.naming_option("--model"):
         if not request.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(request.model)!r}")
-        grid.config_of(request.model)
+        config_of(request.model)
         layers = grid.layers_of(request.model)
     with options.naming_option("--grid"):
         configurations, notes = grid.weight_grid(request.grid, layers)

@@ -5,7 +5,6 @@ The sizes of the layers are in the headers of the model's files: no library of m
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +14,11 @@ import msgspec
 
 from nncftools import intake
 from nncftools.backports import toml_of
+from nncftools.cli.model_folder import config_of, tensors_of
 from nncftools.compression.checking import BASELINE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import another_owner, open_to_all
 
-_LONGEST_HEADER = 100_000_000
 _MATRIX = 2
 _EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
 """Parts of names of what is compressed to int8 or not at all."""
@@ -41,39 +40,14 @@ class Layers(NamedTuple):
 
 def layers_of(model: pathlib.Path) -> Layers:
     """Return the layers of a Hugging Face folder. Raises NncfToolsError if a file in it cannot be read."""
-    shapes = [shape for file in sorted(model.glob("*.safetensors")) for shape in _shapes(file)]
+    named = [pair for file in sorted(model.glob("*.safetensors")) for pair in tensors_of(file).items()]
+    inner = [tensor.shape for name, tensor in named if not any(part in name for part in _EMBEDDINGS)]
+    shapes = [shape for shape in inner if len(shape) == _MATRIX and min(shape) > 0]
     if shapes:
         return Layers(frozenset(shape[-1] for shape in shapes), min(min(shape) for shape in shapes))
     config = config_of(model)
     inputs = [config[name] for name in _INPUTS if isinstance(config.get(name), int)]
     return Layers(frozenset(inputs), min(inputs, default=None))
-
-
-def config_of(model: pathlib.Path) -> dict[str, Any]:
-    """Return the configuration of a Hugging Face folder. Raises NncfToolsError."""
-    file = model / "config.json"
-    try:
-        config = json.loads(intake.whole(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise NncfToolsError(f"{str(file)!r} cannot be read: {error}; the folder of a model expected") from error
-    if not isinstance(config, dict):
-        raise NncfToolsError(f"{str(file)!r}: an object expected")
-    return config
-
-
-def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
-    try:
-        with file.open("rb") as opened:
-            size = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(min(size, _LONGEST_HEADER)))
-        shapes: list[tuple[int, ...]] = [
-            tuple(map(int, entry["shape"]))
-            for name, entry in header.items()
-            if name != "__metadata__" and not any(part in name for part in _EMBEDDINGS)
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise NncfToolsError(f"{str(file)!r} is not a file of weights (safetensors): {error}") from error
-    return [shape for shape in shapes if len(shape) == _MATRIX and min(shape) > 0]
 
 
 GRIDS = ("quick", "full")

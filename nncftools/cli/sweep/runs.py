@@ -140,9 +140,6 @@ class _Runs:
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
         self.measured_s = 0.0
 
-    def _is_interrupted(self) -> bool:
-        return self._starter.received is not None
-
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
         self._folder.begin(self._plan.state)
@@ -162,7 +159,7 @@ class _Runs:
 
             with contextlib.suppress(Interrupted), self._starter.interruptible():
                 cluster = Cluster(self._options.scheduler, self._folder, self._starter)
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return False
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
@@ -175,7 +172,7 @@ class _Runs:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
             screen.line(f"Running {task.row.name}…")
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return False
             self._folder.clear(task.row.name)
             row = steps.run_task(task, self._starter)
@@ -192,7 +189,7 @@ class _Runs:
         target = self._folder.exported
         if not (target / _DONE).exists():
             screen.line("Exporting the model…")
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             self._folder.check()
             shutil.rmtree(target, ignore_errors=True)
@@ -203,7 +200,7 @@ class _Runs:
             words = ["export", "openvino", *options, str(target.absolute())]
             ran = steps.run_module(_EXPORT, words, self._options.interpreter, way, "export", self._starter)
             self.measured_s += ran.seconds
-            if self._is_interrupted():
+            if groups.is_interrupted(self._starter):
                 return None
             if ran.failed:
                 log = recordings / "export.log"

@@ -15,12 +15,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from nncftools.cli import destination, options, planning, recording
+from nncftools.cli import options, recording
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import Row
@@ -118,7 +118,7 @@ def run_task(task: Task, starter: Starter) -> Row | None:
             if not task.keep_model:
                 shutil.rmtree(folder / steps.saved.name, ignore_errors=True)
     task.row.wall_s = time.monotonic() - begun_s
-    return None if starter.received is not None else task.row
+    return None if groups.is_interrupted(starter) else task.row
 
 
 class _Steps:
@@ -244,7 +244,7 @@ class _Step(groups.Watcher):
         os.close(self._job)
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOKS_S) and self.starter.received is None:
+        while not self._over.wait(_LOOKS_S) and not groups.is_interrupted(self.starter):
             pass
         os.close(self._ours)
 
@@ -273,17 +273,11 @@ def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
 def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None, entry: Sequence[str] = ()) -> Ran:
     """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
     action = "warn" if max_memory is None else "kill"
-    request = options.Request(types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc")
-    metrics, columns = planning.columns(request)
-    plan = planning.plan(columns, request)
-    destination.check_folder("--output", way)
-    target = destination.at_file(way.folder / f"{name}.json", force=True)
-    access = planning.stack_access(request, default=True)
-    share = options.share("--stacks-budget", request.stacks_budget)
-    what = plan, name, running.argv, target, recording.Marking([]), access, share
-    with destination.opened("--output", way.folder / f"{name}.log") as log:
-        run = recording.Run(running.starter, *what, entry=entry, environment=ENVIRONMENT, output=log)
-        recorded = recording.record(run, View(metrics=metrics), quiet=True)
+    request = options.Request(
+        words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
+    )
+    with recording.one_of_several(running.starter, way, name, request) as (run, log):
+        recorded = recording.record(replace(run, entry=entry, environment=ENVIRONMENT), View([]), quiet=True)
         result = None if recorded.status else running.result()
         failed = "" if result is not None else f"{name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)

@@ -153,7 +153,7 @@ class TestOptions:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
         with own_folder("--output", Way(tmp_path), ""), pytest.raises(UsageError, match="another search writes to"):
-            runs.search(request(), outputs.new_search(request()), tmp_path, None)
+            runs.search(request(output=tmp_path, force=True), outputs.new_search(request()), None)
         with own_folder("--output", Way(tmp_path), ""):
             assert (tmp_path / "fit.json").exists()
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from nncftools.cli import screen
 from nncftools.cli.fit import outputs, picture
 from nncftools.cli.fit.search import Fit
+from nncftools.cli.options import SeriesRequest
 from nncftools.files import Way
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
@@ -37,7 +38,7 @@ def test_narrow() -> None:
     fit = search(trial(5.3, ended="out of memory, given up after 100 s", is_warm=True))
     console = Console(width=60, file=io.StringIO())
     with console.capture() as captured:
-        console.print(outputs.text(fit, GIB))
+        console.print(outputs.shown(fit, GIB).text)
     shown = captured.get()
 
     assert "out of memory, given up after 100 s, warm cache" in shown
@@ -45,11 +46,12 @@ def test_narrow() -> None:
     assert "…" not in shown
 
 
-def test_commands() -> None:
+def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    lines = outputs.commands(outputs.limit_commands(fit)).splitlines()
+    outputs.finish(SeriesRequest(), fit, outputs.shown(fit, GIB), Way(tmp_path))
+    lines = capsys.readouterr().out.splitlines()[-2:]
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
     assert all(line.endswith("m OUT") for line in lines)
@@ -59,8 +61,8 @@ def test_warnings_are_shown() -> None:
     """Text and Markdown say what makes the result less sure."""
     fit = search(trial(5.3, is_warm=True), fast=5.3, is_finished=False)
 
-    assert "! warm cache: 1 of 1" in screen.plain(outputs.text(fit, GIB))
-    assert "- ⚠ the search is not finished" in outputs.markdown(fit, GIB)
+    assert "! warm cache: 1 of 1" in screen.plain(outputs.shown(fit, GIB).text)
+    assert "- ⚠ the search is not finished" in outputs.shown(fit, GIB).markdown
 
 
 @pytest.mark.parametrize("fit", [NEVER, WIDE])
@@ -73,8 +75,9 @@ def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
 
-    assert outputs.write_beside(FOUND, GIB, Way(tmp_path)) is None
-    assert outputs.write_beside(search(works=None, fast=None), GIB, Way(tmp_path / "free")) is None
+    assert outputs.write_beside(outputs.shown(FOUND, GIB), Way(tmp_path)) is None
+    free = outputs.shown(search(works=None, fast=None), GIB)
+    assert outputs.write_beside(free, Way(tmp_path / "free")) is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 

@@ -117,18 +117,3 @@ class TestBySize:
 
         assert "2 GB" in arguments.by_size(command, 10**9, 3 << 30)[1][0]
         assert arguments.by_size(command, 10**8, 1 << 30)[1] == []
-
-
-class TestInterpreter:
-    def test_script(self, tmp_path: pathlib.Path) -> None:
-        """The Python of a script is in its first line; of another program it is unknown."""
-        script = tmp_path / "tool"
-        script.write_text("#!/opt/venv/bin/python3 -u\n")
-        script.chmod(0o755)
-        other = tmp_path / "other"
-        other.write_text("#!/bin/sh\n")
-        other.chmod(0o755)
-
-        assert arguments.interpreter([str(script)]) == "/opt/venv/bin/python3"
-        assert arguments.interpreter([str(other)]) is None
-        assert arguments.interpreter(["there-is-no-such-program"]) is None

@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.cli.destination import own_folder
 from nncftools.cli.forecast import arguments, result, runs, slices
-from nncftools.cli.forecast.options import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
@@ -104,12 +107,30 @@ class TestPlan:
         assert runs.next_count(range(1, 16), 16, measured(2, 4)) == 6
         assert runs.next_count(range(1, 16), 16, measured(2, 4, 6)) is None
 
-    def test_fourth(self) -> None:
-        """If they do not, there is one more, above them."""
-        bent = [*measured(2, 4), *measured(6, peak_of=300)]
+    @pytest.mark.parametrize(
+        ("counts", "layers", "done", "fourth"),
+        [
+            (range(1, 30), 30, (4, 8, 12), 10),
+            (range(1, 16), 16, (2, 4, 6), 5),
+            (range(1, 12), 12, (1, 3, 4), 2),  # the two largest are neighbours
+            (range(6, 36, 3), 36, (6, 9, 12), None),
+            (range(1, 6), 6, (1, 2, 3), None),
+        ],
+    )
+    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int | None) -> None:
+        """If they do not, there is one more between them, so never above 40 % of the layers."""
+        bent = [*measured(*done[:2]), *measured(done[2], peak_of=300)]
 
-        assert runs.next_count(range(1, 16), 16, bent) == 7
-        assert runs.next_count(range(1, 16), 16, [*bent, *measured(7, peak_of=300)]) is None
+        assert runs.planned(counts, layers) == list(done)
+        assert runs.next_count(counts, layers, bent) == fourth
+        assert fourth is None or runs.next_count(counts, layers, [*bent, *measured(fourth)]) is None
+
+    def test_fourth_failed(self) -> None:
+        """After a fourth slice that cannot be used, the next nearest one follows."""
+        failed = [replace(part, unused="exit status 1") for part in measured(5)]
+        bent = [*measured(2, 4), *failed, *measured(6, peak_of=300)]
+
+        assert runs.next_count(range(1, 16), 16, bent) == 3
 
 
 class TestRoom:
@@ -133,7 +154,7 @@ class TestRoom:
         known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
-        found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
+        found = runs.Runs(request, command, model, known, Way(tmp_path), starter).why_not(2, left_s)
 
         assert message in found
         assert bool(message) == bool(found)
@@ -149,7 +170,7 @@ class TestMeasured:
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
         run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
-        assert runs.measured(4, run, "", 1, 1).unused == unused
+        assert runs.measured(4, run, "", 1).unused == unused
 
 
 class TestJudged:
@@ -253,6 +274,17 @@ class TestForecast:
         assert done.returncode == NncfToolsError.exit_code
         assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_two_at_once(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A second forecast in the same folder is refused before it runs or removes anything."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "forecast.json").touch()
+        with own_folder("--output", Way(tmp_path), ""):
+            done = in_process("forecast", "--force", "-o", tmp_path, "--", *EXPORTS, "model", "{output}")
+
+        assert done.returncode == UsageError.exit_code
+        assert "another forecast writes to" in done.stderr
+        assert (tmp_path / "forecast.json").exists()
 
     @pytest.mark.long
     def test_no_time(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -139,3 +139,17 @@ def test_files_outside(tmp_path: pathlib.Path) -> None:
 
     with pytest.raises(NncfToolsError, match="names files outside of the folder"):
         slices.read(folder)
+
+
+def test_interpreter(tmp_path: pathlib.Path) -> None:
+    """The Python of a script is in its first line; of another program it is unknown."""
+    script = tmp_path / "tool"
+    script.write_text("#!/opt/venv/bin/python3 -u\n")
+    script.chmod(0o755)
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+
+    assert slices.interpreter([str(script)]) == "/opt/venv/bin/python3"
+    assert slices.interpreter([str(other)]) is None
+    assert slices.interpreter(["there-is-no-such-program"]) is None
