@@ -48,7 +48,7 @@ class Growth(NamedTuple):
     """When it was seen, in CLOCK_MONOTONIC."""
 
 
-_LINES = tuple(b'{"%s"' % key for key in (b"frame", b"stack", b"faults", b"window"))
+_LINES = tuple(b'{"%s"' % key for key in (b"table", b"frame", b"stack", b"faults", b"window"))
 _NUMBERED = _LINES[:2]
 """If one of these is lost, later lines may name another one by its number."""
 

@@ -14,6 +14,7 @@ import msgspec
 from nncftools import intake
 from nncftools.redaction import Redaction
 from nncftools.session import model
+from nncftools.session.line_table import LineTable
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
 
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
@@ -100,13 +101,27 @@ class HelperEnd(TypedDict):
     failed: int
 
 
+class FrameLine(msgspec.Struct, frozen=True, array_like=True):
+    """A place in the code."""
+
+    number: int
+    function: str
+    file: str
+    line: int
+    """The first line of the function, if there is a line table; else that of the place."""
+    table: int | None = None
+    offset: int = 0
+    """Of its instruction."""
+
+
 class SnapshotLine(TypedDict, total=False):
     """A line; it has one of these keys."""
 
     helper: HelperStarted
     process: WatchedProcess
-    frame: tuple[int, str, str, int]
-    """Its number, function, file and line."""
+    table: tuple[int, int, bytes]
+    """Its number, the minor version of Python, and the line table of a code object."""
+    frame: FrameLine
     stack: tuple[int, list[int]]
     """Its number, and the numbers of its frames, the outermost first."""
     loop: int
@@ -138,6 +153,7 @@ class Stacks:
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
         self.redaction = redaction
+        self._tables: dict[int, LineTable] = {}
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, the outermost first."""
@@ -147,9 +163,12 @@ class Stacks:
     def take(self, line: SnapshotLine) -> None:
         """Take a line if it is about stacks. Raises LostError, LookupError."""
         if "frame" in line:
-            number, function, file, line_number = line["frame"]
-            _expect(number, len(self.frames))
-            self.frames.append(Frame(function, self.redaction.text(file), line_number))
+            frame = line["frame"]
+            _expect(frame.number, len(self.frames))
+            number = frame.line if frame.table is None else self._tables[frame.table].line_at(frame.line, frame.offset)
+            self.frames.append(Frame(frame.function, self.redaction.text(frame.file), number))
+        elif "table" in line:
+            self._tables[line["table"][0]] = LineTable(*line["table"][1:])
         elif "stack" in line:
             number, stack = line["stack"]
             _expect(number, len(self.stacks))

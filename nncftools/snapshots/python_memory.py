@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from struct import Struct, error
 
 TYPE_CHECKING = False
@@ -17,12 +18,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Frame = tuple[str, str, int]
-    """Function, file and line."""
+    Frame = tuple["Code", int]
+    """A code object, and the offset of an instruction in it."""
     RawFrame = tuple[int, int, int, bytes]
     """Its address, that of its code object, that of its instruction, and its variables: see ``_variables``."""
     RawStack = tuple[RawFrame, ...]
-    """The innermost frame first."""
+    """The outermost frame first."""
 
 
 class UnreadableError(Exception):
@@ -72,12 +73,13 @@ _NEXT_THREAD = 8
 _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
 _UNITS = 10
-"""From this version on, instructions are counted by two bytes."""
+"""This version counts instructions by two bytes; later ones know their addresses."""
 _OF_INTERPRETER = 3
 _VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
 """Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
 _TABLE_HEADER = Struct("<9xBB13xQ")
 """Log2 of the bytes of the index, whether all keys are texts, and the number of entries (pycore_dict.h)."""
+_ENTRY, _ENTRY_OF_TEXT = 24, 16
 _IMPORT = "<frozen importlib"
 _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
 """A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
@@ -87,7 +89,14 @@ _MARGIN = 512
 """A frame that begins near the end of a block is read so far."""
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
-_MOST_CODES = 50_000
+"""Of all threads together."""
+_MOST_HELD = 64 << 20
+"""Bytes of what is known of code objects."""
+_CODE, _PLACE = 1_500, 250
+"""Of a code object without its line table, and of a place in it."""
+_LONGEST_S = 0.2
+"""CPU time of a reading."""
+_MOST_FILES = 8
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
@@ -95,7 +104,7 @@ _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 """By device and inode."""
 
 
-class _Code:
+class Code:
     """A code object, and the frames of it that were seen."""
 
     def __init__(
@@ -104,11 +113,9 @@ class _Code:
         """Take its fields; ``identity`` are those from the first line to the line table, ``texts`` name and file."""
         self.identity, (self.name, self.file) = identity, texts
         self.first_line, self.lines, self.local_bytes = first_line, lines, local_bytes
+        self.is_import = self.file.startswith(_IMPORT)
         self.frames: dict[int, Frame] = {}
         """By instruction."""
-        self.decoded = 0, 0, first_line
-        """How far ``lines`` was decoded last, the end of the bytecode until there, and the line: modules go on from
-        it."""
 
 
 class PythonMemory:
@@ -126,11 +133,17 @@ class PythonMemory:
         self._previous, self._code, self._instruction = [at // 8 for at in fields]
         self._names = self._layout["names"] // 8
         self._blocks: dict[int, bytes] = {}
-        self._codes: dict[int, _Code] = {}
+        self._codes: dict[int, Code] = {}
+        self._held, self._until_s = 0, 0.0
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def version(self) -> int:
+        """The minor version of this Python."""
+        return self._version
 
     def close(self) -> None:
         """Close the memory."""
@@ -139,6 +152,7 @@ class PythonMemory:
     def stacks(self) -> dict[int, RawStack]:
         """Return the stack of every thread that has one. Raises UnreadableError, EndedError."""
         self._blocks.clear()
+        self._until_s = time.process_time() + _LONGEST_S
         try:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
             threads = self._threads(interpreter) if interpreter else ()
@@ -154,120 +168,114 @@ class PythonMemory:
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
         """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
         layout = self._layout
-        state = self._word(interpreter + layout["threads"])
+        state, steps = self._word(interpreter + layout["threads"]), iter(range(_MOST_FRAMES))
         for _ in range(_MOST_THREADS):
             if not state:
                 return
             frame = self._word(state + layout["frame"])
             if layout["c_frame"] != _NONE and frame:
                 frame = self._word(frame + layout["c_frame"])
-            yield self._word(state + layout["thread_id"]), self._stack(frame)
+            yield self._word(state + layout["thread_id"]), self._stack(frame, steps)
             state = self._word(state + _NEXT_THREAD)
         raise UnreadableError
 
-    def _stack(self, frame: int) -> RawStack:
-        blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout["owner"]
-        previous, code, instruction = self._previous, self._code, self._instruction
-        codes, names = self._codes, self._names
+    def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
+        blocks, unpack, codes = self._blocks, self._frame.unpack_from, self._codes
+        previous, code, instruction, names = self._previous, self._code, self._instruction, self._names
+        owner, variables_at = self._layout["owner"], self._layout["locals"]
         stack: list[RawFrame] = []
-        called = None
-        for _ in range(_MOST_FRAMES):
+        is_import = False
+        for _ in steps:
             if not frame:
-                return tuple(stack)
+                return tuple(stack[::-1])
             begin = frame & -_BLOCK
             block = blocks.get(begin) or self._block(begin)
             at = frame - begin
             words = unpack(block, at)
             if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
-                known = codes.get(words[code])
-                variables = b"" if known is None else self._variables(block, at, words[names], known, called)
+                variables, known = b"", codes.get(words[code])
+                if known is not None:
+                    if known.local_bytes:
+                        variables = block[at + variables_at : at + variables_at + known.local_bytes]
+                    elif words[names] and not is_import:
+                        variables = self._version_of(words[names])
+                    is_import = known.is_import
                 stack.append((frame, words[code], words[instruction], variables))
-                called = known
             frame = words[previous]
         raise UnreadableError
 
-    def _variables(self, block: bytes, at: int, names: int, code: _Code, called: _Code | None) -> bytes:
-        """Return what changes when a frame sets a variable: the addresses of their values.
+    def _version_of(self, names: int) -> bytes:
+        """Return what changes when a module or class sets a variable: its dictionary's version, or whole table.
 
-        A dictionary has a number of its version; from 3.13 on, its whole table is read. A frame that imports a module
-        imports it once, whatever its variables are.
+        A statement that imports a module needs none: it imports it once.
         """
-        if code.local_bytes or not names or (called is not None and called.file.startswith(_IMPORT)):
-            begin = at + self._layout["locals"]
-            return block[begin : begin + code.local_bytes]
         if self._version < _WITHOUT_VERSIONS:
             return self._word(names + _VERSION).to_bytes(8, "little")
         table = self._word(names + _TABLE)
-        header = self._read(table, _TABLE_HEADER.size)
-        index_bytes, kind, count = _TABLE_HEADER.unpack(header)
-        return self._read(
-            table, min(_TABLE_HEADER.size + (1 << index_bytes) + count * (16 if kind else 24), _LARGEST_TABLE)
-        )
+        index_bytes, is_of_texts, count = _TABLE_HEADER.unpack(self._read(table, _TABLE_HEADER.size))
+        entry = _ENTRY_OF_TEXT if is_of_texts else _ENTRY
+        return self._read(table, min(_TABLE_HEADER.size + (1 << index_bytes) + count * entry, _LARGEST_TABLE))
 
-    def frames(self, stack: RawStack, before: RawStack) -> list[Frame]:
+    def frames(self, stack: RawStack, same: int) -> list[Frame]:
         """Return the frames of a stack, the outermost first.
 
-        Those that it shares with ``before``, the thread's last stack, need no check. Raises UnreadableError.
+        The outer frames that are the ``same`` as at the last reading need no check. Raises UnreadableError.
         """
-        same = 0
-        for (_, code, instruction, _), (_, code_before, instruction_before, _) in zip(
-            reversed(stack), reversed(before), strict=False
-        ):
-            if code != code_before or instruction != instruction_before:
-                break
-            same += 1
-        codes, unchecked = self._codes, len(stack) - same
+        codes = self._codes
         try:
-            frames = [codes[code].frames[instruction] for _, code, instruction, _ in reversed(stack[unchecked:])]
-            return frames + [self._known(code, instruction) for _, code, instruction, _ in reversed(stack[:unchecked])]
+            frames = [codes[code].frames[instruction] for _, code, instruction, _ in stack[:same]]
+            return frames + [self._known(code, instruction) for _, code, instruction, _ in stack[same:]]
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
 
     def _known(self, address: int, instruction: int) -> Frame:
         """Return a frame, whose code object may be another one than at the last reading."""
         code = self._code_at(address)
-        if instruction in code.frames:
-            return code.frames[instruction]
-        if self._version >= _KERNEL_IDS:
-            line = _line(code, instruction - address - self._layout["bytecode"])
-        else:
-            offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
-            line = _old_line(code, offset * 2) if self._version >= _UNITS else _oldest_line(code, offset)
-        frame = code.frames[instruction] = code.name, code.file, line
-        return frame
+        if instruction not in code.frames:
+            self._held += _PLACE
+            if self._version >= _KERNEL_IDS:
+                offset = instruction - address - self._layout["bytecode"]
+            else:
+                offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+            code.frames[instruction] = code, offset * 2 if self._version == _UNITS else offset
+        return code.frames[instruction]
 
-    def _code_at(self, address: int) -> _Code:
+    def _code_at(self, address: int) -> Code:
         data = self._read(address, self._layout["lines"] + 8)
         identity = data[self._layout["first_line"] :]
         known = self._codes.get(address)
         if known is None or known.identity != identity:
+            if time.process_time() > self._until_s:  # hostile line tables: the rest at the next reading
+                raise ValueError
             known = self._decoded(data, identity)
             if not self._is_unchanged(address, known):  # its texts may be gone, too
                 raise UnreadableError
-            if len(self._codes) > _MOST_CODES:
+            self._held += len(known.lines) + _CODE
+            if self._held > _MOST_HELD:
+                self._held = 0
                 self._codes.clear()
             self._codes[address] = known
         return known
 
-    def _is_unchanged(self, address: int, code: _Code) -> bool:
+    def _is_unchanged(self, address: int, code: Code) -> bool:
         return os.pread(self._file, self._layout["lines"] + 8, address)[self._layout["first_line"] :] == code.identity
 
     def is_known(self, stack: RawStack) -> bool:
         """Return whether the innermost code object is still the one that was read. Raises UnreadableError."""
         try:
-            _, code, *_ = stack[0]
+            _, code, *_ = stack[-1]
             return self._is_unchanged(code, self._codes[code])
         except (OSError, LookupError, OverflowError) as failure:
             raise UnreadableError from failure
 
-    def _decoded(self, data: bytes, identity: bytes) -> _Code:
+    def _decoded(self, data: bytes, identity: bytes) -> Code:
         layout = self._layout
         first_line = int.from_bytes(data[layout["first_line"] : layout["first_line"] + 4], "little", signed=True)
         name, file, table = (
             int.from_bytes(data[at : at + 8], "little") for at in (layout["name"], layout["file"], layout["lines"])
         )
         count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
-        return _Code(identity, (self._text(name), self._text(file)), first_line, self._bytes(table), count * 8)
+        return Code(identity, (self._text(name), self._text(file)), first_line, self._bytes(table), count * 8)
 
     def _bytes(self, address: int) -> bytes:
         data = os.pread(self._file, _BLOCK, address)
@@ -312,10 +320,8 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     Raises OSError, UnknownPythonError.
     """
     why = ""
-    for begin, path in _mapped_files(maps):
-        named = _PYTHON.search(path)
-        if named is None:
-            continue
+    pythons = [(begin, path, named) for begin, path in _mapped_files(maps) if (named := _PYTHON.search(path))]
+    for begin, path, named in pythons[:_MOST_FILES]:
         why = "its Python has no symbol _PyRuntime"
         with contextlib.suppress(FileNotFoundError, ValueError, error):
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
@@ -401,6 +407,7 @@ def _dynamic_symbols(file: int) -> tuple[dict[str, int], bool]:
             for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
                 if place in wanted and place and where:
                     found[wanted[place]] = value - base
+            break  # a file has one such section (elf(5))
     return found, kind == _RELOCATABLE
 
 
@@ -414,64 +421,3 @@ def _read_file(file: int, size: int, at: int) -> bytes:
     if len(data) != size:
         raise ValueError("the ELF file is cut off")
     return data
-
-
-def _line(code: _Code, offset: int) -> int:
-    """Return the line of the bytecode at an offset (3.11 and later: CPython's Objects/locations.md)."""
-    if offset < code.decoded[1]:
-        code.decoded = 0, 0, code.first_line
-    table, (at, end, line) = code.lines + _END, code.decoded
-    while at < len(code.lines):
-        code.decoded = at, end, line
-        first = table[at]
-        kind = first >> 3 & 15
-        if kind < _ONE_LINE:
-            at += 2
-        elif kind < _LONG:
-            line += kind - _ONE_LINE
-            at += 3
-        else:
-            at += 1
-            if kind < _NO_PLACE:
-                step, shift = table[at] & 63, 0
-                while table[at] & 64:
-                    at, shift = at + 1, shift + 6
-                    step |= (table[at] & 63) << shift
-                line += -(step >> 1) if step & 1 else step >> 1
-            while table[at] < _FIRST_BYTE:
-                at += 1
-        end += (first & 7) * 2 + 2
-        if end > offset:
-            break
-    return line
-
-
-_ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
-"""Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
-_FIRST_BYTE, _END = 128, b"\x80"
-"""Other bytes of an entry are smaller."""
-
-
-def _old_line(code: _Code, offset: int) -> int:
-    """Return the line of the bytecode at an offset (3.10: CPython's Objects/lnotab_notes.txt)."""
-    line, end = code.first_line, 0
-    for size, step in zip(code.lines[::2], code.lines[1::2], strict=False):
-        line += 0 if step == _NO_LINE else (step ^ 128) - 128
-        end += size
-        if end > offset:
-            break
-    return line
-
-
-_NO_LINE = 128
-
-
-def _oldest_line(code: _Code, offset: int) -> int:
-    """Return the line of the bytecode at an offset (3.8 and 3.9)."""
-    line, end = code.first_line, 0
-    for size, step in zip(code.lines[::2], code.lines[1::2], strict=False):
-        end += size
-        if end > offset:
-            break
-        line += (step ^ 128) - 128
-    return line

@@ -6,8 +6,11 @@ Each stack and each frame is written to the log once; later lines name it by its
 from __future__ import annotations
 
 import time
+from binascii import b2a_base64
+from itertools import compress, count
+from operator import ne
 
-from nncftools.snapshots.python_memory import EndedError, UnknownPythonError, UnreadableError, python_memory
+from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError, python_memory
 
 TYPE_CHECKING = False
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
-CUT = ("…", "", 0)
+CUT = Code(b"", ("…", ""), 0, b"", 0), 0
 """Stands for the middle of a very deep stack."""
 
 
@@ -35,25 +38,33 @@ class Interned:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._tables: dict[Code, int] = {}
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._loops: set[int] = set()
 
-    def stack(self, frames: Sequence[Frame]) -> int:
-        """Return the number of a stack; write it first if it is new. The middle of a very deep one is left out."""
+    def stack(self, frames: Sequence[Frame], version: int) -> int:
+        """Return the number of a stack of Python 3.``version``; write it first if it is new.
+
+        The middle of a very deep one is left out.
+        """
         if len(frames) > _MOST_FRAMES:
             frames = [*frames[:_OUTER_FRAMES], CUT, *frames[_OUTER_FRAMES - _MOST_FRAMES :]]
         known = self._frames
-        numbers = tuple([known[frame] if frame in known else self._new(frame) for frame in frames])
+        numbers = tuple([known[frame] if frame in known else self._new(frame, version) for frame in frames])
         number = self._stacks.get(numbers)
         if number is None:
             number = self._stacks[numbers] = len(self._stacks)
             self._writer.line("stack", [number, numbers])
         return number
 
-    def _new(self, frame: Frame) -> int:
+    def _new(self, frame: Frame, version: int) -> int:
+        code, offset = frame
+        if code not in self._tables:
+            self._tables[code] = len(self._tables)
+            self._writer.line("table", [self._tables[code], version, b2a_base64(code.lines, newline=False).decode()])
         number = self._frames[frame] = len(self._frames)
-        self._writer.line("frame", [number, *frame])
+        self._writer.line("frame", [number, code.name, code.file, code.first_line, self._tables[code], offset])
         return number
 
     def loop(self, frame: Frame) -> None:
@@ -64,42 +75,38 @@ class Interned:
             self._writer.line("loop", number)
 
 
+_MOST_CALLS = 100
+
+
 class Calls:
     """The calls of one thread that go on from one reading to the next.
 
-    A frame is in the same call if its caller stands at the same instruction with the same local variables: in a loop,
-    some of these change. Where none does, the caller is seen to call again what it had called before.
+    A frame is in the same call if its caller stands at the same instruction with the same variables: in a loop, some of
+    these change. Where none does, the caller is seen to call what it had called before, after something else.
     """
 
     def __init__(self) -> None:
-        self._before: RawStack = ()
-        self._past: list[set[int]] = []
-        """What each frame was seen to do before in the same call, the outermost frame first."""
+        self._past: list[list[int]] = []
+        """What each frame was seen to call in its call, the outermost frame first."""
 
-    def follow(self, stack: RawStack) -> tuple[int, bool]:
-        """Take the next reading; return how many outer frames are in the same call.
+    def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
+        """Take a reading, whose first ``equal`` frames are as they were at the reading before.
 
-        Also return whether the last of these calls again and again with equal variables.
+        Return how many outer frames are in the same call, and whether the last of them is in such a loop.
         """
-        now, before = stack[::-1], self._before
-        self._before = now
-        same = 0
-        for frame, frame_before in zip(now, before, strict=False):
-            same += frame[:2] == frame_before[:2]
-            if frame != frame_before:
-                break
+        progressed = zip(now[equal : equal + 1], before[equal : equal + 1], strict=False)
+        same = equal + sum(frame[:2] == frame_before[:2] for frame, frame_before in progressed)
         del self._past[same:]
-        self._past += [set() for _ in range(len(self._past), same)]
-        if not same or now == before:
-            return same, False
+        self._past += [[] for _ in range(len(self._past), same)]
+        if not same:
+            return 0, False
         past = self._past[-1]
-        past |= _call(before, same)
-        return same, bool(past & _call(now, same))
-
-
-def _call(stack: RawStack, depth: int) -> set[int]:
-    """Return what the last of so many outer frames calls, from where and with which variables; empty if nothing."""
-    return {hash((stack[depth - 1], code)) for _, code, *_ in stack[depth : depth + 1]}
+        for stack in before, now:
+            calls = [hash((stack[same - 1], code)) for _, code, *_ in stack[same : same + 1]]
+            if calls != past[-1:]:
+                past += calls
+        del past[:-_MOST_CALLS]
+        return same, len(now) > same and past[-1] in past[:-1]
 
 
 _MS = 1_000_000
@@ -157,11 +164,16 @@ class Timeline:
         changed = {}
         for thread, stack in raw.items():
             before = self._raw.get(thread, ())
-            if stack != before or not self.memory.is_known(stack):
-                changed[thread] = self.memory.frames(stack, before if stack != before else ())
-        for thread, frames in changed.items():
-            number = self._interned.stack(frames)
-            same, is_loop = self._calls.setdefault(thread, Calls()).follow(raw[thread])
+            equal = next(compress(count(), map(ne, stack, before)), min(len(stack), len(before)))
+            if len(stack) == len(before) == equal:
+                if self.memory.is_known(stack):
+                    continue
+                equal = 0  # another code object is in the place of one of these
+            changed[thread] = equal, self.memory.frames(stack, equal)
+        for thread, (equal, frames) in changed.items():
+            number = self._interned.stack(frames, self.memory.version)
+            calls = self._calls.setdefault(thread, Calls())
+            same, is_loop = calls.follow(raw[thread], self._raw.get(thread, ()), equal)
             if is_loop:
                 self._interned.loop(frames[same - 1])
             if self._numbers.get(thread) != number or same < len(frames):
@@ -188,7 +200,7 @@ class Timeline:
 
 def _root(stack: RawStack) -> int:
     """Return the code object of the outermost frame."""
-    return stack[-1][1]
+    return stack[0][1]
 
 
 class StackTaker:
