@@ -28,6 +28,23 @@ def printable(text: str) -> str:
     )
 
 
+_WORD = re.compile(r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*")
+"""A word, or a figure with its unit."""
+_PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
+
+
+def folds(text: str, width: int) -> list[int]:
+    """Return where a line is broken: not between a figure and its unit; a long name is, after a sign inside of it."""
+    places, used = [], 0
+    for word in _WORD.finditer(text):
+        for part in _PART.finditer(text, *word.span()) if len(word[0].rstrip()) > width else (word,):
+            if used and used + len(part[0].rstrip()) > width:
+                places.append(part.start())
+                used = 0
+            used += len(part[0])
+    return places
+
+
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return the one of ``known`` that was probably meant by ``word``, whatever its case; empty if none is near.
 
@@ -131,6 +148,11 @@ def seconds_text(seconds: float | None) -> str:
         return f"{minutes} min {tenths / 10:04.1f} s"
     hours, minutes = divmod(round(seconds / _MINUTE), _MINUTE)
     return f"{hours} h {minutes:02d} min"
+
+
+def about_text(seconds: float) -> str:
+    """Return an estimated duration as text, from 10 s on in whole seconds: ``"41 s"``, ``"1 min 14 s"``."""
+    return seconds_text(seconds if seconds < 10 else round(seconds)).replace(".00 s", " s").replace(".0 s", " s")  # noqa: PLR2004 — two digits
 
 
 def time_unit(duration_s: float) -> tuple[int, str]:

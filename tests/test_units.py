@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from nncftools.units import (
     MemoryUnit,
+    about_text,
     brief_size,
     cores_text,
+    folds,
     part_text,
     printable,
     seconds_from,
@@ -255,3 +259,32 @@ def test_brief_size(size: float, text: str) -> None:
 def test_part_text(part: float, whole: float, text: str) -> None:
     """A part is in the unit that fits the whole."""
     assert part_text(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("RSS 305 MiB at 1.65 s", 11, ["RSS 305 MiB", "at 1.65 s"]),
+        ("RSS of 305 MiB, and", 11, ["RSS of", "305 MiB,", "and"]),
+        ("it took 1 min 27.0 s", 14, ["it took", "1 min 27.0 s"]),
+        ("102 % of it", 4, ["102 %", "of", "it"]),
+        ("Base.from_pretrained(small)", 16, ["Base.from_", "pretrained(", "small)"]),
+        ("[+1.0 MiB] <- peak", 14, ["[+1.0 MiB]", "<- peak"]),
+        ("x" * 9, 4, ["x" * 9]),
+        ("", 4, [""]),
+    ],
+)
+def test_folds(text: str, width: int, lines: list[str]) -> None:
+    """A figure and its unit stay together; a name that is too long is broken after a sign inside of it."""
+    places = [0, *folds(text, width), len(text)]
+
+    assert [text[begin:end].rstrip() for begin, end in itertools.pairwise(places)] == lines
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "0.500 s"), (9.876, "9.88 s"), (40.91, "41 s"), (300.0, "5 min 00 s"), (7300, "2 h 02 min")],
+)
+def test_about(seconds: float, text: str) -> None:
+    """An estimate has no needless digits."""
+    assert about_text(seconds) == text

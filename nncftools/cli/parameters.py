@@ -16,6 +16,7 @@ import enum
 import functools
 import inspect
 import pathlib
+import shutil
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ READ = "What to read"
 SHOW = "How to show it"
 OTHER = "Options"
 _ORDER = (READ, RECORD, RUN, WRITE, SHOW, OTHER)
-_WIDEST_NAME = 30
+_WIDEST_NAME, _SHORT_NAME, _ROOM_FOR_MEANING = 30, 8, 48
 
 
 File = pathlib.Path | None
@@ -110,7 +111,7 @@ def _write_parameters(parameters: Iterable[Any], declared: Mapping[str, Declared
         row = (_names(parameter), parameter.help) if own is None else _row(parameter, own)
         groups.setdefault(title, []).append(row)
     names = [name for rows in groups.values() for name, _ in rows]
-    width = min(max(map(len, names)), _WIDEST_NAME)
+    width = min(max(map(len, names)), _WIDEST_NAME, max(_SHORT_NAME, formatter.width - _ROOM_FOR_MEANING))
     for title in sorted(groups, key=lambda title: _ORDER.index(title) if title in _ORDER else -1):
         _section(formatter, title, groups[title], first_column=width)
 
@@ -135,10 +136,9 @@ def _names(parameter: Any) -> str:
 
 
 def _section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
+    shown = [(screen.cyan(name, screen.OUT) + " " * (first_column - len(name)), meaning) for name, meaning in rows]
     with formatter.section(screen.bold(title, screen.OUT)):
-        formatter.write_dl(
-            [(screen.cyan(name, screen.OUT) + " " * (first_column - len(name)), meaning) for name, meaning in rows]
-        )
+        formatter.write_dl(shown, col_max=first_column)
 
 
 def _write_text(formatter: Any, text: str) -> None:
@@ -188,6 +188,7 @@ class _OurParameters:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, purpose, examples, the options in their groups, and what else there is to know."""
+        formatter.width = min(formatter.width, shutil.get_terminal_size().columns - 2)  # Click's are 50 at least
         examples, _, more = (self.epilog or "").partition("\n\n")
         parameters = self.get_params(ctx)
         sections = getattr(self, "sections", {})

@@ -49,15 +49,15 @@ def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:
 
 
 def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
-    from rich.table import Table
+    from nncftools.render.table import Text, grid
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = grid(gap=2)
     table.add_column("Metric", no_wrap=True)
     table.add_column("Unit")
     table.add_column("Meaning, source, cost per sample", overflow="fold")
     for metric in facts:
         origin = f"not here: {metric['missing']}" if metric["missing"] else f"{metric['source']}, {metric['cost']}"
-        table.add_row(metric["name"], metric["unit"] or "–", f"{metric['meaning']}\n[dim]{origin}[/dim]")
+        table.add_row(metric["name"], metric["unit"] or "–", Text.assemble(f"{metric['meaning']}\n", (origin, "dim")))
     return table
 
 

@@ -56,7 +56,7 @@ def list(  # noqa: A001 — the name of the command
     if as_json:
         screen.to_stdout(f"{json.dumps([_facts(run) for run in runs], indent=2)}\n")
     elif runs:
-        _show(runs, screen.OUT)
+        _show(runs, screen.OUT, range(len(runs)))
     else:
         screen.message(f"no recordings in {str(folder or options.DEFAULT_LOG_DIR)!r}")
 
@@ -91,7 +91,7 @@ def prune(
     if not runs:
         screen.message("nothing to remove")
         return 0
-    _show(runs, screen.ERR)
+    _show(runs, screen.ERR, [paths.index(run.path) for run in runs])
     what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
     size = size_text(sum(run.size for run in runs))
     if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
@@ -151,13 +151,13 @@ def _facts(run: _Run) -> dict[str, object]:
     return {**facts, "duration_s": session.duration_s, "exit_code": ended.code, "signal": ended.signal}
 
 
-def _show(runs: Sequence[_Run], stream: str) -> None:
+def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
     from nncftools.render.table import Cell, Column, Row, Table, painted
 
     columns = [Column("#"), Column("When, UTC", is_text=True), Column("Command", is_text=True)]
     columns += [*map(Column, ("Peak", "Lasted")), Column("Ended", is_text=True), Column("Size")]
-    rows = [Row(cells=[Cell(text) for text in (f"{number}", *_cells(run))]) for number, run in enumerate(runs)]
-    table = Table(columns=columns, rows=rows)
+    texts = [(f"{number}", *_cells(run)) for number, run in zip(numbers, runs, strict=True)]
+    table = Table(columns=columns, rows=[Row(cells=[*map(Cell, cells)]) for cells in texts])
     if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
         table = table.with_columns([0, 2, 3, 5])  # number, command, peak, how it ended
     screen.if_read(painted(table, folds=True), stream)
@@ -175,5 +175,5 @@ def _cells(run: _Run) -> Iterator[str]:
         yield shortened(command_text(session), _COMMAND)
         yield size_text(None if peak is None else peak.low)
         yield seconds_text(session.duration_s)
-        yield "unfinished" if session.exit is None else session.exit.text.removeprefix("exit status ")
+        yield "unfinished" if session.exit is None else session.exit.text.replace("exit status", "exit")
     yield size_text(run.size)

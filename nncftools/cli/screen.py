@@ -9,12 +9,14 @@ import io
 import os
 import pathlib
 import select
+import shutil
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
-from nncftools.units import printable, shortened
+from nncftools.units import folds, printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,19 +78,28 @@ def to_stderr(content: RenderableType) -> None:
 def error(text: str, lines: Sequence[str] = ()) -> None:
     """Print an error to standard error: in one line, or as ``lines`` if there are any."""
     first, *more = lines or (text,)
-    message(first, f"{_styled('error:', _RED, ERR)} ")
+    message(first, "error: ", _RED)
     for line in more:
         to_stderr(f"{printable(line)}\n")
 
 
-def message(text: str, kind: str = "") -> None:
+def message(text: str, kind: str = "", style: str = "") -> None:
     """Print what the user should know, in one line, to standard error; ``kind`` goes before it."""
-    to_stderr(f"{bold('nncf-tools:', ERR)} {kind}{printable(' '.join(text.split()))}\n")
+    said, name = _in_lines(f"nncf-tools: {kind}{printable(' '.join(text.split()))}"), bold("nncf-tools:", ERR)
+    shown = f"{_styled(kind.strip(), style, ERR)} " if style else kind
+    to_stderr(f"{name} {shown}{said.removeprefix(f'nncf-tools: {kind}')}\n")
 
 
 def line(text: str) -> None:
     """Print a line on what is done to standard error, without a name before it."""
-    to_stderr(f"{printable(shortened(text, _PIECE))}\n")
+    to_stderr(f"{_in_lines(printable(shortened(text, _PIECE)))}\n")
+
+
+def _in_lines(text: str) -> str:
+    """Return a text for standard error, on a terminal in lines that break between words."""
+    width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0
+    places = [0, *(folds(text, width) if width else ()), len(text)]
+    return "\n".join(text[begin:end].rstrip() for begin, end in pairwise(places))
 
 
 def bold(text: str, stream: str) -> str:

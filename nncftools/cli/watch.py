@@ -210,7 +210,7 @@ def replay(
         ),
     ] = None,
     *,
-    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10.0,
+    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,

@@ -130,8 +130,8 @@ def percent(fraction: float) -> str:
 
 
 def error_text(error: float) -> str:
-    """Return a relative error in percent with one decimal."""
-    return f"{round(error * 100, 1) + 0.0:.1f}%"
+    """Return a relative error in percent, below 1,000 % with one decimal."""
+    return f"{round(error * 100, 1) + 0.0:,.{int(error < 10)}f}%"  # noqa: PLR2004 — 1,000 %
 
 
 def rate_text(rate: float) -> str:
@@ -381,6 +381,7 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     Names that would cover others are left out: the table has them.
     """
     import plotext
+    from matplotlib.ticker import MaxNLocator
 
     shown = [result for result in comparison.results if max_error is None or result.error <= max_error]
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
@@ -394,6 +395,11 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     errors = [result.error * 100 for result in shown]
     begin, end = min(0.0, *errors), max(1.0, *errors)
     end += (end - begin) * _ROOM
+    rates = [result.rate for result in shown]
+    for name, ends, room in (("x", (begin, end), width // 12), ("y", (min(rates), max(rates)), height // 3)):
+        places = MaxNLocator(room, steps=(1, 2, 2.5, 5, 10)).tick_values(*ends)
+        ticks = [place for place in places if ends[0] <= place <= ends[1]]
+        figure.ruler(name).ticks(ticks, [f"{place:,.10g}" for place in ticks])
     figure.ruler("x").lim(begin, end)
     for is_best in (False, True):
         points = [result for result in shown if result.is_pareto is is_best]

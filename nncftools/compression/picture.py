@@ -204,7 +204,7 @@ def _add_titles(drawn: Sequence[Panel], comparisons: Sequence[Comparison]) -> No
     axes.set_title("\n".join(lines), loc="left", fontsize=10, fontweight="bold", parse_math=False, gid="title")
     bars = any(result.error_stderr for of in comparisons for result in of.results)
     drawn[-1].axes.set_xlabel(f"Average relative error{' (bars: ± one standard error)' if bars else ''}")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.3g}%"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(value * 100, 9):,.10g}%"))
 
 
 def _mixed_precision(

@@ -26,7 +26,7 @@ from nncftools.live.run import LiveProcess, Run, SampledPeak
 from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
-from nncftools.units import MemoryUnit, brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
+from nncftools.units import MemoryUnit, about_text, brief_size, cores_text, part_text, printable, shortened, size_text
 
 _MOST = 200
 """The most processes that one reading looks at."""
@@ -340,7 +340,7 @@ def operation(run: Run) -> str:
         return ""
     names = [shortened(printable(span.name), _NAME) for span in spans]
     names = names if len(names) <= 3 else [names[0], "…", names[-1]]  # noqa: PLR2004 — as many as a reader takes in
-    return f"{' › '.join(names)}, for {seconds_text(max(0.0, run.latest_s - spans[-1].start_s))}"
+    return f"{' › '.join(names)}, for {about_text(max(0.0, run.latest_s - spans[-1].start_s))}"
 
 
 def growth(run: Run, room: int | None = None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, TerminalStyle, Window, fitted, length, painted, text
 from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
 from nncftools.render.view import label
-from nncftools.units import printable, shortened
+from nncftools.units import folds, printable, shortened
 
 if TYPE_CHECKING:
     from nncftools.render.canvas import Row
@@ -317,7 +318,11 @@ class Drawing:
         processes = self._processes(screen, max(0, middle))
         body = self._body.rows(run, screen.settings, medium, width, max(0, middle - len(processes)))
         if screen.settings.helping:
-            rows = [[text(f"{name:>8}  ", medium.style("key")), text(of)] for name, of in _HELP.items()]
+            rows = [
+                [text(f"{'' if begin else name:>8}  ", medium.style("key")), text(of[begin:end])]
+                for name, of in _HELP.items()
+                for begin, end in pairwise([0, *folds(of, width - 10), len(of)])
+            ]
             body = [*rows, *body[len(rows) :]][: len(body)]
         if not screen.is_boxed:
             below = [keys(screen.settings, medium, width)] if screen.settings.keys else []

@@ -97,7 +97,7 @@ def _without_common(word: str, others: Sequence[str]) -> str:
     return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
 
 
-_PID, _CPU, _RSS = 7, 12, 12
+_PID, _CPU, _RSS = 7, 12, 13
 _CPU_FROM = 44
 """With fewer columns, there is no room for CPU."""
 _BAR_FROM, _LONGEST_BAR = 56, 24

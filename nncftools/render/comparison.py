@@ -32,6 +32,8 @@ _EXCEEDS = "*"
 _TIME_UNITS = ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s"))
 """From how many seconds on a unit is used, its seconds and its name."""
 _SMALLEST_SHOWN_P = 0.001
+_MANY_TIMES_P = 900
+"""From this change in per cent on, a figure is so many times the other."""
 
 
 def figures(comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit) -> Table:
@@ -110,8 +112,12 @@ def _signed(text: str) -> str:
 def _percent(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    decimals = 0 if abs(percent) >= 1000 else 1  # noqa: PLR2004 — four digits
-    return f"{_signed(fixed(percent, decimals))}%"
+    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{_signed(fixed(percent, 1))}%"
+
+
+def _times(percent: float) -> str:
+    """Return how many times as large the new figure is, to three digits; of more than 1,000 times, only that."""
+    return f"{1 + percent / 100:.3g}" if round(percent) < 99_900 else ">1,000"  # noqa: PLR2004 — 1,000 times
 
 
 def _p(difference: Difference) -> str:
@@ -358,6 +364,8 @@ def _change_text(difference: Difference, unit: MemoryUnit) -> str:
         why = "the brackets overlap" if difference.is_within_brackets else small
         return f"{name} as before {between[:-1]}, {why})" if base != new else f"{name} as before ({new} {in_unit})"
     word = _WORDS[figure.is_peak][difference.change < 0]
+    if difference.percent is not None and difference.percent >= _MANY_TIMES_P:
+        return f"{name} {_times(difference.percent)} times as {'high' if figure.is_peak else 'long'} {between}"
     percent = "" if difference.percent is None else f"{abs(difference.percent):,.1f} % "
     return f"{name} {percent}{word} {between}"
 

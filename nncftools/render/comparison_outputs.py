@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.gates import Verdict
 from nncftools.render import comparison as tables
 from nncftools.render import markdown
 from nncftools.render.markdown import code, text
-from nncftools.render.table import Fitting, Row, Table, painted, pairs, warnings
+from nncftools.render.table import Fitting, Row, Table, Text, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
 
 _NARROW = 20

@@ -408,9 +408,10 @@ def _operations(every: Sequence[NumberedOperation], session: Session, view: View
 def _table(table: Table) -> dict[str, Any]:
     """Return a table in the format of ``program/tables.js``."""
     of = table.of(Output.PAGE)
+    units = {column.group: f", {column.unit}" for column in of.columns if column.group and column.unit}
     return {
         "headings": of.headings("\n"),
-        "labels": [f"{column.group} {column.heading}".strip() for column in of.columns],
+        "labels": [f"{column.group} {column.heading}".strip() + units.get(column.group, "") for column in of.columns],
         "texts": [column.is_text for column in of.columns],
         "rows": [
             {

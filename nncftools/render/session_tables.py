@@ -394,11 +394,12 @@ def _compression(model: SavedModel) -> str:
 
 def _sampler(session: Session) -> str:
     of = session.sampler
-    achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
+    achieved = f"{of.achieved_interval_s:.3g} s" if of.achieved_interval_s is not None else UNKNOWN
     by = "" if of.source in {"", "proc", "psutil"} else f" by {printable(of.source)}"
     asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
     gap = seconds_text(of.longest_gap_s)
-    text = f"{summary.taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {gap}"
+    samples = f"{(count := summary.taken(session)):,} sample{'s' * (count != 1)}"
+    text = f"{samples}{by}, interval {achieved}{asked}, longest gap {gap}"
     if of.missed is not None:
         text += f", {of.missed:,} missed"
     if of.cpu_s is None and of.peak_rss is None:

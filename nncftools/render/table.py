@@ -10,15 +10,26 @@ from dataclasses import dataclass, replace
 from enum import Flag, auto
 from itertools import pairwise
 from math import isinf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table as Grid
-from rich.text import Text
+from rich.text import Text as RichText
 
 from nncftools.session.operation import Bounds, Figures, Operation
-from nncftools.units import UNKNOWN, MemoryUnit, printable, text_of
+from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
+
+
+class Text(RichText):
+    """Text whose lines are not broken inside of names and figures, as far as there is room."""
+
+    def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
+        """Return its lines."""
+        lines = [part for line in self.split(allow_blank=True) for part in line.divide(folds(line.plain, width))]
+        of = self if settings["no_wrap"] else RichText("\n").join(lines)
+        return RichText.wrap(of, console, width, **settings)
 
 
 class Output(Flag):
@@ -136,13 +147,13 @@ def grid(*, gap: int = 1, has_header: bool = True) -> Grid:
     return Grid(box=None, pad_edge=False, padding=padding, header_style="bold", show_header=has_header)
 
 
-def pairs(rows: Iterable[tuple[str, Text]], min_width: int = 0) -> Grid:
+def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
     """Return names and their texts side by side; a long text is wrapped."""
     result = grid(gap=2, has_header=False)
     result.add_column(min_width=min_width, no_wrap=True)
     result.add_column(overflow="fold")
     for name, text in rows:
-        result.add_row(Text(name), text)
+        result.add_row(Text(name), Text.assemble(text))
     return result
 
 

@@ -150,7 +150,7 @@ def _fitting(name: str, room: int) -> str:
         return ""
     name = printable(name)
     if room < _WITH_END:
-        return name if len(name) <= room else f"{name[: room - 1]}…"
+        return name if len(name) <= room else f"{name[: room - 2]}…"
     return shortened(name, room - 2)
 
 

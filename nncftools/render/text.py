@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table as Grid
-from rich.text import Text
 
 from nncftools.analysis.summary import UNMARKED, hints
 from nncftools.render import session_tables
@@ -17,6 +15,7 @@ from nncftools.render import table as tables
 from nncftools.render.listing import REST, NumberedOperation, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
+from nncftools.render.table import Text
 from nncftools.render.view import View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
@@ -26,7 +25,6 @@ from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shorte
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
-_FIGURE = 7
 _BRIEF_FACTS = ("RSS peak", "Devices", "Needs")
 _HOLDER = "held by"
 _ROOM_FOR_NAMES = 60
@@ -48,12 +46,12 @@ def report(session: Session, view: View) -> RenderableType:
         _run(session),
         Text(),
         *_headlines(session, view),
-        _Memory(memory(session, view)),
+        tables.Fitting(memory(session, view)),
         Text(),
         *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
         *_operations(session, view),
         tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
-        *((Text(), tables.painted(process_table, widths=[tables.FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
+        *((Text(), tables.Fitting(process_table)) if len(process_table.rows) > 1 else ()),
         *((Text(), *tables.warnings(warnings)) if warnings else ()),
     )
 
@@ -63,13 +61,14 @@ def _brief(session: Session, view: View) -> RenderableType:
     rank_table, memory_table = ranks(session, view.unit), memory(session, view)
     facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
     rows = [(heading.text, Text(of.text)) for heading, of in facts if heading.text in _BRIEF_FACTS]
-    levels = _levels(memory_table, view.unit, without_first=session_tables.peak(session, view) is not None)
+    if (peak := session_tables.peak(session, view)) is None or len(session.samples):
+        rows.insert(0, ("Memory", Text(_levels(memory_table, view.unit, without_first=peak is not None))))
     warnings = [text for text in hints(session, view.unit) if not text.startswith(UNMARKED)]
     return Group(
         Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
         _run(session),
         *(part for part in _headlines(session, view, of_holder=True) if part != Text()),
-        tables.pairs([("Memory", Text(levels)), *rows], tables.FIRST_COLUMN),
+        tables.pairs(rows, tables.FIRST_COLUMN),
         *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
         *(Text() for _ in session.operations[:1]),
         *list(_operations(session, view))[:-1],
@@ -88,7 +87,7 @@ def _levels(of: tables.Table, unit: MemoryUnit, *, without_first: bool) -> str:
     return f"{name} {average} on average, {final} {unit} at the end{peaked}"
 
 
-def _run(session: Session) -> Text:
+def _run(session: Session) -> RenderableType:
     """Return when, where and how the run was; a failure comes first."""
     text = session_tables.run(session)
     if not (ending := session_tables.failure(session)):
@@ -116,32 +115,6 @@ def _headlines(session: Session, view: View, *, of_holder: bool = False) -> Iter
         if lines := [line for line in lines if line[0] == _HOLDER or not of_holder]:
             yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
         yield Text()
-
-
-class _Memory(NamedTuple):
-    """The table of memory: a row for each metric if that fits, otherwise a block of lines for each."""
-
-    table: tables.Table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = tables.painted(self.table, widths=[tables.FIRST_COLUMN] + [_FIGURE] * (len(self.table.columns) - 1))
-        yield rows if tables.fits(rows, console, options) else self._blocks()
-
-    def _blocks(self) -> Grid:
-        name, *headings = self.table.headings("")
-        blocks, rows = tables.grid(), self.table.rows
-        blocks.add_column(name, min_width=tables.FIRST_COLUMN, no_wrap=True)
-        absolute = [index for index, row in enumerate(rows) if not row.is_faint]
-        has_both = len(absolute) < len(rows)
-        for heading in ("absolute", "from zero") if has_both else ("from zero",):
-            blocks.add_column(heading, justify="right", no_wrap=True)
-        for index in absolute:
-            shown = rows[index : index + 2] if has_both else [rows[index]]
-            blocks.add_row(shown[0].cells[0].text)
-            for number, heading in enumerate(headings, start=1):
-                cells = [row.cells[number] for row in shown]
-                blocks.add_row(f"  {heading}", *(Text(of.text, style="bold" if of.is_strong else "") for of in cells))
-        return blocks
 
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
@@ -188,25 +161,20 @@ class _Timeline(NamedTuple):
     unit: MemoryUnit
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if options.max_width >= _ROOM_FOR_NAMES:
-            yield self._lines()
-            return
-        for row in self.rows:
-            style = "" if row.number else "dim"
-            start, duration, change, note = self._figures(row)
-            yield Text(f"{row.number}. " if row.number else "   ", style=style) + _name(row)
-            yield Text(f"   {start} {duration} {change}", style=style) + (Text(" ") + note if note.plain else note)
-
-    def _lines(self) -> Grid:
         result = tables.grid(has_header=False)
+        has_room = options.max_width >= _ROOM_FOR_NAMES
         figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
-        for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}):
+        for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}) if has_room else ():
             result.add_column(**column)
         for row in self.rows:
             start, duration, change, note = self._figures(row)
             number, style = (f"{row.number}.", "") if row.number else ("", "dim")
-            result.add_row(number, start, _name(row), duration, change, note, style=style)
-        return result
+            if has_room:
+                result.add_row(number, start, _name(row), duration, change, note, style=style)
+                continue
+            result.add_row(number, _name(row), style=style)
+            result.add_row("", Text.assemble(f"{start} {duration} {change} ", note), style=style)
+        yield result
 
     def _figures(self, row: NumberedOperation) -> tuple[str, str, str, Text]:
         """Return start, duration, change and note."""

@@ -78,6 +78,20 @@ class TestStart:
             else "nncf-tools: error: what is wrong\n"
         )
 
+    def test_messages_break_between_words(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A terminal would break a long message inside of words; elsewhere it is one line."""
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "30")
+        screen.error("no session holds what was asked for")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        screen.error("no session holds what was asked for")
+
+        one, *lines = capsys.readouterr().err.splitlines()
+        assert one == "nncf-tools: error: no session holds what was asked for"
+        assert lines == ["nncf-tools: error: no session", "holds what was asked for"]
+
     @pytest.mark.parametrize("words", [("help",), ("help", "monitor"), ("-V",)])
     def test_help_and_version_as_other_programs_have_them(self, in_process: Run, words: tuple[str, ...]) -> None:
         """``help COMMAND`` is ``COMMAND --help``, ``-V`` is ``--version``."""

@@ -81,3 +81,14 @@ def test_colour_takes_no_room(in_process: Run, monkeypatch: pytest.MonkeyPatch, 
 
     assert coloured.startswith("\x1b[1mUsage:\x1b[0m nncf-tools ")
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+
+
+@pytest.mark.parametrize("command", [[], ["profile"], ["forecast"], ["prune"]])
+def test_narrow_help(in_process: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """At 40 columns, only examples, names of options and what is laid out by hand may be longer than the terminal."""
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = in_process(*command, "--help").stdout
+    prose = [line for line in shown.splitlines() if line.startswith("        ")]
+
+    assert prose
+    assert max(map(len, prose)) <= 40

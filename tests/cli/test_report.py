@@ -190,7 +190,7 @@ class TestFormats:
         child.close()
 
         assert child.exitstatus == 2
-        assert b"html cannot be shown on a terminal; name a file with --output" in child.before
+        assert b"html cannot be shown on a terminal; name a file with --output" in b" ".join(child.before.split())
 
     def test_without_plotly(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Without plotly one line says how to install it."""

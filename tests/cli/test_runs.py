@@ -71,6 +71,7 @@ class TestPrune:
 
         assert result.returncode == 0
         assert "Removed 1 recording" in result.stderr
+        assert any(line.startswith("1 2026-11-21") for line in result.stderr.splitlines())  # the number of latest~1
         left = sorted(path.name for path in logs.iterdir())
         assert left == ["2026-11-20_10-00-00_work", "2026-11-22_10-00-00_work", "mine"]
 

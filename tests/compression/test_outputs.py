@@ -534,7 +534,9 @@ def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
 
 
-@pytest.mark.parametrize(("error", "text"), [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (192.6412, "19264.1%")])
+@pytest.mark.parametrize(
+    ("error", "text"), [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (9.999, "999.9%"), (192.6412, "19,264%")]
+)
 def test_error(error: float, text: str) -> None:
     """An error has one decimal, and zero has no sign."""
     assert error_text(error) == text

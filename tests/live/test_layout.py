@@ -268,7 +268,7 @@ def test_operations() -> None:
     """What goes on is named above, and along the time axis."""
     lines = frame(with_operation(run()))
 
-    assert "Now Weight Compression, for 59.90 s" in lines[2]
+    assert "Now Weight Compression, for 1 min 00 s" in lines[2]
     assert any("├" in line and "Weight Compression" in line and line.index("├") > 30 for line in lines)
 
 
@@ -354,7 +354,7 @@ class TestGrowth:
         """It stands beside the current operation."""
         of = with_operation(self.growing(), "Export", 50.0)
 
-        assert "│ Now Export, for 49.90 s   grows in torch/jit/_trace.py:455 _check_trace " in frame(of, width=110)[2]
+        assert "│ Now Export, for 50 s   grows in torch/jit/_trace.py:455 _check_trace " in frame(of, width=110)[2]
 
     def test_in_the_past(self) -> None:
         """Growth that has ended is told with its age."""
@@ -387,12 +387,12 @@ class TestGrowth:
 
 
 class TestKeys:
-    def screen(self, *keys: str, height: int = 30, **settings: bool) -> list[str]:
+    def screen(self, *keys: str, width: int = 80, height: int = 30, **settings: bool) -> list[str]:
         """Return the lines of a view with eight processes after these keys."""
         look = ViewSettings(keys=True, **settings)
         for key in keys:
             look = figures.after(look, key)
-        lines = Drawing(Machine(is_here=False)).frame(run(), look, 80, height)
+        lines = Drawing(Machine(is_here=False)).frame(run(), look, width, height)
         return [re.sub(r"\x1b\[[^m]*m", "", line) for line in lines]
 
     def workers(self, *keys: str) -> list[int]:
@@ -417,6 +417,8 @@ class TestKeys:
 
         assert "scroll the processes" in shown
         assert "quit; a recording goes on" in shown
+        narrow = " ".join(line.strip() for line in self.screen("?", width=40, height=40))
+        assert "filter processes by a part of the command or by PID; Esc clears it" in narrow
         assert "scroll the processes" not in "\n".join(self.screen("?", "?"))
 
     @pytest.mark.parametrize("height", [12, 16, 20, 24])

@@ -166,3 +166,14 @@ class TestTree:
         texts = ["".join(part.text for part in row) for row in rows]
 
         assert [line.index(f"p{number}") - texts[0].index("p0") for number, line in enumerate(texts)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_long_command_does_not_touch_its_memory(width: int) -> None:
+    """The widest figure, a high-water mark of a replay, keeps a blank before it."""
+    command = ["optimum-cli", "export", "openvino", "--model", "/models/" + "x" * 120]
+    (row,) = shown(
+        width, [ShownProcess(0, LiveProcess(9, "optimum-cli", command=command, most=1299 * MIB), None, None)]
+    )
+
+    assert " ≤1,299.0 MiB" in row

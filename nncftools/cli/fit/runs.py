@@ -29,7 +29,7 @@ from nncftools.limits.needs import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import printable, seconds_text
+from nncftools.units import about_text, printable, seconds_text
 
 _POLL_S = 0.1
 _GRACE_S = 2.0
@@ -129,8 +129,9 @@ class _Runs:
         free = fit.free
         sizes = free.floor, free.comfortable, free.peak_rss
         plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
-        screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         limit = plan.next_limit(fit.trials)
+        if limit is not None and fit.runs < request.runs:
+            screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         while limit is not None and fit.runs < request.runs:
             trial = self._try(limit, free)
             if trial is None:
@@ -154,7 +155,7 @@ class _Runs:
         most, trials = max(0, self._request.runs - self._fit.runs), self._fit.trials
         each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
         runs = min(most, max(1, _USUAL_RUNS - len(trials)))
-        return f"at most {most} more, about {seconds_text(each_s * runs)}"
+        return f"at most {most} more, about {about_text(each_s * runs)}"
 
     def _run_free(self) -> bool:
         """Run without a limit; again, if the first run found its files in the page cache."""

@@ -15,7 +15,7 @@ from nncftools.cli.forecast.slices import Model
 from nncftools.errors import UsageError
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.units import MemoryUnit, brief_size, seconds_text
+from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text
 
 KIND = of_runs.Kind("forecast", "forecast", "slice")
 
@@ -82,8 +82,8 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     floor = f"{'at least ' if known.floor.is_at_least else ''}{_range(known.floor, unit)}"
     yield f"Floor {floor}: with less it does not work; comfortable: {_range(known.comfortable, unit)}"
     written = "unknown" if known.written is None else _range(known.written, unit)
-    disk = "" if known.disk is None else f"; needs {unit.label(known.disk.high)} of free disk"
-    low, high = seconds_text(known.time.low), seconds_text(known.time.high)
+    disk = "" if known.disk is None else f"; needs {unit.brief(known.disk.high)} {unit} of free disk"
+    low, high = about_text(known.time.low), about_text(known.time.high)
     yield f"Written {written}{disk}; takes {low} to {high} on this machine"
 
 

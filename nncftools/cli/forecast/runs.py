@@ -27,7 +27,7 @@ from nncftools.limits import needs
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import brief_size, seconds_text
+from nncftools.units import about_text, brief_size
 
 _MOST_SHARE = 0.4
 """The largest slice's share of the layers."""
@@ -122,7 +122,7 @@ class Runs:
             if layers is None or (layers != wanted and len(result.used) >= analysis.LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
                 return True
-            screen.line(f"Running {layers} of {self.model.layers} layers… ({seconds_text(left_s)} of --time left)")
+            screen.line(f"Running {layers} of {self.model.layers} layers… ({about_text(left_s)} of --time left)")
             same_input.rewind()
             done = None if groups.is_interrupted(self.starter) else self._try(layers)
             if done is None:
@@ -153,7 +153,7 @@ class Runs:
         if size + written > free:
             return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
         is_late = took_s > left_s or left_s <= 0
-        return f"it takes about {seconds_text(took_s)}, {seconds_text(left_s)} of --time is left" if is_late else ""
+        return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""

@@ -23,9 +23,8 @@ const width = () => printing ? PRINTED : chart.clientWidth;
 const panels = [["y", "memory", 10], ["y5", "kinds", 6], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
 const lanes = data.chart.lanes;
 const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
-const GAP = 0.95, PIXELS = 30, PRINTED_PIXELS = 22, ABOVE = 32, BELOW = 44, BUTTONS = 18, RIGHT = 12, LETTER_WIDTH = 6.6;
-const left = () => width() < NARROW ? 54 : 72;
-const inside = () => width() - left() - RIGHT;
+const GAP = 0.95, PIXELS = 30, PRINTED_PIXELS = 22, ABOVE = 32, BELOW = 44, BUTTONS = 18, LEFT = 72, RIGHT = 12, LETTER_WIDTH = 6.6;
+const inside = () => width() - LEFT - RIGHT;
 /* Return the room above a panel: for more when its legend needs several rows. */
 function gapAbove(part) {
   const widths = data.chart[part].map(({name}) => 60 + LETTER_WIDTH * name.length);
@@ -67,7 +66,7 @@ function peakText(look, range) {
   const {x, y, text, below} = data.chart.peak;
   const letters = Math.max(20, Math.floor(inside() / LETTER_WIDTH) - 4);
   const lines = [`<b>${plain(text, letters)}</b>`, ...(below ? [`<span style="font-size:11px">${plain(below, letters)}</span>`] : [])];
-  const wide = Math.min(letters, Math.max(text.length * 1.05, below.length * 0.95)) * LETTER_WIDTH;
+  const wide = Math.min(letters, Math.max(text.length, below.length * 0.9)) * LETTER_WIDTH * 1.06;
   const at = (x - range[0]) / (range[1] - range[0]) * inside();
   const wanted = at < inside() / 2 ? at + 30 + wide / 2 : at - 30 - wide / 2;
   const middle = Math.min(Math.max(wanted, wide / 2 + 2), Math.max(wide / 2 + 2, inside() - wide / 2 - 2));
@@ -78,7 +77,7 @@ function layout(look, range) {
   const whole = heights.reduce((sum, [, part, high], place) => sum + high + (place ? gapAbove(part) : 0), 0);
   const above = ABOVE + (lanes ? 0 : PIXELS * (gapAbove(heights[0][1]) - GAP) + (width() < NARROW ? BUTTONS : 0));
   const made = {
-    height: whole * (printing ? PRINTED_PIXELS : PIXELS) + above + BELOW, margin: {l: left(), r: RIGHT, t: above, b: BELOW}, ...size(),
+    height: whole * (printing ? PRINTED_PIXELS : PIXELS) + above + BELOW, margin: {l: LEFT, r: RIGHT, t: above, b: BELOW}, ...size(),
     paper_bgcolor: look.paper, plot_bgcolor: look.paper, font: {family: "system-ui, sans-serif", size: 12, color: look.ink},
     barmode: "overlay", uniformtext: {mode: "hide", minsize: 10}, hovermode: "x unified", hoversubplots: "axis",
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",

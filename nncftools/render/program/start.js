@@ -33,6 +33,8 @@ tables.processes = tree("processes", 0, 99, (line, row) => {
   linked(line, row);
 });
 Object.values(tables).forEach(listen);
+fit();
+addEventListener("resize", fit);
 document.getElementById("flame").hidden = !data.flame;
 if (data.chart.nothing) {
   chart.textContent = data.chart.nothing;

@@ -39,6 +39,14 @@ function fill(part, draw) {
   return lines;
 }
 
+/* Show rows as cards where a table is wider than its place. */
+function fit() {
+  for (const table of document.querySelectorAll(".scroll > table")) {
+    table.classList.remove("cards");
+    table.classList.toggle("cards", table.offsetWidth > table.parentElement.clientWidth);
+  }
+}
+
 /* What a cell is sorted by: its figure in bytes or seconds, its text, or null for unknown. */
 const SIZES = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, KB: 1e3, MB: 1e6, GB: 1e9};
 const TIMES = {h: 3600, min: 60, s: 1};
