@@ -7,7 +7,7 @@ places. What programs without Python hold, and what has no stack, stands beside 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nncftools.analysis import code_places
@@ -48,6 +48,8 @@ class Node:
     own: int = 0
     """The part of ``size`` that was taken here, not in what was called from here."""
     own_certain: int = 0
+    label: str = ""
+    """The name of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
@@ -111,32 +113,22 @@ def _shown(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
     return [item for item in every if not is_machinery(item[1])] or every
 
 
-class Holder(NamedTuple):
-    """A place in the code, or a program, that holds a large part of the memory, in bytes."""
-
-    size: int
-    certain: int
-    """The part of ``size`` that certainly belongs there."""
-    node: Node
-    label: str
-
-
-def held_by(root: Node, most: int = 20) -> list[Holder]:
-    """Return the ``most`` places that hold most with their names, the largest first; no two have the same name."""
+def held_by(root: Node, most: int = 20) -> list[Node]:
+    """Return the ``most`` places and programs that hold most, the largest first; no two have the same label."""
     large = _holders(root)[:most]
-    labels = iter(place_labels([stack for *_, node in large if (stack := node.stack)], is_short=True))
-    return [Holder(*of, next(labels) if of[2].stack else of[2].text) for of in large]
+    labels = iter(place_labels([node.stack for node in large if node.frame is not None], is_short=True))
+    return [replace(node, label=node.text if node.frame is None else next(labels)) for node in large]
 
 
-def _holders(root: Node) -> list[tuple[int, int, Node]]:
-    """Return the size of each place, what is certain, and the node. They do not overlap.
+def _holders(root: Node) -> list[Node]:
+    """Return places that do not overlap.
 
     A place is divided as long as large parts hold half of it, and half of what is certain. The entry point of a program
     says nothing: it is divided also if its parts are less certain. Lines of one function that only call what holds the
     memory are one place, and so are those of an imported module. Programs are first if they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
-    large: list[tuple[int, int, Node]] = []
+    large: list[Node] = []
     waiting = list(_parts(root, least))
     while waiting:
         node = waiting.pop()
@@ -145,25 +137,30 @@ def _holders(root: Node) -> list[tuple[int, int, Node]]:
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
-                large.append((node.own, node.own_certain, node))
+                large.append(replace(node, size=node.own, certain=node.own_certain))
         elif node.kind in {SEEN, PROGRAM}:
-            large.append((node.size, node.certain, node))
+            large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
-    return sorted(_lines_as_one(large), key=lambda of: (programs_first and of[2].kind != PROGRAM, -of[0]))
+    return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
 
 
-def _lines_as_one(places: Iterable[tuple[int, int, Node]]) -> Iterator[tuple[int, int, Node]]:
-    lines_of: dict[tuple[int, tuple[str, str]], list[tuple[int, int, Node]]] = {}
-    for size, certain, node in places:
-        frame, only_calls = node.frame, size == node.size and node.own < size * _HALF
+def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
+    lines_of: dict[tuple[int, tuple[str, str]], list[Node]] = {}
+    for node in places:
+        frame, only_calls = node.frame, node.own < node.size * _HALF
         if frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>")):
-            lines_of.setdefault((id(node.parent), frame.code), []).append((size, certain, node))
+            lines_of.setdefault((id(node.parent), frame.code), []).append(node)
         else:
-            yield size, certain, node
+            yield node
     for (_, code), lines in lines_of.items():
-        node = lines[0][2] if len(lines) == 1 else Node(Frame(*code, 0), lines[0][2].parent)
-        yield sum(size for size, *_ in lines), sum(certain for _, certain, _ in lines), node
+        yield lines[0] if len(lines) == 1 else _function(code, lines)
+
+
+def _function(code: tuple[str, str], lines: Sequence[Node]) -> Node:
+    """Return several lines of a function as one place."""
+    size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
+    return Node(Frame(*code, 0), lines[0].parent, size=size, certain=certain)
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:
@@ -186,10 +183,7 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
             yield child
         elif child.frame is not None:
             small.setdefault(child.frame.code, []).append(child)
-    for (function, file), lines in small.items():
-        size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
-        if size >= least:
-            yield Node(Frame(function, file, 0), lines[0].parent, size=size, certain=certain)
+    yield from (of for code, lines in small.items() if (of := _function(code, lines)).size >= least)
 
 
 def _is_entry(node: Node, root: Node) -> bool:
@@ -277,11 +271,8 @@ def _starter(stack: Sequence[Frame]) -> str:
     """Return who started a program, and for which call into another library."""
     if (frame := best_frame(stack)) is None:
         return ""
-    packages = ((package_of(of.file), of) for of in stack)
-    package, entry = next(
-        (item for item in packages if item[0] not in {code_places.PROGRAM, PYTHON}), (package_of(frame.file), frame)
-    )
-    text = f"started by {brief_label(frame)}"
+    entry = next((of for of in stack if package_of(of.file) not in {code_places.PROGRAM, PYTHON}), frame)
+    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
     if package == package_of(frame.file):
         return text
     call = module_of(entry) or shortened(printable(entry.function), _PROGRAM_NAME)
