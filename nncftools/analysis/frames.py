@@ -90,9 +90,10 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """
     root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
-        if part.kind != SEEN or not part.stack:
-            starter = _starter(part.stack) if by_line and part.kind == PROGRAM else ""
-            node = root.child((part.kind, part.program, starter), None, NOT_SEEN if part.kind == SEEN else part.kind)
+        kind = part.kind if part.stack or part.kind != SEEN else NOT_SEEN
+        if kind != SEEN:
+            starter = _starter(part.stack) if by_line and kind == PROGRAM else ""
+            node = root.child((kind, part.program, starter), None, kind)
             node.program, node.starter = part.program, starter
             node.size += part.size
             node.certain += part.size if part.is_certain else 0
@@ -153,12 +154,13 @@ def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
             lines_of.setdefault((id(node.parent), frame.code), []).append(node)
         else:
             yield node
-    for (_, code), lines in lines_of.items():
-        yield lines[0] if len(lines) == 1 else _function(code, lines)
+    yield from (_function(code, lines) for (_, code), lines in lines_of.items())
 
 
 def _function(code: tuple[str, str], lines: Sequence[Node]) -> Node:
-    """Return several lines of a function as one place."""
+    """Return lines of a function as one place."""
+    if len(lines) == 1:
+        return lines[0]
     size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
     return Node(Frame(*code, 0), lines[0].parent, size=size, certain=certain)
 

@@ -62,15 +62,15 @@ def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
     waiting: list[tuple[tuple[Named, ...], Node]] = [((), tree_of(build_up))]
     while waiting:
         above, node = waiting.pop()
-        children = [child for child in node.children.values() if child.frame is not None]
-        if not above:
-            yield from (((Named(f"[{of.text}]"),), of.size) for of in node.children.values() if of.frame is None)
-            size = sum(child.size - child.certain for child in children) if only_certain else 0
-        else:
-            size = node.certain - sum(child.certain for child in children) if only_certain else node.own
+        size = node.certain if only_certain and above else node.size
+        for child in node.children.values():
+            size -= child.certain if only_certain and child.frame is not None else child.size
+            if child.frame is None:
+                yield (Named(f"[{child.text}]"),), child.size
+            else:
+                waiting.append(((*above, _named(child.frame)), child))
         if size:
             yield above or (UNCERTAIN,), size
-        waiting += [((*above, _named(child.frame)), child) for child in children if child.frame is not None]
 
 
 def place_text(frame: Frame) -> str:
@@ -131,18 +131,15 @@ def report(session: Session, view: View) -> bytes:
 
 def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
     """Return a profile; new frames are added to ``places``, the list that all profiles share."""
-    sums: dict[tuple[int, ...], int] = {}
-    for named, size in named_stacks(of, only_certain=only_certain):
-        stack = tuple(places.setdefault(frame, len(places)) for frame in named)
-        sums[stack] = sums.get(stack, 0) + size
+    held = list(named_stacks(of, only_certain=only_certain))
     return {
         "type": "sampled",
         "name": f"{shortened(printable(name), _NAME)}, at {seconds_text(of.at_s)}",
         "unit": "bytes",
         "startValue": 0,
-        "endValue": sum(sums.values()),
-        "samples": list(sums),
-        "weights": list(sums.values()),
+        "endValue": sum(size for _, size in held),
+        "samples": [[places.setdefault(frame, len(places)) for frame in stack] for stack, _ in held],
+        "weights": [size for _, size in held],
     }
 
 
@@ -177,18 +174,15 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
-    boxes = list(_boxes(tree_of(build_up)))
-    largest: dict[str, int] = {}
-    for box in boxes:
-        if box.package is not None:
-            largest[box.package] = max(largest.get(box.package, 0), box.size)
-    fills = listing.package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
-    index_of = {package: index for index, package in enumerate(fills)}
+    boxes = _boxes(tree_of(build_up))
+    largest_first = sorted((-box.size, box.package) for box in boxes if box.package is not None)
+    fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
+    places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
     return {
         **{
             column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
         },
-        "package": [None if box.package is None else index_of[box.package] for box in boxes],
+        "package": [places.get(box.package) for box in boxes],
         "packages": [
             {
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
@@ -206,23 +200,21 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     }
 
 
-def _boxes(root: Node) -> Iterator[_Box]:
-    """Yield the boxes, each after the box that contains it; children that are not drawn become one box."""
+def _boxes(root: Node) -> list[_Box]:
+    """Return the boxes, each after the box that contains it; children that are not drawn become one box."""
     drawn = _drawn(root)
-    numbers = 0
+    boxes: list[_Box] = []
     waiting: list[tuple[Node, int | None]] = [(root, None)]
     while waiting:
         node, parent = waiting.pop()
-        number = numbers
-        numbers += 1
-        yield _box(node, parent)
-        children = node.sorted_children
+        number, children = len(boxes), node.sorted_children
+        boxes.append(_box(node, parent))
         rest = [child for child in children if id(child) not in drawn]
         if rest:
-            numbers += 1
             size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            yield _Box(number, f"… {len(rest):,} more", "", size, certain, None)
-        waiting.extend((child, number) for child in reversed(children) if id(child) in drawn)
+            boxes.append(_Box(number, f"… {len(rest):,} more", "", size, certain, None))
+        waiting += [(child, number) for child in reversed(children) if id(child) in drawn]
+    return boxes
 
 
 def _drawn(root: Node) -> set[int]:
