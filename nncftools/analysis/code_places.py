@@ -70,6 +70,12 @@ def module_of(frame: Frame) -> str:
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def what_runs(frame: Frame) -> str:
+    """Return the function, or the module that is imported; a question mark for unknown."""
+    module = module_of(frame)
+    return f"import {module}" if module else frame.function or "?"
+
+
 def is_machinery(frame: Frame) -> bool:
     """Return whether a frame says nothing about the program: of Python's import system, or of PyTorch's calls."""
     if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):

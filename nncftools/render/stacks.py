@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nncftools.analysis.build_up import BuildUp, Moment, build_ups, of_peak
-from nncftools.analysis.code_places import module_of, package_of, short_file
+from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
@@ -232,7 +232,5 @@ def _drawn(root: Node) -> set[int]:
 def _box(node: Node, parent: int | None) -> _Box:
     if node.frame is None:
         return _Box(parent, node.text or _WHOLE, "", node.size, node.certain, None)
-    module = module_of(node.frame)
-    name = f"import {module}" if module else node.frame.function
-    name = shortened(printable(name), _FLAME_NAME) or "?"
+    name = shortened(printable(what_runs(node.frame)), _FLAME_NAME)
     return _Box(parent, name, place_text(node.frame), node.size, node.certain, package_of(node.frame.file))
