@@ -1,4 +1,4 @@
-"""The build-up of the RSS peak as stacks: collapsed, for speedscope, and the data of the page's flame graph.
+"""The build-up of the RSS peak: the lines under the headline, collapsed stacks, speedscope, and the page's flame graph.
 
 flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 (https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
@@ -6,22 +6,23 @@ flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import BuildUp, Moment, build_ups, of_peak
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Moment, Part, build_ups, of_peak
 from nncftools.analysis.code_places import package_of, short_file, what_runs
-from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, held_by, running_text, tree_of
+from nncftools.analysis.memory_kinds import Kinds, near
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, MappingGroup
 from nncftools.session.operation import Bracket
 from nncftools.session.session import Session
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 
 class Named(NamedTuple):
@@ -38,6 +39,168 @@ UNCERTAIN = Named("[not certain]")
 NEEDED = "stacks"
 """The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200
+_HOLDERS = 4
+_LINE = 64
+"""Characters: what stands behind a heading in a line of 80 columns."""
+_MOST_LINES = 6
+_SMALL = 0.01
+"""A smaller part of the memory is not named."""
+_MOSTLY = 0.95
+_SHORT, _OWNER = 32, 60
+"""Characters of a name."""
+_WORDS = {
+    "anonymous": "anonymous",
+    "other_files": "smaller files",
+    "libraries": "libraries",
+    "stack": "stacks of threads",
+    "shared": "shared memory",
+}
+
+
+def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about the peak of RSS of a session with snapshots."""
+    if (rise := of_peak(session)) is not None:
+        return lines_of(session, rise, unit)
+    peak, moment = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None else peak.low or 0
+    kinds = [] if moment is None else _kinds(session, moment.to_s, size, unit, 2)
+    return [("stacks", f"none: {missing(session)}"), *kinds]
+
+
+def lines_of(
+    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = "the peak", *, has_kinds: bool = True
+) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up; ``whole`` is what it is of."""
+    root = tree_of(rise)
+    running = "running", "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
+    held = _held_by(root, unit, _MOST_LINES - 2 - _height(running))  # a line for what it is made of, and what was seen
+    seen = "seen", _seen(rise, root.certain, session, whole)
+    lines = [running, *held, seen]
+    kinds = _kinds(session, rise.at_s, rise.size, unit, _MOST_LINES - sum(map(_height, lines))) if has_kinds else []
+    return [running, *held, *kinds, seen]
+
+
+def _height(line: tuple[str, str]) -> int:
+    return 1 + len(line[1]) // _LINE
+
+
+def largest_holder(session: Session, unit: MemoryUnit) -> str:
+    """Return which code held most of the peak: ``404 MiB by convert.py:893 export``; empty for unknown."""
+    rise = of_peak(session)
+    largest = [] if rise is None else held_by(tree_of(rise), 1)
+    return "".join(f"{unit.brief(of.size)} {unit} by {shortened(of.label, _OWNER)}" for of in largest)
+
+
+def missing(session: Session) -> str:
+    """Return why stacks are missing."""
+    known = None if session.snapshots is None else session.snapshots.missing
+    return printable(known or "no stack was seen of any process whose memory grew")
+
+
+def _held_by(root: Node, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
+    text = ""
+    for of in held_by(root, _HOLDERS):
+        known = f"{unit.brief(of.certain)} certain" if of.certain >= root.size * _SMALL else "likely"
+        known = f" ({known})" if of.certain < of.size * _MOSTLY else ""
+        holder = f"{unit.brief(of.size)} {unit} {of.label}{known}"
+        if text and len(text) + len(holder) > lines * _LINE:
+            break
+        text = f"{text} · {holder}" if text else holder
+    return [("held by", text)] if text else []
+
+
+def _process(top: Part, session: Session) -> str:
+    """Return the process, if several processes have stacks; else nothing."""
+    snapshots = session.snapshots
+    if snapshots is None or sum(bool(watched.windows) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
+        return ""
+    process = next((process for process in session.processes if process.id == top.process), None)
+    return "" if process is None else f"{shortened(printable(process.name), _SHORT)} (pid {process.pid}): "
+
+
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
+    if (kinds := near(session, at_s, size)) is None:
+        return []
+    if kinds.is_other_memory:
+        now = _sizes(_sampled(session, at_s, size), unit) or "not known"
+        return [("made of", f"{now}; mappings were read {moment_text(kinds, unit)}")]
+    when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
+    return [("made of", _parts(kinds, unit, _LINE * max(1, min(lines, 2))) + when)]
+
+
+def _sampled(session: Session, at_s: float, size: int) -> Iterator[tuple[float, str]]:
+    """Yield the kinds of memory in the sample nearest to a moment, if they were sampled."""
+    times, samples = session.samples.time_s, session.samples
+    row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
+    for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
+        value = samples[column][row] if row is not None and column in samples.metrics else 0.0
+        if value >= size * _SMALL:  # False for NaN, which is unknown
+            yield value, words
+
+
+def _sizes(parts: Iterable[tuple[float, str]], unit: MemoryUnit) -> str:
+    """Return sizes and what each is; only the first one has its unit."""
+    texts = (f"{unit.brief(size)}{'' if place else f' {unit}'} {what}" for place, (size, what) in enumerate(parts))
+    return " · ".join(texts)
+
+
+def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
+    """Return when mappings were read, and how much memory there was."""
+    return f"at {seconds_text(kinds.at_s)}, with {unit.brief(kinds.total)} {unit}"
+
+
+def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> str:
+    """Return the kinds of memory, as many as fit into a line."""
+    least, parts = kinds.total * _SMALL, list[tuple[float, str]]()
+    rest = sum(group.rss for group in kinds.groups)
+    for group in kinds.groups:
+        words = kind_name(group)
+        explained = words + _what_it_is(group, unit)
+        if len(_sizes([*parts, (group.rss, explained)], unit)) <= room:
+            words = explained
+        if group.rss < least or (parts and len(_sizes([*parts, (group.rss, words)], unit)) > room):
+            break
+        parts.append((group.rss, words))
+        rest -= group.rss
+    others = (rest, "other"), (kinds.not_read, "of other processes")
+    return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
+
+
+def _what_it_is(group: MappingGroup, unit: MemoryUnit) -> str:
+    if group.kind != "file":
+        return ""
+    if group.clean >= group.rss * _MOSTLY:
+        return " (the kernel can drop it)"
+    return f" ({unit.brief(group.anonymous)} of it copied)" if group.anonymous >= group.rss * _SMALL else ""
+
+
+def kind_name(group: MappingGroup) -> str:
+    """Return what a group of mappings is, in words; a file has its name without its folder."""
+    if group.kind == "file":
+        return shortened(printable(group.file.rpartition("/")[2] or group.file), _SHORT)
+    return _WORDS.get(group.kind, printable(group.kind))
+
+
+def _seen(rise: BuildUp, certain: int, session: Session, whole: str) -> str:
+    """Return which part of the memory was seen and which is certain, and what the rest is."""
+    seen, shared, not_seen = percents([rise.sum_of(SEEN, PROGRAM), rise.sum_of(SHARED), rise.sum_of(NOT_SEEN)])
+    text = f"{seen} % of {whole}, {min(seen, percents([certain, rise.size - certain])[0])} % certain"
+    reason = None if session.snapshots is None else session.snapshots.missing
+    rest = [f"{shared} % {WITHOUT_STACK[SHARED]}"] if shared else []
+    if not_seen and (shared or reason):
+        rest.append(f"{not_seen} % {WITHOUT_STACK[NOT_SEEN]}{f': {printable(reason)}' if reason else ''}")
+    return f"{text}; {', '.join(rest)}" if rest else text
+
+
+def percents(sizes: Sequence[float]) -> list[int]:
+    """Return the shares of a whole in percent: they sum to 100, or are all 0."""
+    whole = sum(sizes)
+    exact = [size / whole * 100 if whole else 0.0 for size in sizes]
+    shares = [int(share) for share in exact]
+    by_rest = sorted(range(len(sizes)), key=lambda place: shares[place] - exact[place])
+    for place in by_rest[: round(sum(exact)) - sum(shares)]:
+        shares[place] += 1
+    return shares
 
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
