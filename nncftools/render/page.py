@@ -16,11 +16,13 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nncftools import metrics
+from nncftools.analysis import memory_kinds
+from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.series import Floats, Points, rates_of, run_s
 from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
@@ -29,13 +31,11 @@ from nncftools.render import session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
+from nncftools.render.stacks import flame
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
-
-if TYPE_CHECKING:
-    from nncftools.analysis.memory_kinds import Kinds
 
 Line = dict[str, Any]
 
@@ -76,8 +76,6 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis import memory_kinds  # a run without stacks does without it
-
     read = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     moments = _without_near(read, length_s * _NARROWEST_KIND)
     files = _large_files(moments)
@@ -375,14 +373,8 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": None if session.snapshots is None else _flame(session, view),
+        "flame": flame(session, view),
     }
-
-
-def _flame(session: Session, view: View) -> dict[str, Any] | None:
-    from nncftools.render.stacks import flame  # a run without stacks does without it
-
-    return flame(session, view)
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
