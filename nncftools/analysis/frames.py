@@ -10,9 +10,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from nncftools.analysis import code_places
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import PYTHON, brief_label, is_machinery, module_of, package_of
+from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_machinery, module_of, package_of
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -193,7 +192,7 @@ def _is_entry(node: Node, root: Node) -> bool:
     if node.frame is None or node.parent is root:
         return True
     package = package_of(node.frame.file)
-    return package == PYTHON or (package == code_places.PROGRAM and node.frame.function in {"<module>", "main"})
+    return package == PYTHON or (package == OWN and node.frame.function in {"<module>", "main"})
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
@@ -259,7 +258,7 @@ def running_text(top: Part) -> str:
 def _caller(stack: Sequence[Frame]) -> int | None:
     """Return the index of the frame that called the library of the innermost frame; None if there is none."""
     package = package_of(stack[-1].file)
-    skipped = {package, PYTHON} - {code_places.PROGRAM}
+    skipped = {package, PYTHON} - {OWN}
     above = range(len(stack) - 2, -1, -1)
     return next((index for index in above if package_of(stack[index].file) not in skipped), None)
 
@@ -273,7 +272,7 @@ def _starter(stack: Sequence[Frame]) -> str:
     """Return who started a program, and for which call into another library."""
     if (frame := best_frame(stack)) is None:
         return ""
-    entry = next((of for of in stack if package_of(of.file) not in {code_places.PROGRAM, PYTHON}), frame)
+    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
     package, text = package_of(entry.file), f"started by {brief_label(frame)}"
     if package == package_of(frame.file):
         return text
@@ -302,19 +301,16 @@ def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
 
     Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
     """
-    least = root.size * share
-    every = list(_rows(root, 0, least, None))
-    if len(every) > most:
-        least = sorted((row.size for row in every), reverse=True)[most - 1]
-        kept = [row for row in every if row.size >= least][:most]
-        return kept, len(every) - len(kept)
-    return every, 0
+    every = list(_rows(root, 0, root.size * share, None))
+    largest = sorted((row.size for row in every), reverse=True)[:most]
+    kept = [row for row in every if row.size >= largest[-1]][:most]
+    return kept, len(every) - len(kept)
 
 
 def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
     smaller, count = 0, 0
     for child in node.sorted_children:
-        if child.size < least or not child.size:
+        if child.size < least:
             smaller, count = smaller + child.size, count + 1
             continue
         if child.frame is None:
@@ -330,14 +326,12 @@ def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterato
 
 def _chain(node: Node) -> Sequence[Node]:
     """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
-    chain = [node]
-    while True:
-        largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)
-        if largest is None or largest.size < node.size * _ALMOST_ALL:
-            return chain
-        if largest.certain < node.certain - node.size * _LESS_CERTAIN:
-            return chain
-        chain.append(largest)
+    chain, least, least_certain = [node], node.size * _ALMOST_ALL, node.certain - node.size * _LESS_CERTAIN
+    while largest := chain[-1].sorted_children[:1]:
+        if largest[0].size < least or largest[0].certain < least_certain:
+            break
+        chain += largest
+    return chain
 
 
 def _joined(frames: Sequence[Frame], before: Frame | None) -> str:

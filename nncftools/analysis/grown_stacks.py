@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from nncftools.analysis import code_places
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, BuildUp
-from nncftools.analysis.code_places import PYTHON, package_of, short_file
+from nncftools.analysis.code_places import OWN, PYTHON, package_of, short_file
 from nncftools.analysis.frames import Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
@@ -91,7 +90,7 @@ def _anywhere_in(node: Node) -> int:
 
 def _file(file: str) -> str:
     """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
-    folder = {code_places.PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
+    folder = {OWN: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
 

@@ -20,7 +20,7 @@ from nncftools.analysis.comparison import function_of, unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
-from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.markdown import code, painted, text
 from nncftools.render.peak_lines import as_sentences
@@ -164,9 +164,7 @@ def build_up_report(
         title, whole = f"At {seconds_text(_checked(at_s, session))}", "this memory"
         rise = build_up.at(session, at_s)
     else:
-        peak = session.peak_place
-        when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
-        title, rise = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
+        title, rise = f"Peak {when_text(session)}".rstrip(), build_up.of_peak(session)
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
     title = f"{title}: RSS {unit.label(rise.size)}"

@@ -152,10 +152,11 @@ def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 def headline(judged: Verdict) -> str:
     """Return the conclusion as a sentence, and how sure it is."""
-    text = judged.text.removeprefix("the ").removeprefix("a ")
-    first = "The " if judged.text.startswith("the ") else "A " if judged.text.startswith("a ") else ""
+    text = judged.text
+    if text.startswith(("the ", "a ")):
+        text = text[0].upper() + text[1:]
     hung = "" if judged.hung_s is None else f" The command did nothing for {seconds_text(judged.hung_s)} after that."
-    return f"{first}{text}.{hung} ({judged.certainty})"
+    return f"{text}.{hung} ({judged.certainty})"
 
 
 def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
