@@ -59,7 +59,7 @@ class Level(NamedTuple):
     high: int | None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, kw_only=True):
     """What a process read when it marked an operation: bytes; None for unknown."""
 
     rss: int | None = None
