@@ -13,7 +13,8 @@ from nncftools.session.model import Frame
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
-PROGRAM, PYTHON = "", "python"
+OWN, PYTHON = "", "python"
+"""The packages of the program's own files, and of the standard library."""
 _SITE = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD = re.compile(r".*/lib(?:64)?/python\d(?:\.\d+)?/")
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
@@ -30,7 +31,7 @@ def package_of(file: str) -> str:
     """Return the package that a file belongs to: ``torch``, ``python`` for the standard library, empty for others."""
     if inside := _SITE.match(file):
         return file[inside.end() :].partition("/")[0].removesuffix(".py")
-    return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else PROGRAM
+    return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else OWN
 
 
 def short_file(file: str) -> str:
@@ -65,9 +66,15 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
 
 def module_of(frame: Frame) -> str:
     """Return the module whose code runs while it is imported; empty for a function, or a file of the program."""
-    if frame.function != _MODULE or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
+    if frame.function != _MODULE or package_of(frame.file) == OWN or frame.file.startswith("<"):
         return ""
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def what_runs(frame: Frame) -> str:
+    """Return the function, or the module that is imported; a question mark for unknown."""
+    module = module_of(frame)
+    return f"import {module}" if module else frame.function or "?"
 
 
 def is_machinery(frame: Frame) -> bool:

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
-from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.peak_text import when_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
@@ -203,14 +203,13 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
-    moment, stacks = session.peak_place, build_up.of_peak(session)
-    when = "" if moment is None else f"at {span_text((moment.from_s, moment.to_s))} {where_text(session)}".rstrip()
+    stacks = build_up.of_peak(session)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         models=of_models(session),
-        peak=when,
+        peak=when_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),

@@ -7,12 +7,11 @@ places. What programs without Python hold, and what has no stack, stands beside 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from nncftools.analysis import code_places
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import PYTHON, brief_label, is_machinery, module_of, package_of
+from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_machinery, module_of, package_of
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -48,6 +47,8 @@ class Node:
     own: int = 0
     """The part of ``size`` that was taken here, not in what was called from here."""
     own_certain: int = 0
+    label: str = ""
+    """The name of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
@@ -88,9 +89,10 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """
     root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
-        if part.kind != SEEN or not part.stack:
-            starter = _starter(part.stack) if by_line and part.kind == PROGRAM else ""
-            node = root.child((part.kind, part.program, starter), None, NOT_SEEN if part.kind == SEEN else part.kind)
+        kind = part.kind if part.stack or part.kind != SEEN else NOT_SEEN
+        if kind != SEEN:
+            starter = _starter(part.stack) if by_line and kind == PROGRAM else ""
+            node = root.child((kind, part.program, starter), None, kind)
             node.program, node.starter = part.program, starter
             node.size += part.size
             node.certain += part.size if part.is_certain else 0
@@ -111,32 +113,22 @@ def _shown(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
     return [item for item in every if not is_machinery(item[1])] or every
 
 
-class Holder(NamedTuple):
-    """A place in the code, or a program, that holds a large part of the memory, in bytes."""
-
-    size: int
-    certain: int
-    """The part of ``size`` that certainly belongs there."""
-    node: Node
-    label: str
-
-
-def held_by(root: Node, most: int = 20) -> list[Holder]:
-    """Return the ``most`` places that hold most with their names, the largest first; no two have the same name."""
+def held_by(root: Node, most: int = 20) -> list[Node]:
+    """Return the ``most`` places and programs that hold most, the largest first; no two have the same label."""
     large = _holders(root)[:most]
-    labels = iter(place_labels([stack for *_, node in large if (stack := node.stack)], is_short=True))
-    return [Holder(*of, next(labels) if of[2].stack else of[2].text) for of in large]
+    labels = iter(place_labels([node.stack for node in large if node.frame is not None], is_short=True))
+    return [replace(node, label=node.text if node.frame is None else next(labels)) for node in large]
 
 
-def _holders(root: Node) -> list[tuple[int, int, Node]]:
-    """Return the size of each place, what is certain, and the node. They do not overlap.
+def _holders(root: Node) -> list[Node]:
+    """Return places that do not overlap.
 
     A place is divided as long as large parts hold half of it, and half of what is certain. The entry point of a program
     says nothing: it is divided also if its parts are less certain. Lines of one function that only call what holds the
     memory are one place, and so are those of an imported module. Programs are first if they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
-    large: list[tuple[int, int, Node]] = []
+    large: list[Node] = []
     waiting = list(_parts(root, least))
     while waiting:
         node = waiting.pop()
@@ -145,25 +137,31 @@ def _holders(root: Node) -> list[tuple[int, int, Node]]:
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
-                large.append((node.own, node.own_certain, node))
+                large.append(replace(node, size=node.own, certain=node.own_certain))
         elif node.kind in {SEEN, PROGRAM}:
-            large.append((node.size, node.certain, node))
+            large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
-    return sorted(_lines_as_one(large), key=lambda of: (programs_first and of[2].kind != PROGRAM, -of[0]))
+    return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
 
 
-def _lines_as_one(places: Iterable[tuple[int, int, Node]]) -> Iterator[tuple[int, int, Node]]:
-    lines_of: dict[tuple[int, tuple[str, str]], list[tuple[int, int, Node]]] = {}
-    for size, certain, node in places:
-        frame, only_calls = node.frame, size == node.size and node.own < size * _HALF
+def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
+    lines_of: dict[tuple[int, tuple[str, str]], list[Node]] = {}
+    for node in places:
+        frame, only_calls = node.frame, node.own < node.size * _HALF
         if frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>")):
-            lines_of.setdefault((id(node.parent), frame.code), []).append((size, certain, node))
+            lines_of.setdefault((id(node.parent), frame.code), []).append(node)
         else:
-            yield size, certain, node
-    for (_, code), lines in lines_of.items():
-        node = lines[0][2] if len(lines) == 1 else Node(Frame(*code, 0), lines[0][2].parent)
-        yield sum(size for size, *_ in lines), sum(certain for _, certain, _ in lines), node
+            yield node
+    yield from (_function(code, lines) for (_, code), lines in lines_of.items())
+
+
+def _function(code: tuple[str, str], lines: Sequence[Node]) -> Node:
+    """Return lines of a function as one place."""
+    if len(lines) == 1:
+        return lines[0]
+    size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
+    return Node(Frame(*code, 0), lines[0].parent, size=size, certain=certain)
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:
@@ -186,10 +184,7 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
             yield child
         elif child.frame is not None:
             small.setdefault(child.frame.code, []).append(child)
-    for (function, file), lines in small.items():
-        size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
-        if size >= least:
-            yield Node(Frame(function, file, 0), lines[0].parent, size=size, certain=certain)
+    yield from (of for code, lines in small.items() if (of := _function(code, lines)).size >= least)
 
 
 def _is_entry(node: Node, root: Node) -> bool:
@@ -197,7 +192,7 @@ def _is_entry(node: Node, root: Node) -> bool:
     if node.frame is None or node.parent is root:
         return True
     package = package_of(node.frame.file)
-    return package == PYTHON or (package == code_places.PROGRAM and node.frame.function in {"<module>", "main"})
+    return package == PYTHON or (package == OWN and node.frame.function in {"<module>", "main"})
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
@@ -263,7 +258,7 @@ def running_text(top: Part) -> str:
 def _caller(stack: Sequence[Frame]) -> int | None:
     """Return the index of the frame that called the library of the innermost frame; None if there is none."""
     package = package_of(stack[-1].file)
-    skipped = {package, PYTHON} - {code_places.PROGRAM}
+    skipped = {package, PYTHON} - {OWN}
     above = range(len(stack) - 2, -1, -1)
     return next((index for index in above if package_of(stack[index].file) not in skipped), None)
 
@@ -277,11 +272,8 @@ def _starter(stack: Sequence[Frame]) -> str:
     """Return who started a program, and for which call into another library."""
     if (frame := best_frame(stack)) is None:
         return ""
-    packages = ((package_of(of.file), of) for of in stack)
-    package, entry = next(
-        (item for item in packages if item[0] not in {code_places.PROGRAM, PYTHON}), (package_of(frame.file), frame)
-    )
-    text = f"started by {brief_label(frame)}"
+    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
+    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
     if package == package_of(frame.file):
         return text
     call = module_of(entry) or shortened(printable(entry.function), _PROGRAM_NAME)
@@ -309,19 +301,16 @@ def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
 
     Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
     """
-    least = root.size * share
-    every = list(_rows(root, 0, least, None))
-    if len(every) > most:
-        least = sorted((row.size for row in every), reverse=True)[most - 1]
-        kept = [row for row in every if row.size >= least][:most]
-        return kept, len(every) - len(kept)
-    return every, 0
+    every = list(_rows(root, 0, root.size * share, None))
+    largest = sorted((row.size for row in every), reverse=True)[:most]
+    kept = [row for row in every if row.size >= largest[-1]][:most]
+    return kept, len(every) - len(kept)
 
 
 def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
     smaller, count = 0, 0
     for child in node.sorted_children:
-        if child.size < least or not child.size:
+        if child.size < least:
             smaller, count = smaller + child.size, count + 1
             continue
         if child.frame is None:
@@ -337,14 +326,12 @@ def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterato
 
 def _chain(node: Node) -> Sequence[Node]:
     """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
-    chain = [node]
-    while True:
-        largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)
-        if largest is None or largest.size < node.size * _ALMOST_ALL:
-            return chain
-        if largest.certain < node.certain - node.size * _LESS_CERTAIN:
-            return chain
-        chain.append(largest)
+    chain, least, least_certain = [node], node.size * _ALMOST_ALL, node.certain - node.size * _LESS_CERTAIN
+    while largest := chain[-1].sorted_children[:1]:
+        if largest[0].size < least or largest[0].certain < least_certain:
+            break
+        chain += largest
+    return chain
 
 
 def _joined(frames: Sequence[Frame], before: Frame | None) -> str:

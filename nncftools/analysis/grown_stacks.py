@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from nncftools.analysis import code_places
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, BuildUp
-from nncftools.analysis.code_places import PYTHON, package_of, short_file
+from nncftools.analysis.code_places import OWN, PYTHON, package_of, short_file
 from nncftools.analysis.frames import Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
@@ -71,13 +70,12 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
         for child in node.children.values():
             if child.size < root.size * _SMALLEST:
                 continue
-            if child.frame is None:
-                here = (*above, (child.program or child.text, ""))
-                held = HeldSize(child.size, child.size, child.size)
-            else:
-                here = (*above, (child.frame.function, _file(child.frame.file)))
-                most, below = child.certain + sizes[above].below, sizes[above].below + _anywhere_in(child)
-                held = HeldSize(child.size, child.certain, most, below)
+            code, below = (child.program or child.text, ""), sizes[above].below
+            held = HeldSize(child.size, child.size, child.size)
+            if child.frame is not None:
+                code = child.frame.function, _file(child.frame.file)
+                held = HeldSize(child.size, child.certain, child.certain + below, below + _anywhere_in(child))
+            here = (*above, code)
             before = sizes.get(here, HeldSize())  # a file of the same name in another folder
             sizes[here] = HeldSize(*map(sum, zip(before, held, strict=True)))
             waiting.append((here, child))
@@ -92,7 +90,7 @@ def _anywhere_in(node: Node) -> int:
 
 def _file(file: str) -> str:
     """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
-    folder = {code_places.PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
+    folder = {OWN: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
 
@@ -100,8 +98,9 @@ def _file(file: str) -> str:
 class _Change:
     """A place in the runs of both sides."""
 
+    path: CodePath
     runs: tuple[Sequence[HeldSize], Sequence[HeldSize]]
-    children: dict[tuple[str, str], _Change] = field(default_factory=dict)
+    children: list[_Change] = field(default_factory=list)
     largest: float = 0.0
     """The largest change here or below: what grew in one place may have shrunk in another."""
 
@@ -124,30 +123,26 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
     """
     if len({_script(run) for run in (*base, *new)}) > 1:
         base, new = ([_renamed(run) for run in runs] for runs in (base, new))
-    root = _Change(([run[()] for run in base], [run[()] for run in new]))
-    nodes = [root]
+    root = _Change((), ([run[()] for run in base], [run[()] for run in new]))
+    changes: dict[CodePath, _Change] = {(): root}
     for path in dict.fromkeys(path for run in (*base, *new) for path in run if path):
-        node = root
-        for code in path[:-1]:
-            node = node.children[code]
+        above = changes[path[:-1]]
         of_base, of_new = (
-            [run.get(path, HeldSize(high=above.below, below=above.below)) for run, above in zip(*sides, strict=True)]
-            for sides in ((base, node.runs[0]), (new, node.runs[1]))
+            [run.get(path, HeldSize(high=of.below, below=of.below)) for run, of in zip(*sides, strict=True)]
+            for sides in zip((base, new), above.runs, strict=True)
         )
-        nodes.append(node.children.setdefault(path[-1], _Change((of_base, of_new))))
-    for node in reversed(nodes):
-        node.largest = max([abs(node.change), *(child.largest for child in node.children.values())])
-    whole = (sum(getattr(child, side).size for child in root.children.values()) for side in ("base", "new"))
-    least = max(whole) * _LEAST_CHANGE
-    changes = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
-    stacks_of = ([Frame(*code, 0) for code in path] for path, _ in changes if path[-1][1])
-    labels = iter(place_labels(list(stacks_of)))
+        changes[path] = _Change(path, (of_base, of_new))
+        above.children.append(changes[path])
+    for change in reversed(changes.values()):
+        change.largest = max([abs(change.change), *(child.largest for child in change.children)])
+    whole = max(sum(of.base.size for of in root.children), sum(of.new.size for of in root.children))
+    largest = sorted(_divided(root, whole * _LEAST_CHANGE), key=lambda of: -abs(of.change))[:most]
+    labels = iter(place_labels([[Frame(*code, 0) for code in of.path] for of in largest if of.path[-1][1]]))
     stacks = []
-    for path, node in changes:
-        function, file = path[-1]
+    for of in largest:
+        function, file = of.path[-1]
         label = next(labels) if file else function
-        sizes = node.base.size, node.new.size
-        stacks.append(GrownStack(label, function, short_file(file), *sizes, node.is_within_bounds))
+        stacks.append(GrownStack(label, function, short_file(file), of.base.size, of.new.size, of.is_within_bounds))
     return stacks
 
 
@@ -163,16 +158,16 @@ def _renamed(run: Sizes) -> Sizes:
     return {(_SCRIPT, *path[1:]) if script and path[:1] == script else path: held for path, held in run.items()}
 
 
-def _divided(root: _Change, least: float) -> Iterator[tuple[CodePath, _Change]]:
-    waiting: list[tuple[CodePath, _Change]] = [((), root)]
+def _divided(root: _Change, least: float) -> Iterator[_Change]:
+    waiting = [root]
     while waiting:
-        path, node = waiting.pop()
-        large = [(code, child) for code, child in node.children.items() if child.largest >= least]
-        explained = sum(child.change for _, child in large)
-        changed = sum(abs(child.change) for _, child in large)
-        unsure = sum(abs(child.change) for _, child in large if child.is_within_bounds)
+        node = waiting.pop()
+        large = [child for child in node.children if child.largest >= least]
+        explained = sum(child.change for child in large)
+        changed = sum(abs(child.change) for child in large)
+        unsure = sum(abs(child.change) for child in large if child.is_within_bounds)
         is_explained = large and abs(node.change - explained) <= max(abs(node.change), changed) * (1 - _EXPLAINED)
-        if not path or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
-            waiting += [((*path, code), child) for code, child in large]
+        if node is root or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
+            waiting += large
         elif abs(node.change) >= least:
-            yield path, node
+            yield node

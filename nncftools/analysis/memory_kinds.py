@@ -46,22 +46,16 @@ def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
         return abs(moment.total - size) / size + (far_s / _FAR_S if far_s > _SAME_TIME_S else 0.0)
 
     best = min(moments, key=distance)
-    is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
-    return Kinds(best.time_s, _total(best), _merged(best), is_near, abs(best.total - size) > size * _OTHER_SIZE)
+    off, far_s = abs(best.total - size), abs(best.time_s - at_s)
+    is_of_moment = off <= size * _SAME_SIZE and far_s <= _SAME_TIME_S
+    return at(best)._replace(is_of_moment=is_of_moment, is_other_memory=off > size * _OTHER_SIZE)
 
 
 def at(moment: MappingsMoment) -> Kinds:
     """Return what memory was at a moment at which mappings were read."""
-    return Kinds(moment.time_s, _total(moment), _merged(moment), is_of_moment=True, is_other_memory=False)
-
-
-def _total(moment: MappingsMoment) -> int:
-    """Return the RSS of all processes: memory may have grown between the helper's poll and its reading of mappings."""
-    return max(moment.total, sum(group.rss for process in moment.processes for group in process.groups))
-
-
-def _merged(moment: MappingsMoment) -> list[MappingGroup]:
     sums: dict[tuple[str, str], list[int]] = {}
     for kind, file, *sizes in (astuple(group) for process in moment.processes for group in process.groups):
         sums[kind, file] = [sum(both) for both in zip(sums.get((kind, file), [0] * len(sizes)), sizes, strict=True)]
-    return sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
+    groups = sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
+    total = max(moment.total, sum(group.rss for group in groups))  # it may grow between the helper's poll and this
+    return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)

@@ -128,6 +128,12 @@ def span_text(span_s: tuple[float, float] | None) -> str:
     return f"{first.removesuffix(_SECONDS)}–{last}" if both_short else f"{first} – {last}"
 
 
+def when_text(session: Session) -> str:
+    """Return the moment and the operation of the RSS peak: ``at 0.98 s during Export``; empty for unknown."""
+    peak = session.peak_place
+    return "" if peak is None else f"at {span_text((peak.from_s, peak.to_s))} {where_text(session)}".rstrip()
+
+
 def where_text(session: Session) -> str:
     """Return the operation of the RSS peak as part of a sentence; empty when no operation is near it."""
     return _where(session.peak_place, session)

@@ -82,11 +82,16 @@ class GrowthLog:
             self._faults[line["faults"]["process"]] = line["faults"]["threads"]
         if "window" in line:
             self._take_window(line["window"])
-        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(stacks.threads), len(self._faults)) > _MOST
+        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(self._faults)) > _MOST
 
     def _take_window(self, line: Window) -> None:
         """Take where the thread stood at last that touches most new memory; with several, one of them must."""
-        threads, faults = self._stacks.threads[line["process"]], self._faults.get(line["process"], {})
+        seen = {
+            thread: [change.stack for change in changes if change.stack is not None]
+            for thread, changes in line["threads"].items()
+        }
+        threads = {thread: stacks[-1] for thread, stacks in seen.items() if stacks}
+        faults = self._faults.get(line["process"], {})
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return

@@ -263,7 +263,7 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
     holdings = Holdings(session)
     for entry in entries:
         if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
-            entry.own = holdings.at(entry.start_s, entry.pid, entry.reading)
+            entry.own = holdings.at(entry.start_s, entry.pid, entry)
         yield entry
     for process in session.processes:
         process.start_s = holdings.begun_s.get(process.id, process.start_s)

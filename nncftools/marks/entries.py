@@ -40,7 +40,7 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
-class Entry(msgspec.Struct, kw_only=True):
+class Entry(Reading, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
     name: str = ""
@@ -69,12 +69,6 @@ class Entry(msgspec.Struct, kw_only=True):
     longest_ns: int | None = None
     total_s: float | None = None
     longest_s: float | None = None
-    rss: int | None = None
-    high_water_mark: int | None = None
-    faults: int | None = None
-    descendants: list[tuple[int, int]] | None = None
-    listed: bool = False
-    devices: list[tuple[str, str, int, int]] | None = None
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -91,11 +85,6 @@ class Entry(msgspec.Struct, kw_only=True):
     fatal: bool = False
     lost: int | None = None
     cut: int = 0
-
-    @property
-    def reading(self) -> Reading:
-        """What the process held when it wrote this line."""
-        return Reading(**{name: getattr(self, name) for name in Reading.__struct_fields__})
 
     @property
     def is_of_thread(self) -> bool:

@@ -5,6 +5,7 @@ It is written for a terminal (80 columns, no colour needed), and as Markdown for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,13 +20,14 @@ from nncftools.analysis.comparison import function_of, unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
-from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.markdown import code, painted, text
-from nncftools.render.peak_lines import as_sentences, kind_name, lines_of, missing, moment_text
+from nncftools.render.peak_lines import as_sentences
+from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Row, Table, grid, pairs, size_cell
 from nncftools.render.view import command_text
-from nncftools.session.model import MappingGroup
+from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
@@ -67,51 +69,56 @@ class BuildUpReport:
         branch_rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
         rows = []
         for row in branch_rows:
-            share, certain = _percent(row.size, self.build_up.size), _percent(row.certain, row.size)
-            cells = [size_cell(row.size, self.unit), Cell(share), Cell(certain), Cell(row.label)]
+            certain = UNKNOWN if row.certain is None else _percent(row.certain, row.size)
+            cells = [*self._sized(row.size, self.build_up.size), Cell(certain), Cell(row.label)]
             rows.append(Row(cells=cells, depth=min(row.depth, _DEEPEST)))
-        columns = [*map(Column, (f"{self.unit}", "share", "certain")), Column("code", is_text=True)]
-        return Table(columns=columns, rows=rows, more=f"{more:,} smaller rows" if more else "")
+        return self._table(("certain",), "code", rows, f"{more:,} smaller rows" if more else "")
 
     @property
     def processes(self) -> Table:
         """What each process held, if there are several."""
-        sums: dict[int | None, int] = {}
+        sums: Counter[int | None] = Counter()
         for part in self.build_up.parts:
-            sums[part.process] = sums.get(part.process, 0) + part.size
-        by_id = {process.id: process for process in self.session.processes}
+            sums[part.process] += part.size
+        by_id: dict[int | None, Process] = {process.id: process for process in self.session.processes}
         rows = []
-        for number, size in sorted(sums.items(), key=lambda item: -item[1]):
-            process = None if number is None else by_id.get(number)
-            name = "" if process is None else printable(process.name)
-            pid = UNKNOWN if process is None or process.pid is None else f"{process.pid}"
-            cells = (size_cell(size, self.unit), Cell(_percent(size, self.build_up.size)), Cell(pid))
-            rows.append(Row(cells=(*cells, Cell(shortened(name, _PATH) or "?"))))
-        columns = [*map(Column, (f"{self.unit}", "share", "pid")), Column("process", is_text=True)]
-        return Table(columns=columns, rows=rows if len(rows) > 1 else [])
+        for number, size in sums.most_common():
+            process = by_id.get(number, Process(id=-1))
+            pid = UNKNOWN if process.pid is None else f"{process.pid}"
+            name = shortened(printable(process.name), _PATH) or "?"
+            rows.append(Row(cells=[*self._sized(size, self.build_up.size), Cell(pid), Cell(name)]))
+        return self._table(("pid",), "process", rows if len(rows) > 1 else [])
 
     @property
     def kinds(self) -> Table:
         """What the memory is, by the mappings."""
-        kinds = self._kinds
-        names = ("share", "private", "shared", "clean", "copied")
-        columns = [*map(Column, (f"{self.unit}", *names)), Column("memory", is_text=True)]
-        if kinds is None or kinds.is_other_memory:
-            return Table(columns=columns, rows=[])
-        rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
-        if kinds.not_read >= kinds.total * _SHARE:
-            others = Cell("other processes: their mappings were not read")
-            cells = (size_cell(kinds.not_read, self.unit), Cell(_percent(kinds.not_read, kinds.total)))
-            rows.append(Row(cells=(*cells, *[Cell(UNKNOWN)] * 4, others)))
-        return Table(columns=columns, rows=rows)
+        rows, kinds = [], self._kinds
+        if kinds is not None and not kinds.is_other_memory:
+            rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
+            if kinds.not_read >= kinds.total * _SHARE:
+                unknown, others = Cell(UNKNOWN), Cell("other processes: their mappings were not read")
+                rows.append(Row(cells=[*self._sized(kinds.not_read, kinds.total), *[unknown] * 4, others]))
+        return self._table(("private", "shared", "clean", "copied"), "memory", rows)
 
     def _kind(self, group: MappingGroup, whole: int) -> Row:
         private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
-        size, *sizes = (size_cell(part, self.unit) for part in (group.rss, private, shared, group.clean))
+        sizes = [size_cell(part, self.unit) for part in (private, shared, group.clean)]
         is_file = group.kind in {"file", "other_files", "libraries"}
         copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-        return Row(cells=[size, Cell(_percent(group.rss, whole)), *sizes, copied, Cell(name)])
+        return Row(cells=[*self._sized(group.rss, whole), *sizes, copied, Cell(name)])
+
+    def _sized(self, size: int, whole: int) -> tuple[Cell, Cell]:
+        return size_cell(size, self.unit), Cell(_percent(size, whole))
+
+    def _table(self, figures: Sequence[str], name: str, rows: Sequence[Row], more: str = "") -> Table:
+        columns = [*map(Column, (f"{self.unit}", "share", *figures)), Column(name, is_text=True)]
+        return Table(columns=columns, rows=rows, more=more)
+
+    @property
+    def tables(self) -> Sequence[tuple[str, Table]]:
+        """The tables with their titles; those without rows are not shown."""
+        return [("Code", self.code), ("Processes", self.processes), ("Memory", self.kinds)]
 
     @property
     def notes(self) -> Iterator[str]:
@@ -157,9 +164,7 @@ def build_up_report(
         title, whole = f"At {seconds_text(_checked(at_s, session))}", "this memory"
         rise = build_up.at(session, at_s)
     else:
-        peak = session.peak_place
-        when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
-        title, rise = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
+        title, rise = f"Peak {when_text(session)}".rstrip(), build_up.of_peak(session)
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
     title = f"{title}: RSS {unit.label(rise.size)}"
@@ -188,13 +193,8 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
 
 
-def _percent(size: float | None, whole: float) -> str:
-    return UNKNOWN if size is None or not whole else f"{size / whole:.0%}"
-
-
-def tables(whole: BuildUpReport) -> Sequence[tuple[str, Table]]:
-    """Return the tables with their titles; those without rows are not shown."""
-    return [("Code", whole.code), ("Processes", whole.processes), ("Memory", whole.kinds)]
+def _percent(size: int, whole: int) -> str:
+    return f"{size / whole:.0%}" if whole else UNKNOWN
 
 
 _TITLE = 200
@@ -206,7 +206,7 @@ def as_markdown(whole: BuildUpReport) -> str:
         [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
         [f"**{text(whole.title)}**"],
         [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for _, table in tables(whole) for block in painted(table)),
+        *(block for _, table in whole.tables for block in painted(table)),
         [f"- {text(printable(note))}" for note in whole.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -227,7 +227,7 @@ def as_text(whole: BuildUpReport) -> RenderableType:
 
 
 def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
-    for title, table in tables(whole):
+    for title, table in whole.tables:
         if table.rows:
             yield Text()
             yield Text(title, style="bold")

@@ -16,11 +16,13 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nncftools import metrics
+from nncftools.analysis import memory_kinds
+from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.series import Floats, Points, rates_of, run_s
 from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
@@ -29,18 +31,14 @@ from nncftools.render import session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
+from nncftools.render.stacks import flame
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
 
-if TYPE_CHECKING:
-    from nncftools.analysis.memory_kinds import Kinds
-
 Line = dict[str, Any]
 
-_CHARTS_FILE, _OTHER, _NOT_READ = "file", "other", "not_read"
-_MOST_FILES = 5
 _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
 _NARROWEST_KIND, _ALONE = 0.002, 0.004
@@ -49,24 +47,26 @@ _AS_BEFORE = 0.05
 """Between two moments, memory is known if RSS stays between those of both, or so near."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
-_TEXTS = {
-    "anonymous": ("anonymous", "#0072B2"),
-    "libraries": ("libraries", "#009E73"),
-    "shared": ("shared memory", "#CC79A7"),
-    "other_files": ("other files", "#9A9A9A"),
-    _OTHER: ("other", "#BDBDBD"),
-    _NOT_READ: ("processes that were not read", "#E3E3E3"),
-}
-_COPIED = "/"
-"""The pattern of private copies of the pages of a file, in plotly's notation."""
 
 
 class _Part(NamedTuple):
     """What is drawn in one colour."""
 
-    kind: str
-    file: str = ""
-    is_copied: bool = False
+    name: str
+    colour: str
+    pattern: str = ""
+    """In plotly's notation."""
+
+
+_ANONYMOUS, _OTHER = _Part("anonymous", "#0072B2"), _Part("other", "#BDBDBD")
+_NOT_READ = _Part("processes that were not read", "#E3E3E3")
+_KINDS = {
+    "anonymous": _ANONYMOUS,
+    "other_files": _Part("other files", "#9A9A9A"),
+    "libraries": _Part("libraries", "#009E73"),
+    "shared": _Part("shared memory", "#CC79A7"),
+}
+_OTHER_FILES = _KINDS["other_files"]
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[dict[str, Any]]:
@@ -76,30 +76,25 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis import memory_kinds  # a run without stacks does without it
-
     read = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     moments = _without_near(read, length_s * _NARROWEST_KIND)
-    named = _large_files(moments)
-    sizes = [_sizes(moment, named) for moment in moments]
+    files = _large_files(moments)
+    sizes = [_sizes(moment, files) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
-    large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == _NOT_READ}
-    small = {part for of in sizes for part in of} - large
+    large = {part for of in sizes for part, size in of.items() if size >= least} | {_NOT_READ}
     for of in sizes:
-        rest = sum(of.pop(part) for part in small & of.keys())
-        if rest:
-            of[_Part(_OTHER)] = of.get(_Part(_OTHER), 0) + rest
+        if rest := sum(of.pop(part) for part in of.keys() - large):
+            of[_OTHER] = of.get(_OTHER, 0) + rest
     points = list(_points(session, moments, length_s))
     times = [round(at_s / factor, 9) for at_s, _ in points]
     digits = 3 if view.unit.factor > 1 else 0
     drawn = []
-    files = [_Part(_CHARTS_FILE, file, is_copied) for file in named for is_copied in (True, False)]
-    others = map(_Part, ("other_files", "libraries", "shared", _OTHER, _NOT_READ))
-    for part in (_Part("anonymous"), *files, *others):  # from the bottom up
+    others = [part for part in _KINDS.values() if part != _ANONYMOUS]
+    for part in (_ANONYMOUS, *(part for both in files.values() for part in both), *others, _OTHER, _NOT_READ):
         if any(part in of for of in sizes):
             held = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
             y = [None if place is None else held[place] for _, place in points]
-            drawn.append({**_look(part, named), "x": times, "y": y, "unit": view.unit})
+            drawn.append({**part._asdict(), "x": times, "y": y, "unit": view.unit})
     return drawn
 
 
@@ -140,37 +135,32 @@ def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
     return kept
 
 
-def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
+def _large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
+    """Return the largest files, each with two parts: private copies of its pages, and its pages."""
     largest: dict[str, int] = {}
-    for group in (group for moment in moments for group in moment.groups if group.kind == _CHARTS_FILE):
+    for group in (group for moment in moments for group in moment.groups if group.kind == "file"):
         largest[group.file] = max(largest.get(group.file, 0), group.rss)
+    parts = {}
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
-    return {file: rank for rank, file in enumerate(in_order[:_MOST_FILES])}
+    for file, colour in zip(in_order, _FILE_COLOURS, strict=False):
+        name = shortened(printable(file.rpartition("/")[2]), _KIND_NAME)
+        parts[file] = _Part(f"copied from {name}", colour, "/"), _Part(name, colour)
+    return parts
 
 
-def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
-    """Return the bytes of each part; a large file has two parts: its pages, and private copies of them."""
+def _sizes(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> dict[_Part, int]:
+    """Return the bytes of each part."""
     sizes: dict[_Part, int] = {}
     for group in moment.groups:
-        if group.kind == _CHARTS_FILE and group.file in named:
-            sizes[_Part(_CHARTS_FILE, group.file)] = group.rss - group.anonymous
-            sizes[_Part(_CHARTS_FILE, group.file, is_copied=True)] = group.anonymous
+        if group.kind == "file" and group.file in files:
+            copied, pages = files[group.file]
+            sizes[copied], sizes[pages] = group.anonymous, group.rss - group.anonymous
             continue
-        kind = {_CHARTS_FILE: "other_files", "stack": _OTHER}.get(group.kind, group.kind)
-        part = _Part(kind if kind in _TEXTS else _OTHER)
+        part = _OTHER_FILES if group.kind == "file" else _KINDS.get(group.kind, _OTHER)
         sizes[part] = sizes.get(part, 0) + group.rss
     if moment.not_read:
-        sizes[_Part(_NOT_READ)] = moment.not_read
+        sizes[_NOT_READ] = moment.not_read
     return sizes
-
-
-def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
-    if part.kind != _CHARTS_FILE:
-        text, colour = _TEXTS[part.kind]
-        return {"name": text, "colour": colour, "pattern": ""}
-    name = shortened(printable(part.file.rpartition("/")[2]), _KIND_NAME)
-    name, pattern = (f"copied from {name}", _COPIED) if part.is_copied else (name, "")
-    return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": pattern}
 
 
 _POINTS = 24_000
@@ -383,14 +373,8 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": None if session.snapshots is None else _flame(session, view),
+        "flame": flame(session, view),
     }
-
-
-def _flame(session: Session, view: View) -> dict[str, Any] | None:
-    from nncftools.render.stacks import flame  # a run without stacks does without it
-
-    return flame(session, view)
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.code_places import is_machinery, module_of
+from nncftools.analysis.code_places import is_machinery, what_runs
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
@@ -46,13 +46,7 @@ class StackSlice(NamedTuple):
     @property
     def name(self) -> str:
         """The function, or the module that is imported."""
-        module = module_of(self.frame)
-        return f"import {module}" if module else self.frame.function or "?"
-
-    @property
-    def place(self) -> str:
-        """File and line."""
-        return place_text(self.frame)
+        return what_runs(self.frame)
 
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
@@ -309,7 +303,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + order})
         for stack in slices:
             if stack in shown:
-                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": stack.place})
+                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": place_text(stack.frame)})
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 

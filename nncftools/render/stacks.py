@@ -1,4 +1,4 @@
-"""The build-up of the RSS peak as stacks: collapsed, for speedscope, and the data of the page's flame graph.
+"""The build-up of the RSS peak: the lines under the headline, collapsed stacks, speedscope, and the page's flame graph.
 
 flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 (https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
@@ -6,22 +6,23 @@ flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import BuildUp, Moment, build_ups, of_peak
-from nncftools.analysis.code_places import module_of, package_of, short_file
-from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Moment, Part, build_ups, of_peak
+from nncftools.analysis.code_places import package_of, short_file, what_runs
+from nncftools.analysis.frames import WITHOUT_STACK, Node, held_by, running_text, tree_of
+from nncftools.analysis.memory_kinds import Kinds, near
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, MappingGroup
 from nncftools.session.operation import Bracket
 from nncftools.session.session import Session
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 
 class Named(NamedTuple):
@@ -38,6 +39,168 @@ UNCERTAIN = Named("[not certain]")
 NEEDED = "stacks"
 """The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200
+_HOLDERS = 4
+_LINE = 64
+"""Characters: what stands behind a heading in a line of 80 columns."""
+_MOST_LINES = 6
+_SMALL = 0.01
+"""A smaller part of the memory is not named."""
+_MOSTLY = 0.95
+_SHORT, _OWNER = 32, 60
+"""Characters of a name."""
+_WORDS = {
+    "anonymous": "anonymous",
+    "other_files": "smaller files",
+    "libraries": "libraries",
+    "stack": "stacks of threads",
+    "shared": "shared memory",
+}
+
+
+def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about the peak of RSS of a session with snapshots."""
+    if (rise := of_peak(session)) is not None:
+        return lines_of(session, rise, unit)
+    peak, moment = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None else peak.low or 0
+    kinds = [] if moment is None else _kinds(session, moment.to_s, size, unit, 2)
+    return [("stacks", f"none: {missing(session)}"), *kinds]
+
+
+def lines_of(
+    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = "the peak", *, has_kinds: bool = True
+) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up; ``whole`` is what it is of."""
+    root = tree_of(rise)
+    running = "running", "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
+    held = _held_by(root, unit, _MOST_LINES - 2 - _height(running))  # a line for what it is made of, and what was seen
+    seen = "seen", _seen(rise, root.certain, session, whole)
+    lines = [running, *held, seen]
+    kinds = _kinds(session, rise.at_s, rise.size, unit, _MOST_LINES - sum(map(_height, lines))) if has_kinds else []
+    return [running, *held, *kinds, seen]
+
+
+def _height(line: tuple[str, str]) -> int:
+    return 1 + len(line[1]) // _LINE
+
+
+def largest_holder(session: Session, unit: MemoryUnit) -> str:
+    """Return which code held most of the peak: ``404 MiB by convert.py:893 export``; empty for unknown."""
+    rise = of_peak(session)
+    largest = [] if rise is None else held_by(tree_of(rise), 1)
+    return "".join(f"{unit.brief(of.size)} {unit} by {shortened(of.label, _OWNER)}" for of in largest)
+
+
+def missing(session: Session) -> str:
+    """Return why stacks are missing."""
+    known = None if session.snapshots is None else session.snapshots.missing
+    return printable(known or "no stack was seen of any process whose memory grew")
+
+
+def _held_by(root: Node, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
+    text = ""
+    for of in held_by(root, _HOLDERS):
+        known = f"{unit.brief(of.certain)} certain" if of.certain >= root.size * _SMALL else "likely"
+        known = f" ({known})" if of.certain < of.size * _MOSTLY else ""
+        holder = f"{unit.brief(of.size)} {unit} {of.label}{known}"
+        if text and len(text) + len(holder) > lines * _LINE:
+            break
+        text = f"{text} · {holder}" if text else holder
+    return [("held by", text)] if text else []
+
+
+def _process(top: Part, session: Session) -> str:
+    """Return the process, if several processes have stacks; else nothing."""
+    snapshots = session.snapshots
+    if snapshots is None or sum(bool(watched.windows) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
+        return ""
+    process = next((process for process in session.processes if process.id == top.process), None)
+    return "" if process is None else f"{shortened(printable(process.name), _SHORT)} (pid {process.pid}): "
+
+
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
+    if (kinds := near(session, at_s, size)) is None:
+        return []
+    if kinds.is_other_memory:
+        now = _sizes(_sampled(session, at_s, size), unit) or "not known"
+        return [("made of", f"{now}; mappings were read {moment_text(kinds, unit)}")]
+    when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
+    return [("made of", _parts(kinds, unit, _LINE * max(1, min(lines, 2))) + when)]
+
+
+def _sampled(session: Session, at_s: float, size: int) -> Iterator[tuple[float, str]]:
+    """Yield the kinds of memory in the sample nearest to a moment, if they were sampled."""
+    times, samples = session.samples.time_s, session.samples
+    row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
+    for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
+        value = samples[column][row] if row is not None and column in samples.metrics else 0.0
+        if value >= size * _SMALL:  # False for NaN, which is unknown
+            yield value, words
+
+
+def _sizes(parts: Iterable[tuple[float, str]], unit: MemoryUnit) -> str:
+    """Return sizes and what each is; only the first one has its unit."""
+    texts = (f"{unit.brief(size)}{'' if place else f' {unit}'} {what}" for place, (size, what) in enumerate(parts))
+    return " · ".join(texts)
+
+
+def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
+    """Return when mappings were read, and how much memory there was."""
+    return f"at {seconds_text(kinds.at_s)}, with {unit.brief(kinds.total)} {unit}"
+
+
+def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> str:
+    """Return the kinds of memory, as many as fit into a line."""
+    least, parts = kinds.total * _SMALL, list[tuple[float, str]]()
+    rest = sum(group.rss for group in kinds.groups)
+    for group in kinds.groups:
+        words = kind_name(group)
+        explained = words + _what_it_is(group, unit)
+        if len(_sizes([*parts, (group.rss, explained)], unit)) <= room:
+            words = explained
+        if group.rss < least or (parts and len(_sizes([*parts, (group.rss, words)], unit)) > room):
+            break
+        parts.append((group.rss, words))
+        rest -= group.rss
+    others = (rest, "other"), (kinds.not_read, "of other processes")
+    return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
+
+
+def _what_it_is(group: MappingGroup, unit: MemoryUnit) -> str:
+    if group.kind != "file":
+        return ""
+    if group.clean >= group.rss * _MOSTLY:
+        return " (the kernel can drop it)"
+    return f" ({unit.brief(group.anonymous)} of it copied)" if group.anonymous >= group.rss * _SMALL else ""
+
+
+def kind_name(group: MappingGroup) -> str:
+    """Return what a group of mappings is, in words; a file has its name without its folder."""
+    if group.kind == "file":
+        return shortened(printable(group.file.rpartition("/")[2] or group.file), _SHORT)
+    return _WORDS.get(group.kind, printable(group.kind))
+
+
+def _seen(rise: BuildUp, certain: int, session: Session, whole: str) -> str:
+    """Return which part of the memory was seen and which is certain, and what the rest is."""
+    seen, shared, not_seen = percents([rise.sum_of(SEEN, PROGRAM), rise.sum_of(SHARED), rise.sum_of(NOT_SEEN)])
+    text = f"{seen} % of {whole}, {min(seen, percents([certain, rise.size - certain])[0])} % certain"
+    reason = None if session.snapshots is None else session.snapshots.missing
+    rest = [f"{shared} % {WITHOUT_STACK[SHARED]}"] if shared else []
+    if not_seen and (shared or reason):
+        rest.append(f"{not_seen} % {WITHOUT_STACK[NOT_SEEN]}{f': {printable(reason)}' if reason else ''}")
+    return f"{text}; {', '.join(rest)}" if rest else text
+
+
+def percents(sizes: Sequence[float]) -> list[int]:
+    """Return the shares of a whole in percent: they sum to 100, or are all 0."""
+    whole = sum(sizes)
+    exact = [size / whole * 100 if whole else 0.0 for size in sizes]
+    shares = [int(share) for share in exact]
+    by_rest = sorted(range(len(sizes)), key=lambda place: shares[place] - exact[place])
+    for place in by_rest[: round(sum(exact)) - sum(shares)]:
+        shares[place] += 1
+    return shares
 
 
 def build_up_of_peak(session: Session, format_: str) -> BuildUp:
@@ -62,15 +225,15 @@ def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
     waiting: list[tuple[tuple[Named, ...], Node]] = [((), tree_of(build_up))]
     while waiting:
         above, node = waiting.pop()
-        children = [child for child in node.children.values() if child.frame is not None]
-        if not above:
-            yield from (((Named(f"[{of.text}]"),), of.size) for of in node.children.values() if of.frame is None)
-            size = sum(child.size - child.certain for child in children) if only_certain else 0
-        else:
-            size = node.certain - sum(child.certain for child in children) if only_certain else node.own
+        size = node.certain if only_certain and above else node.size
+        for child in node.children.values():
+            size -= child.certain if only_certain and child.frame is not None else child.size
+            if child.frame is None:
+                yield (Named(f"[{child.text}]"),), child.size
+            else:
+                waiting.append(((*above, _named(child.frame)), child))
         if size:
             yield above or (UNCERTAIN,), size
-        waiting += [((*above, _named(child.frame)), child) for child in children if child.frame is not None]
 
 
 def place_text(frame: Frame) -> str:
@@ -131,18 +294,15 @@ def report(session: Session, view: View) -> bytes:
 
 def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: bool = False) -> dict[str, Any]:
     """Return a profile; new frames are added to ``places``, the list that all profiles share."""
-    sums: dict[tuple[int, ...], int] = {}
-    for named, size in named_stacks(of, only_certain=only_certain):
-        stack = tuple(places.setdefault(frame, len(places)) for frame in named)
-        sums[stack] = sums.get(stack, 0) + size
+    held = list(named_stacks(of, only_certain=only_certain))
     return {
         "type": "sampled",
         "name": f"{shortened(printable(name), _NAME)}, at {seconds_text(of.at_s)}",
         "unit": "bytes",
         "startValue": 0,
-        "endValue": sum(sums.values()),
-        "samples": list(sums),
-        "weights": list(sums.values()),
+        "endValue": sum(size for _, size in held),
+        "samples": [[places.setdefault(frame, len(places)) for frame in stack] for stack, _ in held],
+        "weights": [size for _, size in held],
     }
 
 
@@ -177,18 +337,15 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
-    boxes = list(_boxes(tree_of(build_up)))
-    largest: dict[str, int] = {}
-    for box in boxes:
-        if box.package is not None:
-            largest[box.package] = max(largest.get(box.package, 0), box.size)
-    fills = listing.package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
-    index_of = {package: index for index, package in enumerate(fills)}
+    boxes = _boxes(tree_of(build_up))
+    largest_first = sorted((-box.size, box.package) for box in boxes if box.package is not None)
+    fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
+    places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
     return {
         **{
             column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
         },
-        "package": [None if box.package is None else index_of[box.package] for box in boxes],
+        "package": [places.get(box.package) for box in boxes],
         "packages": [
             {
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
@@ -206,23 +363,21 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     }
 
 
-def _boxes(root: Node) -> Iterator[_Box]:
-    """Yield the boxes, each after the box that contains it; children that are not drawn become one box."""
+def _boxes(root: Node) -> list[_Box]:
+    """Return the boxes, each after the box that contains it; children that are not drawn become one box."""
     drawn = _drawn(root)
-    numbers = 0
+    boxes: list[_Box] = []
     waiting: list[tuple[Node, int | None]] = [(root, None)]
     while waiting:
         node, parent = waiting.pop()
-        number = numbers
-        numbers += 1
-        yield _box(node, parent)
-        children = node.sorted_children
+        number, children = len(boxes), node.sorted_children
+        boxes.append(_box(node, parent))
         rest = [child for child in children if id(child) not in drawn]
         if rest:
-            numbers += 1
             size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            yield _Box(number, f"… {len(rest):,} more", "", size, certain, None)
-        waiting.extend((child, number) for child in reversed(children) if id(child) in drawn)
+            boxes.append(_Box(number, f"… {len(rest):,} more", "", size, certain, None))
+        waiting += [(child, number) for child in reversed(children) if id(child) in drawn]
+    return boxes
 
 
 def _drawn(root: Node) -> set[int]:
@@ -240,7 +395,5 @@ def _drawn(root: Node) -> set[int]:
 def _box(node: Node, parent: int | None) -> _Box:
     if node.frame is None:
         return _Box(parent, node.text or _WHOLE, "", node.size, node.certain, None)
-    module = module_of(node.frame)
-    name = f"import {module}" if module else node.frame.function
-    name = shortened(printable(name), _FLAME_NAME) or "?"
+    name = shortened(printable(what_runs(node.frame)), _FLAME_NAME)
     return _Box(parent, name, place_text(node.frame), node.size, node.certain, package_of(node.frame.file))

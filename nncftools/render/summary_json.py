@@ -11,7 +11,7 @@ from typing import Any
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
-from nncftools.analysis.frames import Holder, held_by, running_text, tree_of
+from nncftools.analysis.frames import Node, held_by, running_text, tree_of
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
@@ -138,11 +138,11 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     }
 
 
-def _holder(holder: Holder) -> dict[str, Any]:
+def _holder(of: Node) -> dict[str, Any]:
     """Return a place in the code, with its frames, the outermost first, or a program, and what it holds."""
-    described = [{"function": of.function, "file": of.file, "line": of.line or None} for of in holder.node.stack]
-    names = {"text": holder.label, "program": holder.node.program or None}
-    return {**names, "size": holder.size, "certain": holder.certain, "frames": described}
+    frames = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in of.stack]
+    names = {"text": of.label, "program": of.program or None}
+    return {**names, **_fields(of, ("size", "certain")), "frames": frames}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

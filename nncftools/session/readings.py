@@ -59,7 +59,7 @@ class Level(NamedTuple):
     high: int | None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, kw_only=True):
     """What a process read when it marked an operation: bytes; None for unknown."""
 
     rss: int | None = None
@@ -129,7 +129,7 @@ class Holdings:
         """By process: a moment at which it had ended, if that is earlier than the sampler noticed."""
         self.begun_s: dict[int, float] = {}
         """The same of its begin, later than the kernel's ticks of 10 ms say."""
-        self._entries: tuple[int, dict[int, list[int]]] = (-1, {})
+        self._entries: tuple[HeldBounds | None, dict[int, list[int]]] = (None, {})
 
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
@@ -173,9 +173,7 @@ class Holdings:
             if process is not None or self._with_descendants:
                 levels.append(Level(rss, rss, rss))
         known = sum(level.low for level in levels)
-        number = bisect_left(self._times, at_s)
-        line = self._lines[number] if number < len(self._lines) else None
-        alive = self._alive.at(at_s)
+        line, alive = self._line(at_s), self._alive.at(at_s)
         others = [process for process in alive if process is not mark.process and process.id not in mark.covered]
         below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
         sampled_s = self._sampled_around(at_s)[1]
@@ -187,11 +185,16 @@ class Holdings:
             return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
             return self._of_crowd(at_s, known), len(levels) + len(others)
-        levels += [self._of_other(other, at_s, number) for other in others]
+        levels += [self._of_other(other, at_s, line) for other in others]
         highs = [level.high for level in levels]
         high = None if None in highs else sum(high for high in highs if high is not None)
         whole = Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
         return whole, sum(level.rss > 0 for level in levels)
+
+    def _line(self, at_s: float) -> HeldBounds | None:
+        """Return what the sampler wrote after a mark."""
+        number = bisect_left(self._times, at_s)
+        return self._lines[number] if number < len(self._lines) else None
 
     def _sampled_around(self, at_s: float) -> tuple[float, float]:
         times = self._samples.time_s
@@ -203,8 +206,7 @@ class Holdings:
 
         It is None for unknown. The line of the sample after a mark says what each process held since the sample before.
         """
-        index = bisect_left(self._times, mark.at_s)
-        line = self._lines[index] if index < len(self._lines) else None
+        line = self._line(mark.at_s)
         if mark.process is None or line is None or line["rss"] is None:
             return None
         if from_s < line["from_s"] - _ROUNDED_S or to_s > line["to_s"] + _ROUNDED_S:
@@ -216,7 +218,7 @@ class Holdings:
             if process is mark.process or (mark.absent.get(process.id) and is_later == (from_s < mark.at_s)):
                 continue
             was_sampled = process.counted_s is not None and process.counted_s <= line["from_s"] + _ROUNDED_S
-            high = self._of_other(process, mark.at_s, index).high if was_sampled else most_held_by(process, self._table)
+            high = self._of_other(process, mark.at_s, line).high if was_sampled else most_held_by(process, self._table)
             highs.append(None if high is None else high + self._error)
         return None if None in highs else sum(high for high in highs if high is not None)
 
@@ -267,18 +269,16 @@ class Holdings:
             else:
                 self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
-    def _of_other(self, process: Process, at_s: float, number: int) -> Level:
+    def _of_other(self, process: Process, at_s: float, line: HeldBounds | None) -> Level:
+        """Return what a process held at a mark; ``line`` is what the sampler wrote after it."""
         times, values = self._values.get(process.id, ((), ()))
         before = bisect_left(times, at_s)
         last = values[before - 1] if before else None
-        if number >= len(self._lines):
+        read_s = inf if line is None else self._read_s.get(line["to_s"], line["to_s"])
+        if line is None or line["from_s"] > at_s or (process.end_s is not None and process.end_s <= read_s):
             return Level(last or 0, 0, most_held_by(process, self._table))
-        line = self._lines[number]
-        read_s = self._read_s.get(line["to_s"], line["to_s"])
-        if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= read_s):
-            return Level(last or 0, 0, most_held_by(process, self._table))
-        if self._entries[0] != number:
-            self._entries = number, {entry[0]: entry for entry in line["rss"] or ()}
+        if self._entries[0] is not line:
+            self._entries = line, {entry[0]: entry for entry in line["rss"] or ()}
         entry = self._entries[1].get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)

@@ -148,7 +148,7 @@ class LostError(Exception):
 
 
 class Stacks:
-    """The stacks of a log, and where each thread stood at the end of the last window."""
+    """The stacks of a log."""
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
@@ -157,8 +157,6 @@ class Stacks:
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, the outermost first."""
-        self.threads: dict[int, dict[int, int]] = {}
-        """By process and thread: the last stack."""
 
     def take(self, line: SnapshotLine) -> None:
         """Take a line if it is about stacks. Raises LostError, LookupError."""
@@ -176,13 +174,9 @@ class Stacks:
                 raise LostError("the line was damaged")
             self.stacks.append(stack)
         elif "window" in line:
-            threads = self.threads[line["window"]["process"]] = {}
-            for thread, changes in line["window"]["threads"].items():
-                stacks = [change.stack for change in changes if change.stack is not None]
-                if not all(0 <= stack < len(self.stacks) for stack in stacks):
-                    raise LookupError("the line was damaged")
-                if stacks:
-                    threads[thread] = stacks[-1]
+            changes = [change for of_thread in line["window"]["threads"].values() for change in of_thread]
+            if not all(change.stack is None or 0 <= change.stack < len(self.stacks) for change in changes):
+                raise LookupError("the line was damaged")
 
 
 def _expect(number: int, expected: int) -> None:
@@ -299,11 +293,11 @@ class _SnapshotReader:
     def _problem(self, line: Problem) -> str:
         watched = self._watched.get(line["process"])
         who = "a process" if watched is None else f"process {watched.pid}"
-        if line["text"] == "refused":
-            return f"the kernel does not allow reading the stacks of {who}"
-        if line["text"] == "no_python":
-            return f"no program whose memory grew runs Python: {who}, for instance"
-        return f"the stacks of {who} could not be read: {line['text']}"
+        texts = {
+            "refused": f"the kernel does not allow reading the stacks of {who}",
+            "no_python": f"no program whose memory grew runs Python: {who}, for instance",
+        }
+        return texts.get(line["text"], f"the stacks of {who} could not be read: {line['text']}")
 
 
 def _lives(process: model.Process, at_s: float) -> bool:

@@ -17,9 +17,9 @@ from nncftools.render.peak_lines import (
     drawn_limit,
     limit_text,
     peak_lines,
-    percents,
     verdict_lines,
 )
+from nncftools.render.stacks import percents
 from nncftools.render.view import View
 from nncftools.session.model import (
     Exit,

@@ -37,7 +37,7 @@ class ForecastOptions(options.SeriesRequest):
     ] = False
     time: Annotated[
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
-    ] = 600.0
+    ] = 600
     limit: Annotated[
         str | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
     ] = None

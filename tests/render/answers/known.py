@@ -25,7 +25,7 @@ from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
-from nncftools.render.peak_lines import percents
+from nncftools.render.stacks import percents
 from nncftools.render.terminal_plot import rates_shown
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import unmarked
