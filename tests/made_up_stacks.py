@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import (
     Frame,
     MappingGroup,
@@ -44,11 +46,18 @@ def group(kind: str, size: float, file: str = "", *, clean: float = 0, copied: f
     return MappingGroup(kind, file, round(size * MIB), 0, 0, round(clean * MIB), dirty, round(copied * MIB))
 
 
-def window(thread: int, *changes: tuple[float, int | None], to_s: float, every_s: float = 0.02) -> StackWindow:
-    """Return a window in which a thread had each of these stacks from a moment on."""
+def window(
+    thread: int,
+    *changes: tuple[float, int | None],
+    to_s: float,
+    every_s: float = 0.02,
+    same: Sequence[int] | None = None,
+) -> StackWindow:
+    """Return a window in which a thread had each of these stacks from a moment on, by default in calls of its own."""
     times, stacks = [time_s for time_s, _ in changes], [number for _, number in changes]
     return StackWindow(
-        time_s=reading_times(times[0], to_s, every_s, *times), threads=[ThreadStacks(thread, times, stacks)]
+        time_s=reading_times(times[0], to_s, every_s, *times),
+        threads=[ThreadStacks(thread, times, stacks, [0] * len(stacks) if same is None else list(same))],
     )
 
 
@@ -71,13 +80,15 @@ def snapshots(
     frames: list[Frame] = []
     stacks: list[list[int]] = []
     points, changes, rss = [(0.0, 0)], [], 0.0
+    codes = [[frame.code for frame in of] for of, _ in rises]
+    same = [0, *(shared_depth(*pair) for pair in pairwise(codes))]
     for number, (of, size) in enumerate(rises):
         frames += of
         stacks.append(list(range(len(frames) - len(of), len(frames))))
         begin_s, rss = number / 2, rss + size
         points += [(begin_s + 0.02, points[-1][1]), (begin_s + 0.48, round(rss * MIB))]
         changes.append((begin_s, number))
-    windows = [window(100, *changes, to_s=len(rises) / 2)]
+    windows = [window(100, *changes, to_s=len(rises) / 2, same=same)]
     watched = WatchedProcess(process=0, pid=100, windows=windows, apart_s=[0.001] * len(points))
     watched.time_s, watched.rss = ([point[place] for point in points] for place in (0, 1))
     read = round((rss if total is None else total) * MIB)

@@ -57,11 +57,13 @@ class RiseOwners:
             for thread in window.threads:
                 stacks = self._threads.setdefault(thread.thread, [None] * len(times))
                 same = self._same.setdefault(thread.thread, [0] * len(times))
-                changes = zip(thread.stacks, thread.same, pairwise([*thread.time_s, inf]), strict=False)
+                unchanged = MOST_FRAMES if thread.same else 0  # earlier recordings have no calls
+                calls = thread.same or [0] * len(thread.stacks)
+                changes = zip(thread.stacks, calls, pairwise([*thread.time_s, inf]), strict=True)
                 for stack, same_at_change, (from_s, to_s) in changes:
                     begin, end = max(first, bisect_left(times, from_s)), min(last + 1, bisect_left(times, to_s))
                     stacks[begin:end] = [stack] * (end - begin)
-                    same[begin + 1 : end] = [MOST_FRAMES] * (end - begin - 1)
+                    same[begin + 1 : end] = [unchanged] * (end - begin - 1)
                     if times[begin] > before_s:  # the first reading may be the last of the window before
                         same[begin] = same_at_change
             before_s = window.to_s
@@ -121,7 +123,7 @@ class RiseOwners:
             return {(python[0] if len(python) == 1 else None, True): 1.0}
         reading = self._faults[number]
         weights: dict[tuple[int | None, bool], float] = {
-            (thread, True): float(faults) for thread, faults in reading.threads if thread in python
+            (thread, True): float(faults) for thread, faults in reading.threads if faults and thread in python
         }
         native = sum(faults for thread, faults in reading.threads if thread not in python)
         at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)

@@ -49,7 +49,7 @@ class Growth(NamedTuple):
 
 
 _LINES = tuple(b'{"%s"' % key for key in (b"table", b"frame", b"stack", b"faults", b"window"))
-_NUMBERED = _LINES[:2]
+_NUMBERED = _LINES[:3]
 """If one of these is lost, later lines may name another one by its number."""
 
 

@@ -171,6 +171,8 @@ def check_snapshots(snapshots: Snapshots) -> None:
             stacks = {stack for stack in thread.stacks if stack is not None}
             if len(thread.time_s) != len(thread.stacks) or not all(0 <= at < len(snapshots.stacks) for at in stacks):
                 raise intake.error_at(f"{key}.windows", "a stack that is not in `stacks`")
+            if len(thread.same) not in {0, len(thread.stacks)} or min(thread.same, default=0) < 0:
+                raise intake.error_at(f"{key}.windows", "`same` for each of the stacks expected")
 
 
 FORMAT = "nncf-tools-session"

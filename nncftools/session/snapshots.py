@@ -6,6 +6,8 @@ numbered from 0, in the order of their lines. A kill may have cut the log off.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -14,9 +16,10 @@ import msgspec
 from nncftools import intake
 from nncftools.redaction import Redaction
 from nncftools.session import model
-from nncftools.session.line_table import LineTable
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
 
+_HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
+"""Frames of the hook: see ``marks/hook/sitecustomize.py``."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
 """What a damaged line raises."""
 
@@ -143,6 +146,79 @@ def decoded(text: bytes) -> SnapshotLine:
     return line
 
 
+_ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
+"""Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
+_ENTRY = re.compile(rb"([\x80-\xff])([\x00-\x7f]*)", re.DOTALL)
+"""An entry of 3.11 and later: only its first byte has the highest bit."""
+_MOST_BITS = 30
+_NO_LINE = 128
+_LOCATIONS, _UNITS = 11, 10
+"""From these versions on, tables are written another way."""
+
+
+class LineTable:
+    """The table of one code object."""
+
+    def __init__(self, version: int, table: bytes) -> None:
+        """Take the bytes of a table as Python 3.``version`` writes them; damaged ones give some line."""
+        self._version, self._table = version, table
+        self._decoded = 0, 0, 0
+        """How far the table was decoded last, the end of the bytecode until there, and its line: modules go on."""
+
+    def line_at(self, first_line: int, offset: int) -> int:
+        """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
+        if self._version >= _LOCATIONS:
+            return first_line + self._located(offset)
+        return first_line + (self._old(offset) if self._version >= _UNITS else self._oldest(offset))
+
+    def _located(self, offset: int) -> int:
+        """Return the lines since the first one, by CPython's Objects/locations.md."""
+        at, end, line = self._decoded = self._decoded if offset >= self._decoded[1] else (0, 0, 0)
+        for entry in _ENTRY.finditer(self._table, at):
+            self._decoded = entry.start(), end, line
+            first, rest = entry[1][0], entry[2]
+            kind = first >> 3 & 15
+            if _ONE_LINE <= kind < _LONG:
+                line += kind - _ONE_LINE
+            elif _LONG <= kind < _NO_PLACE:
+                line += _signed(rest)
+            end += (first & 7) * 2 + 2
+            if end > offset:
+                break
+        return line
+
+    def _old(self, offset: int) -> int:
+        """Return the lines since the first one, by CPython 3.10's Objects/lnotab_notes.txt."""
+        line = end = 0
+        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
+            line += 0 if step == _NO_LINE else (step ^ 128) - 128
+            end += size
+            if end > offset:
+                break
+        return line
+
+    def _oldest(self, offset: int) -> int:
+        """Return the lines since the first one, by CPython 3.8's Objects/lnotab_notes.txt."""
+        line = end = 0
+        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
+            end += size
+            if end > offset:
+                break
+            line += (step ^ 128) - 128
+        return line
+
+
+def _signed(data: bytes) -> int:
+    """Return the number at the beginning: six bits a byte, the lowest first, and the lowest bit of all is the sign."""
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 63) << shift
+        shift += 6
+        if not byte & 64 or shift > _MOST_BITS:
+            break
+    return -(number >> 1) if number & 1 else number >> 1
+
+
 class LostError(Exception):
     """A frame or a stack is missing: later lines may name another one by its number."""
 
@@ -156,7 +232,9 @@ class Stacks:
         self._tables: dict[int, LineTable] = {}
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
-        """Indexes of ``frames``, the outermost first."""
+        """Indexes of ``frames``, the outermost first; without frames of the hook."""
+        self.hooked: list[list[int]] = []
+        """Of each stack, where frames of the hook were."""
 
     def take(self, line: SnapshotLine) -> None:
         """Take a line if it is about stacks. Raises LostError, LookupError."""
@@ -172,7 +250,8 @@ class Stacks:
             _expect(number, len(self.stacks))
             if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
                 raise LostError("the line was damaged")
-            self.stacks.append(stack)
+            self.hooked.append([at for at, frame in enumerate(stack) if self.frames[frame].file == _HOOK_FILE])
+            self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
         elif "window" in line:
             changes = [change for of_thread in line["window"]["threads"].values() for change in of_thread]
             if not all(change.stack is None or 0 <= change.stack < len(self.stacks) for change in changes):
@@ -276,10 +355,15 @@ class _SnapshotReader:
         for thread, changes in sorted(line["threads"].items()):
             times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            same = [change.same for change in changes]
+            same = [self._same(change) for change in changes]
             threads.append(model.ThreadStacks(thread, times, [change.stack for change in changes], same))
         window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
+
+    def _same(self, change: Change) -> int:
+        """Return how many frames were in the same call, without those of the hook."""
+        hooked = [] if change.stack is None else self._stacks.hooked[change.stack]
+        return change.same - bisect_left(hooked, change.same)
 
     def _take_mappings(self, line: Mappings) -> None:
         listed = []

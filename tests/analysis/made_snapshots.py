@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, takewhile
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Moment, build_ups
 from nncftools.session.model import (
@@ -24,6 +26,12 @@ from tests.made_up_stacks import reading_times
 MAIN = 1
 Change = tuple[float, str | None]
 """A moment, and the stack that a thread has from then on; None for none."""
+
+
+def same_calls(before: str | None, text: str | None) -> int:
+    """Return how many outer functions two stacks share, as if these were the same calls."""
+    both = zip(*(re.sub(r":\d+", "", of or "").split(">") for of in (before, text)), strict=False)
+    return len(list(takewhile(lambda names: names[0] == names[1], both))) if before and text else 0
 
 
 class Made:
@@ -67,7 +75,12 @@ class Made:
         watched.time_s, watched.rss = [time_s for time_s, _ in points], [rss for _, rss in points]
         watched.faults = [PageFaults(time_s, sorted(of.items()), lost) for time_s, of, lost in faults]
         seen = [
-            ThreadStacks(thread, [at for at, _ in of], [None if text is None else self.stack(text) for _, text in of])
+            ThreadStacks(
+                thread,
+                [at for at, _ in of],
+                [None if text is None else self.stack(text) for _, text in of],
+                [0, *(same_calls(before, text) for (_, before), (_, text) in pairwise(of))],
+            )
             for thread, of in threads.items()
         ]
         if seen:

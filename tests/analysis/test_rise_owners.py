@@ -81,30 +81,52 @@ def test_readings_apart(made: Made) -> None:
     assert [(part.size, part.certain) for part in parts] == [(50, 1), (50, 1)]  # half of it each
 
 
-def test_few_readings(made: Made) -> None:
-    """A rise into which fewer than five readings fell is likely at most."""
-    made.process([(0.0, 0), (4.0, 100)], (0.0, "main"), every_s=1.0)
-    found = made.build_up(4.0)
+def test_call_that_goes_on(made: Made) -> None:
+    """What comes at once between two readings belongs to the functions whose calls went on from one to the other."""
+    made.process([(0.0, 0), (1.0, 0), (1.1, 100), (2.0, 100)], (0.0, "main>a"), every_s=1.0)
 
-    assert by_function(found) == {"main": 100}
-    assert by_function(found, certain=True) == {}
+    assert by_function(made.build_up(2.0), certain=True) == {"a": 100}
 
 
-def test_burst_between_two_readings(made: Made) -> None:
-    """What came at once between two readings is likely at most, though memory goes on to rise a little after it."""
-    points = [(0.0, 0), (0.1, 0), (0.11, 9000), (0.2, 9090), (0.3, 9090)]
-    made.process(points, (0.0, "main>computes"), every_s=0.01)
-    found = made.build_up(0.3)
+def test_next_call(made: Made) -> None:
+    """If a function was called anew meanwhile, only its caller is certain: something else may have been called, too."""
+    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main>computes"), (0.5, "main>computes"), every_s=1.0)
+    watched.windows[0].threads[0].same[1] = 1
+    parts = made.build_up(1.0).parts
 
-    assert by_function(found) == {"computes": 9090}
-    assert by_function(found, certain=True)["computes"] == pytest.approx(90, abs=20)
+    assert {(part.stack[-1].function, part.certain) for part in parts} == {("computes", 1)}
+
+
+def test_loop(made: Made) -> None:
+    """What a frame calls that was seen to call again and again with equal variables is likely at most."""
+    made.process([(0.0, 0), (1.0, 100)], (0.0, "main>loop>computes"))
+    made.snapshots.loops.append(1)
+    parts = made.build_up(1.0).parts
+
+    assert {(part.stack[-1].function, part.certain) for part in parts} == {("computes", 2)}
+
+
+def test_recording_without_calls(made: Made) -> None:
+    """In a recording from before calls were followed, all is likely at most."""
+    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"))
+    del watched.windows[0].threads[0].same[:]
+
+    assert by_function(made.build_up(1.0)) == {"main": 100}
+    assert by_function(made.build_up(1.0), certain=True) == {}
+
+
+def test_thread_without_faults(made: Made) -> None:
+    """A reading of page faults that lists threads without any says nothing."""
+    made.threads(POINTS, {MAIN: [(0.0, "a")]}, (0.4, {MAIN: 0}, 0))
+
+    assert by_function(made.build_up(0.4)) == {"a": 100}
 
 
 def test_between_two_windows(made: Made) -> None:
     """What rises between two windows is likely at most."""
     watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"), every_s=0.01)
     (whole,) = watched.windows
-    later = replace(whole.threads[0], time_s=[0.7])
+    later = replace(whole.threads[0], time_s=[0.7], same=[0])
     watched.windows = [
         replace(whole, time_s=[at_s for at_s in whole.time_s if at_s <= 0.3]),
         replace(whole, time_s=[at_s for at_s in whole.time_s if at_s >= 0.7], threads=[later]),

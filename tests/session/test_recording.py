@@ -582,7 +582,9 @@ def test_all_lines() -> None:
     assert (watched.process, watched.pid, watched.time_s, watched.rss) == (3, 77, [0.1, 0.5], [0, 4096])
     assert watched.apart_s == [0.0, 0.02]
     assert watched.faults == [PageFaults(0.5, [(77, 3), (78, 2)], 1)]
-    assert watched.windows == [StackWindow(time_s=[0.2, 0.6, 0.7], threads=[ThreadStacks(77, [0.2, 0.6], [0, None])])]
+    assert watched.windows == [
+        StackWindow(time_s=[0.2, 0.6, 0.7], threads=[ThreadStacks(77, [0.2, 0.6], [0, None], [0, 0])])
+    ]
     assert moment.processes[0].process == 3
     assert moment.processes[0].groups[0].clean == 4
     assert (found.cpu_s, found.failed, found.missing) == (0.25, 1, None)

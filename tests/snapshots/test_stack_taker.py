@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,18 +11,27 @@ import sys
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
 from nncftools.snapshots.budget import Budget
-from nncftools.snapshots.stack_taker import CUT, Interned, StackTaker
+from nncftools.snapshots.python_memory import Code, UnreadableError, python_memory
+from nncftools.snapshots.stack_taker import CUT, Calls, Interned, StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.pythons import python
 from tests.waiting import until
 
+if TYPE_CHECKING:
+    from nncftools.snapshots.python_memory import RawStack
+
+VERSIONS = [
+    pytest.param(version, marks=() if version in {"3.11", "3.13"} else pytest.mark.long)
+    for version in ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+]
 MIB = 1 << 20
 MS = 1_000_000
 S = 1_000 * MS
@@ -56,7 +66,7 @@ class Log:
     def changes(self, thread: int) -> list[tuple[int, list[str]]]:
         """Return the stacks that a thread had from some moments on, in all windows."""
         windows = [of["threads"].get(str(thread), ()) for of in self.lines("window")]
-        return [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack in changes]
+        return [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack, _ in changes]
 
 
 class Watch(Log):
@@ -68,6 +78,8 @@ class Watch(Log):
         self.budget = Budget(0.5, 5.0, own_cpu=lambda: self.spent_s)
         self.stacks = StackTaker(self.writer, self.budget, is_allowed=is_allowed)
         self.every: list[Watched] = []
+        self.again: list[Watched] = []
+        """Whose memory was read again, right after its stacks."""
         self.watched = self.add(pid)
 
     def add(self, pid: int, parent: Process | None = None) -> Watched:
@@ -84,7 +96,7 @@ class Watch(Log):
 
     def look(self, later_ns: int = 0) -> int:
         """Look at the processes, as if so much later; return how many readings there are."""
-        self.stacks.look(self.every, time.monotonic_ns() + later_ns)
+        self.stacks.look(self.every, time.monotonic_ns() + later_ns, self.again.append)
         return self.stacks.taken
 
     def read(self) -> None:
@@ -177,7 +189,7 @@ def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
     ended = [changes for thread, changes in window["threads"].items() if thread != str(program.pid)]
 
     assert len(window["threads"]) == 2
-    assert [stack is None for _, stack in ended[0]] == [False, True]
+    assert [stack is None for _, stack, _ in ended[0]] == [False, True]
 
 
 @pytest.mark.process
@@ -434,7 +446,7 @@ def test_exec_of_a_native_program(tmp_path: pathlib.Path, start: Start) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_name_that_is_not_running(tmp_path: pathlib.Path, start: Start, version: str) -> None:
     """A code object in the memory of another one is not taken for it: no name is told that did not run then."""
     text = """
@@ -473,7 +485,7 @@ time.sleep(1000)
     wrong, right = [], 0
     for window in watch.lines("window"):
         ((_, changes),) = window["threads"].items()
-        told = dict(changes)
+        told = {t_ns: stack for t_ns, stack, _ in changes}
         now: int | None = None
         for t_ns in window["t_ns"]:
             now = told.get(t_ns, now)
@@ -492,20 +504,137 @@ def watch_names(watch: Watch, stack: int | None) -> list[str]:
     return [name for name in watch.functions(stack) if name[1:].isdigit()]
 
 
+def code(name: str) -> Code:
+    """Return a code object that begins in line 1."""
+    return Code(b"", (name, "f.py"), 1, b"table", 0)
+
+
 def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
     """The middle of a very deep stack is left out."""
     log = Log(tmp_path)
-    log.functions(Interned(log.writer).stack([(f"f{number}", "f.py", 1) for number in range(1000)]))
+    log.functions(Interned(log.writer).stack([(code(f"f{number}"), 0) for number in range(1000)], 13))
     functions = log.functions(0)
 
     assert len(functions) == 401
-    assert (functions[99:102], functions[-1]) == (["f99", CUT[0], "f700"], "f999")
+    assert (functions[99:102], functions[-1]) == (["f99", CUT[0].name, "f700"], "f999")
 
 
 def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
-    """Another line of the same function is another frame and another stack; the same one has its number again."""
+    """Another instruction of the same function is another frame and stack; the table of its lines is written once."""
     log = Log(tmp_path)
-    interned = Interned(log.writer)
+    interned, function = Interned(log.writer), code("f")
 
-    assert [interned.stack([("f", "f.py", line)]) for line in (2, 4, 2)] == [0, 1, 0]
-    assert log.lines("frame") == [[0, "f", "f.py", 2], [1, "f", "f.py", 4]]
+    assert [interned.stack([(function, offset)], 13) for offset in (2, 4, 2)] == [0, 1, 0]
+    assert log.lines("table") == [[0, 13, "dGFibGU="]]
+    assert log.lines("frame") == [[0, "f", "f.py", 1, 0, 2], [1, "f", "f.py", 1, 0, 4]]
+
+
+def raw(*frames: tuple[str, int, str]) -> RawStack:
+    """Return a stack, the outermost frame first: of each frame its function, its instruction and its variables."""
+    return tuple(
+        (depth, int.from_bytes(name.encode(), "big"), instruction, variables.encode())
+        for depth, (name, instruction, variables) in enumerate(frames)
+    )
+
+
+def followed(*stacks: RawStack) -> list[tuple[int, bool]]:
+    """Return what was said of each reading."""
+    calls = Calls()
+    said = []
+    for before, now in pairwise([(), *stacks]):
+        same = [frame == frame_before for frame, frame_before in zip(now, before, strict=False)]
+        said.append(calls.follow(now, before, [*same, False].index(False)))
+    return said
+
+
+LOOP = "loop"
+
+
+class TestCalls:
+    """Which frames are in the same call as at the reading before."""
+
+    def test_call_that_goes_on(self) -> None:
+        """A function that has gone on is in the same call, if its caller stands where it stood with equal variables."""
+        assert followed(
+            raw((LOOP, 1, "i=0"), ("takes", 1, "n=0")),
+            raw((LOOP, 1, "i=0"), ("takes", 5, "n=7")),
+            raw((LOOP, 1, "i=0"), ("takes", 5, "n=7")),
+        ) == [(0, False), (2, False), (2, False)]
+
+    def test_next_turn_of_a_loop(self) -> None:
+        """The same function in the next turn of a loop is another call: a variable of the loop has changed."""
+        found = followed(
+            raw((LOOP, 1, "i=0"), ("computes", 1, ""), ("sum", 1, "")),
+            raw((LOOP, 1, "i=1"), ("computes", 1, ""), ("sum", 1, "")),
+        )
+
+        assert found[1] == (1, False)
+
+    def test_other_call(self) -> None:
+        """What a caller that has moved on calls is another call."""
+        found = followed(raw((LOOP, 1, ""), ("first", 1, "")), raw((LOOP, 2, ""), ("second", 1, "")))
+
+        assert found[1] == (1, False)
+
+    def test_loop_without_variables(self) -> None:
+        """A caller that calls again what it had called before something else, with equal variables, is in a loop."""
+        found = followed(
+            raw((LOOP, 1, ""), ("takes", 1, "")),
+            raw((LOOP, 2, ""), ("computes", 1, "")),
+            raw((LOOP, 1, ""), ("takes", 1, "")),
+        )
+
+        assert found[2] == (1, True)
+
+    def test_caller_without_callee(self) -> None:
+        """A reading in which the called function is missing, as in a torn one, is no other call."""
+        found = followed(raw((LOOP, 1, ""), ("a", 1, "")), raw((LOOP, 1, "")), raw((LOOP, 1, ""), ("a", 1, "")))
+
+        assert found[1:] == [(1, False), (1, False)]
+
+    def test_two_functions_at_one_instruction(self) -> None:
+        """C code that calls one function, then another, and the first again, is a loop, too."""
+        one, other = raw((LOOP, 1, ""), ("key", 1, "")), raw((LOOP, 1, ""), ("less", 1, ""))
+
+        assert followed(one, other, one)[2] == (1, True)
+
+
+TURNS = """import sys, time
+def first():
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end: pass
+def second(): first()
+def turns():
+    for number in range(1000):
+        second()
+print('ready', flush=True)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("loop", ["for number in range(1000): second()", "turns()"], ids=["module", "function"])
+def test_turns_of_a_loop(version: str, loop: str) -> None:
+    """In each Python, the turns of a loop are different calls, and what is called within one is the same."""
+    words = [python(version), "-S", "-E", "-c", TURNS + loop]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        memory = python_memory(f"/proc/{program.pid}", pathlib.Path(f"/proc/{program.pid}/maps").read_bytes())
+        assert memory is not None
+        calls, said = Calls(), list[int]()
+        before: RawStack = ()
+        for _ in range(200):
+            with contextlib.suppress(UnreadableError):
+                now = memory.stacks()[program.pid]
+                memory.frames(now, 0)
+                same = [frame == frame_before for frame, frame_before in zip(now, before, strict=False)]
+                said.append(calls.follow(now, before, [*same, False].index(False))[0])
+                before = now
+            time.sleep(0.005)
+        memory.close()
+        program.kill()
+    outer = 1 if "number" in loop else 2
+
+    assert said.count(outer) > 3  # another turn
+    assert said.count(outer + 2) > 20  # the same call of the innermost function
