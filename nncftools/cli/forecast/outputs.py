@@ -44,12 +44,9 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
 
 
 def folder(request: ForecastOptions) -> pathlib.Path:
-    """Return the folder of the results, without an earlier forecast that is replaced. Raises NncfToolsError."""
+    """Return the folder of the results. Raises UsageError."""
     may_be = request.resume or request.force
-    made = of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
-    if not request.resume:
-        of_runs.remove_earlier(made, STATE, FILES, "slice")
-    return made
+    return of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
 
 
 def begun(wanted: Result, output: pathlib.Path) -> Result:

@@ -28,6 +28,7 @@ from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
 from nncftools.limits import needs
+from nncftools.marks.collecting import size_of
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
@@ -41,6 +42,7 @@ _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
+_SCRATCH = "nncf-tools-forecast-"
 
 
 def planned(counts: Sequence[int], layers: int) -> list[int]:
@@ -65,14 +67,17 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
     """Run the command with slices; write and show the forecast. Return the exit status."""
     way = Way(outputs.folder(request))
     with destination.own_folder("--output", way, f"another forecast writes to {str(way.folder)!r}; wait for its end"):
+        if not request.resume:
+            of_runs.remove_earlier(way.folder, outputs.STATE, outputs.FILES, "slice")
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
         _introduce(command, model, result)
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
-        with groups.endable() as starter, contextlib.ExitStack() as stack:
-            with destination.writing("--scratch", scratch):
-                made = tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-", dir=scratch.absolute())
-            folder = pathlib.Path(stack.enter_context(made))
-            is_done = Runs(request, command, model, result, way, folder, starter).go()
+        with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
+            destination.check_owner("--scratch", scratch, scratch.stat())
+            if scratch.stat().st_mode & 0o1002 == 0o002:  # noqa: PLR2004 — bits of rights
+                raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
+            with tempfile.TemporaryDirectory("", _SCRATCH, scratch.absolute(), ignore_cleanup_errors=True) as made:
+                is_done = Runs(request, command, model, result, way, pathlib.Path(made), starter).go()
         result.finish(request.limit)
         failure = outputs.write(result, request.unit, way)
         screen.to_stdout(of_runs.as_json(result) if request.as_json else outputs.text(result, request.unit))
@@ -165,16 +170,12 @@ class Runs:
             self.scratch / f"output-{layers}",
         )
         try:
-            with (
-                destination.writing("--scratch", folder),
-                contextlib.suppress(Interrupted),
-                self.starter.interruptible(),
-            ):
+            with contextlib.suppress(Interrupted), self.starter.interruptible():
                 slices.write(model, layers, folder)
+                if not model.tensors:
+                    _python(request.words or [], "make", folder)
             if self._is_interrupted():
                 return None
-            if not model.tensors:
-                _python(request.words or [], "make", folder)
             destination.check_folder("--output", self.way)
             metrics, columns = planning.columns(options.Request(), options.PROFILE_TYPES)
             plan = planning.plan(columns, options.Request(interval=request.interval))
@@ -187,8 +188,7 @@ class Runs:
                 failed = steps.why(recorded, log) if recorded.status else ""
             if self._is_interrupted():
                 return None
-            kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
-            return measured(layers, recorded.session, failed, model.size(layers), kept)
+            return measured(layers, recorded.session, failed, model.size(layers), size_of(output) or 0)
         finally:
             for path in (folder, output):
                 shutil.rmtree(path, ignore_errors=True)
@@ -226,7 +226,7 @@ def looked_at(folder: pathlib.Path, words: Sequence[str]) -> Model:
     config, layers = slices.read_config(folder)
     if "auto_map" in config:
         raise NncfToolsError(f"option --from-config: {slices.CONFIG} has auto_map: the folder's own code is not run")
-    with tempfile.TemporaryDirectory(prefix="nncf-tools-forecast-") as made:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as made:
         slices.write(Model(folder, config, layers), layers, pathlib.Path(made, "model"))
         seen = json.loads(_python(words, "look", pathlib.Path(made, "model")))
     if len(seen["kinds"]) != layers:
@@ -239,10 +239,10 @@ def looked_at(folder: pathlib.Path, words: Sequence[str]) -> Model:
 def _python(words: Sequence[str], what: str, folder: pathlib.Path) -> str:
     """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
     python = arguments.interpreter(words)
-    if python is None:
+    if python is None or shutil.which(python) is None:
         raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv, nothing = [python, "-c", source, what, str(folder)], subprocess.DEVNULL
+    argv, nothing = [str(pathlib.Path(python).absolute()), "-c", source, what, str(folder)], subprocess.DEVNULL
     done = subprocess.run(argv, cwd=folder.parent, capture_output=True, text=True, check=False, stdin=nothing)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]

@@ -16,7 +16,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -172,7 +172,7 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
 
 class _Entry(msgspec.Struct):
     dtype: str
-    shape: list[int]
+    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=32)]
     data_offsets: tuple[int, int]
 
 
@@ -203,6 +203,8 @@ def _header(path: pathlib.Path) -> dict[str, Tensor]:
             begin, end = (8 + length + offset for offset in entry.data_offsets)
             if not 8 + length <= begin <= end <= size:
                 raise ValueError(f"the tensor {printable(name)!r} is not within the file, which was cut short")
+            if math.prod(entry.shape) > (end - begin) * 8:
+                raise ValueError(f"the tensor {printable(name)!r} has more numbers than bits")
             tensors[name] = Tensor(path, entry.dtype, entry.shape, begin, end)
     return tensors
 
