@@ -79,13 +79,10 @@ _MARGIN = 128
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 """Of all threads together."""
-_MOST_HELD = 64 << 20
-"""Bytes of what is known of code objects."""
-_CODE, _PLACE = 1_500, 250
-"""Of a code object without its line table, and of a place in it."""
-_LONGEST_S = 0.2
-"""CPU time of a reading."""
-_MOST_FILES = 8
+_MOST_HELD, _CODE, _PLACE = 64 << 20, 1_500, 250
+"""Bytes of all that is known of code objects, of one without its line table, and of a place in it."""
+_LONGEST_S, _MOST_FILES = 0.2, 8
+"""CPU time of a reading; mapped files that are called like Python."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}

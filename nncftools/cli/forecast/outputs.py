@@ -43,12 +43,6 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
     )
 
 
-def folder(request: ForecastOptions) -> pathlib.Path:
-    """Return the folder of the results. Raises UsageError."""
-    may_be = request.resume or request.force
-    return of_runs.folder_of_runs("forecast", STATE, request.output, request.words or [""], may_be=may_be)
-
-
 def begun(wanted: Result, output: pathlib.Path) -> Result:
     """Return a forecast that was begun before, to go on with. Raises UsageError."""
     found = of_runs.begun(wanted, output / STATE)

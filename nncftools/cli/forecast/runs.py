@@ -65,7 +65,8 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
 
 def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    way = Way(outputs.folder(request))
+    words, may_be = request.words or [""], request.resume or request.force
+    way = Way(of_runs.folder_of_runs("forecast", outputs.STATE, request.output, words, may_be=may_be))
     with destination.own_folder("--output", way, f"another forecast writes to {str(way.folder)!r}; wait for its end"):
         if not request.resume:
             of_runs.remove_earlier(way.folder, outputs.STATE, outputs.FILES, "slice")
@@ -165,10 +166,8 @@ class Runs:
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         model, request, name = self.model, self.request, f"slice-{layers}"
-        folder, output = (
-            self.scratch / f"{name}-of-{model.layers}-{self.scratch.name[-8:]}",
-            self.scratch / f"output-{layers}",
-        )
+        folder = self.scratch / f"{name}-of-{model.layers}-{self.scratch.name[-8:]}"
+        output = self.scratch / f"output-{layers}"
         try:
             with contextlib.suppress(Interrupted), self.starter.interruptible():
                 slices.write(model, layers, folder)
