@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from struct import Struct, error
 
 TYPE_CHECKING = False
@@ -77,7 +78,11 @@ _MARGIN = 128
 """A frame may begin so near the end of a block."""
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
-_MOST_CODES = 50_000
+"""Of all threads together."""
+_MOST_HELD, _CODE, _PLACE = 64 << 20, 1_500, 250
+"""Bytes of all that is known of code objects, of one without its line table, and of a place in it."""
+_LONGEST_S, _MOST_FILES = 0.2, 8
+"""CPU time of a reading; mapped files that are called like Python."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
@@ -114,6 +119,7 @@ class PythonMemory:
         self._previous, self._code, self._instruction = [at // 8 for at in fields]
         self._blocks: dict[int, bytes] = {}
         self._codes: dict[int, _Code] = {}
+        self._held, self._until_s = 0, 0.0
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
@@ -126,6 +132,7 @@ class PythonMemory:
     def stacks(self) -> dict[int, RawStack]:
         """Return the stack of every thread that has one. Raises UnreadableError, EndedError."""
         self._blocks.clear()
+        self._until_s = time.process_time() + _LONGEST_S
         try:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
             threads = self._threads(interpreter) if interpreter else ()
@@ -141,22 +148,22 @@ class PythonMemory:
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
         """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
         layout = self._layout
-        state = self._word(interpreter + layout["threads"])
+        state, steps = self._word(interpreter + layout["threads"]), iter(range(_MOST_FRAMES))
         for _ in range(_MOST_THREADS):
             if not state:
                 return
             frame = self._word(state + layout["frame"])
             if layout["c_frame"] != _NONE and frame:
                 frame = self._word(frame + layout["c_frame"])
-            yield self._word(state + layout["thread_id"]), self._stack(frame)
+            yield self._word(state + layout["thread_id"]), self._stack(frame, steps)
             state = self._word(state + _NEXT_THREAD)
         raise UnreadableError
 
-    def _stack(self, frame: int) -> RawStack:
+    def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
         blocks, unpack, owner = self._blocks, self._frame.unpack_from, self._layout["owner"]
         previous, code, instruction = self._previous, self._code, self._instruction
         stack: list[int] = []
-        for _ in range(_MOST_FRAMES):
+        for _ in steps:
             if not frame:
                 return tuple(stack)
             begin = frame & -_BLOCK
@@ -190,6 +197,9 @@ class PythonMemory:
         code = self._code_at(address)
         if instruction in code.frames:
             return code.frames[instruction]
+        if time.process_time() > self._until_s:  # hostile line tables: the rest at the next reading
+            raise ValueError
+        self._held += _PLACE
         if self._version >= _KERNEL_IDS:
             line = _line(code, instruction - address - self._layout["bytecode"])
         else:
@@ -206,7 +216,9 @@ class PythonMemory:
             known = self._decoded(data, identity)
             if not self._is_unchanged(address, known):  # its texts may be gone, too
                 raise UnreadableError
-            if len(self._codes) > _MOST_CODES:
+            self._held += len(known.lines) + _CODE
+            if self._held > _MOST_HELD:
+                self._held = 0
                 self._codes.clear()
             self._codes[address] = known
         return known
@@ -272,10 +284,8 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     Raises OSError, UnknownPythonError.
     """
     why = ""
-    for begin, path in _mapped_files(maps):
-        named = _PYTHON.search(path)
-        if named is None:
-            continue
+    pythons = [(begin, path, named) for begin, path in _mapped_files(maps) if (named := _PYTHON.search(path))]
+    for begin, path, named in pythons[:_MOST_FILES]:
         why = "its Python has no symbol _PyRuntime"
         with contextlib.suppress(FileNotFoundError, ValueError, error):
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
@@ -361,6 +371,7 @@ def _dynamic_symbols(file: int) -> tuple[dict[str, int], bool]:
             for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
                 if place in wanted and place and where:
                     found[wanted[place]] = value - base
+            break  # a file has one such section (elf(5))
     return found, kind == _RELOCATABLE
 
 
@@ -394,7 +405,7 @@ def _line(code: _Code, offset: int) -> int:
             at += 1
             if kind < _NO_PLACE:
                 step, shift = table[at] & 63, 0
-                while table[at] & 64:
+                while table[at] & 64 and shift < _MOST_BITS:
                     at, shift = at + 1, shift + 6
                     step |= (table[at] & 63) << shift
                 line += -(step >> 1) if step & 1 else step >> 1
@@ -408,7 +419,7 @@ def _line(code: _Code, offset: int) -> int:
 
 _ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
 """Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
-_FIRST_BYTE, _END = 128, b"\x80"
+_FIRST_BYTE, _END, _MOST_BITS = 128, b"\x80", 30
 """Other bytes of an entry are smaller."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import dataclasses
 import inspect
 import os
@@ -208,6 +209,114 @@ def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
                 memory.frames(stack, stack[2:] if chance.random() < 0.5 else ())
     monkeypatch.undo()
     memory.close()
+
+
+@contextlib.contextmanager
+def made_up(*, threads: int, frames: int, table: bytes) -> Iterator[PythonMemory]:
+    """Yield a memory of this process that looks like a Python 3.13: its threads share one stack of many places."""
+    room = ctypes.create_string_buffer(1 << 20)
+    begin = ctypes.addressof(room)
+    at = dict(zip(module._FIELDS, module._LAYOUTS[13], strict=True))
+    lines, text, code, interpreter, frame, thread = (
+        begin + of for of in (0, 1 << 17, 132_000, 140_000, 1 << 18, 1 << 19)
+    )
+
+    def put(address: int, value: int) -> None:
+        struct.pack_into("<Q", room, address - begin, value)
+
+    put(lines + 16, len(table))
+    room[32 : 32 + len(table)] = table
+    put(text + 16, 1)
+    put(text + 32, 1 << 2 | 1 << 5 | 1 << 6)
+    put(text + at["text"], ord("f"))
+    for field, where in (("file", text), ("name", text), ("lines", lines)):
+        put(code + at[field], where)
+    put(begin + (1 << 20) - 8, interpreter)
+    put(interpreter + at["threads"], thread)
+    for number in range(frames):
+        here = frame + number * 88
+        put(here + at["code"], code)
+        put(here + at["previous"], here + 88 if number + 1 < frames else 0)
+        put(here + at["instruction"], code + at["bytecode"] + 2 * (frames - number))
+    for number in range(threads):
+        here = thread + number * 256
+        put(here + module._NEXT_THREAD, here + 256 if number + 1 < threads else 0)
+        put(here + at["thread_id"], number + 1)
+        put(here + at["frame"], frame)
+    memory = PythonMemory(f"/proc/{os.getpid()}", begin + (1 << 20) - 8 - at["interpreters"], 13)
+    yield memory
+    memory.close()
+    assert room
+
+
+TABLE = b"\xf8" * 1_000
+"""Entries without a place: the line stays."""
+
+
+class TestMadeUp:
+    """A program that only looks like Python takes neither time nor memory of the helper."""
+
+    def test_frames_of_all_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Threads with deep stacks, which may be the same, have no more frames together than one may have."""
+        monkeypatch.setattr(module, "_MOST_FRAMES", 1_000)
+        with made_up(threads=3, frames=300, table=TABLE) as memory:
+            assert [len(stack) for stack in memory.stacks().values()] == [600] * 3
+        with made_up(threads=4, frames=300, table=TABLE) as memory, pytest.raises(UnreadableError):
+            memory.stacks()
+
+    def test_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What takes too long to decode is left for the next readings, which go on with it."""
+        with made_up(threads=1, frames=50, table=TABLE) as memory:
+            stack = memory.stacks()[1]
+            clock = iter(range(1_000))
+            monkeypatch.setattr(module.time, "process_time", lambda: next(clock) * module._LONGEST_S / 20)
+            failed = 0
+            while True:
+                memory.stacks()
+                try:
+                    frames = memory.frames(stack, ())
+                    break
+                except UnreadableError:
+                    failed += 1
+
+        assert failed == 2
+        assert frames == [("f", "f", 0)] * 50
+
+    def test_places_that_are_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is known of code is forgotten when it is too much."""
+        monkeypatch.setattr(module, "_MOST_HELD", 50_000)
+        with made_up(threads=1, frames=100, table=TABLE) as memory:
+            for _ in range(5):
+                memory._codes.clear()
+                memory.stacks()
+                memory.frames(memory.stacks()[1], ())
+                assert memory._held <= 50_000 + 100 * module._PLACE
+
+    def test_numbers_without_end(self) -> None:
+        """A step of a line table that never ends is no number of a million digits."""
+        endless = module._Code(b"", "f", "f", 1, b"\xf0" + b"\x7f" * 100_000)
+
+        assert abs(module._line(endless, 0)) < 1 << 40
+
+    def test_many_files(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of many mapped files that are called like Python, the first are looked at."""
+        seen = []
+        monkeypatch.setattr(module, "_symbols", lambda path: (seen.append(path) or {}, False))
+        with pytest.raises(UnknownPythonError):
+            python_memory("/proc/self", b"".join(mapping(tmp_path / f"python{number}") for number in range(100)))
+
+        assert len(seen) == module._MOST_FILES
+
+    def test_many_sections(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Only one section of an ELF file is read as its dynamic symbols."""
+        header = module._HEADER.pack(module._MAGIC + bytes(10), 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 500, 0)
+        (tmp_path / "python3").write_bytes(header + module._SECTION.pack(0, 11, 0, 0, 0, 24, 0, 0, 8, 24) * 500)
+        read = module._read_file
+        sizes = []
+        monkeypatch.setattr(module, "_read_file", lambda file, size, at: sizes.append(size) or read(file, size, at))
+        module._symbols_of(str(tmp_path / "python3"))
+
+        assert len(sizes) == 5
 
 
 @pytest.mark.process
