@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -32,6 +34,51 @@ def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
 
     assert (tmp_path / "output").read_text() == f"status={status}\n"
     assert "Peak RSS 50.0 % higher" in (tmp_path / "summary.md").read_text("utf-8")
+
+
+@pytest.mark.process
+def test_earlier_table(tmp_path: pathlib.Path) -> None:
+    """A comparison that fails shows no table of an earlier step with this action."""
+    (tmp_path / "nncf-tools").write_text("#!/bin/sh\nexit 2\n")
+    (tmp_path / "nncf-tools").chmod(0o755)
+    (tmp_path / "nncf-tools.md").write_text("of another comparison")
+    files = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "GITHUB_OUTPUT": str(tmp_path / "output")}
+    inputs = {"BASE": "base.json", "NEW": "new.json", "GATES": "", "RUNNER_TEMP": str(tmp_path)}
+    env = {**os.environ, **files, **inputs, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][0]["run"]]
+
+    assert subprocess.run(script, cwd=tmp_path, env=env, check=False, timeout=60).returncode == 2
+    assert not (tmp_path / "summary.md").exists()
+    assert not (tmp_path / "nncf-tools.md").exists()
+
+
+COMMENT = """#!/bin/sh
+for word; do [ "$before" = --jq ] && asked=$word; before=$word; done
+[ "$asked" ] && exec jq -r "$asked" comments.json
+echo "$@" > called
+"""
+"""Stand in for GitHub's program: it answers with the comments in a file."""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("jq") is None, reason="GitHub's program has jq inside")
+@pytest.mark.parametrize(
+    ("kind", "association", "is_updated"),
+    [("Bot", "NONE", True), ("User", "MEMBER", True), ("User", "NONE", False), ("User", "CONTRIBUTOR", False)],
+)
+def test_comment_of_another_user(tmp_path: pathlib.Path, kind: str, association: str, *, is_updated: bool) -> None:
+    """The table does not go into a comment that somebody else has begun with our mark, and may edit."""
+    comment = {"id": 7, "body": "<!-- nncf-tools -->", "user": {"type": kind}, "author_association": association}
+    (tmp_path / "comments.json").write_text(json.dumps([comment]))
+    (tmp_path / "nncf-tools.md").write_text("table")
+    (tmp_path / "gh").write_text(COMMENT)
+    (tmp_path / "gh").chmod(0o755)
+    places = {"RUNNER_TEMP": str(tmp_path), "COMMENTS": "all", "COMMENT": "one"}
+    env = {**os.environ, **places, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][1]["run"]]
+    subprocess.run(script, cwd=tmp_path, env=env, check=True, timeout=60)
+
+    assert ("PATCH one/7" in (tmp_path / "called").read_text()) == is_updated
 
 
 def test_inputs_of_the_docs() -> None:

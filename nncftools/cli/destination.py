@@ -439,6 +439,7 @@ class RecordingFiles:
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
             opened(target.session.parent, FOLDER)  # while it is open, no file system gives it another inode
             self.marks = opened(target.marks, _NEW_LOG)
+            os.write(self.marks, b" ")  # missing, if the command empties it
             self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
             """The descriptor of the helper's log; None without one."""
             self._open = stack.pop_all()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nncftools.cli import screen
 from nncftools.cli.destination import writing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, open_ours, write_all
@@ -301,8 +302,11 @@ class OutputDisplay:
         if self._captured < 0 or self.copies:
             write_all(descriptor, data)
         if self._captured >= 0:
-            with contextlib.suppress(OSError) if self.copies else contextlib.nullcontext():  # its disk may be full
+            try:
                 write_all(self._captured, data)
+            except OSError as error:  # its disk may be full: what follows goes to ours
+                self._captured = -1
+                screen.message(f"option --capture: the rest of {str(self.output)!r} is missing: {error.strerror}")
 
 
 def view_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:

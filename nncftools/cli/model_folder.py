@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pathlib
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Entry(msgspec.Struct):
     """A tensor in the header of a file."""
 
     dtype: str
-    shape: list[int]
+    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=32)]
     data_offsets: tuple[int, int]
 
 
@@ -75,7 +76,7 @@ def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
         for name, raw in head.items():
             entry = msgspec.json.decode(raw, type=Entry)
             begin, end = (8 + length + offset for offset in entry.data_offsets)
-            if not 8 + length <= begin <= end <= size:
+            if not 8 + length <= begin <= begin + math.prod(entry.shape) // 8 <= end <= size:
                 raise ValueError(f"the tensor {printable(name)!r} is not within the file, which was cut short")
             tensors[name] = Tensor(entry.dtype, entry.shape, begin, end, path)
     return tensors

@@ -88,7 +88,11 @@ def _record(request: Request, *, profiles: bool) -> int:
         else:
             name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
             target = destination.new_folder(request.log_dir, f"{name}{suffix}", metrics[:1] if profiles else metrics)
-        return destination.with_views(target, plot=request.plot, opens=request.opens)
+        target = destination.with_views(target, plot=request.plot, opens=request.opens)
+        ours = (target.session, target.journal, target.marks, target.snapshots, target.panels, target.page, capture)
+        if destination.given_twice(path for path in ours if path is not None):
+            raise UsageError(f"option --capture: {str(capture)!r} is a file of the recording; choose another name")
+        return target
 
     suffixes = [""] if request.repeat == 1 else [f"-{number}" for number in range(1, request.repeat + 1)]
     places: Iterable[Destination] = map(destination_of, suffixes)

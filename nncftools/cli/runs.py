@@ -16,6 +16,7 @@ from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, another_owner
 from nncftools.journal.reading import is_recording
+from nncftools.marks.collecting import size_of
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
@@ -87,7 +88,9 @@ def prune(
     paths = destination.in_order(log_dir)
     before_ns = time.time_ns() - (older or 0.0) * 1e9
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_ns(at) < before_ns]
-    runs = [_run(path) for path in unwanted if _is_removable(path, log_dir)]
+    with destination.writing("--keep", log_dir):  # another prune may remove them now
+        ways = {path: way for path in unwanted if (way := _way(path, log_dir))}
+    runs = [*map(_run, ways)]
     if not runs:
         screen.message("nothing to remove")
         return 0
@@ -97,8 +100,8 @@ def prune(
     if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
         screen.message("nothing was removed")
         return 1
-    for run in runs:
-        _remove(run.path.parent)
+    for way in {way.folder: way for way in ways.values()}.values():
+        _remove(way)
     link = log_dir / destination.LATEST
     if link.is_symlink() and not link.exists():
         link.unlink()
@@ -106,24 +109,27 @@ def prune(
     return 0
 
 
-def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
-    """Return whether a recording has a folder of its own, which holds nothing but what a recording writes."""
-    folder = path.parent
+def _way(path: pathlib.Path, log_dir: pathlib.Path) -> Way | None:
+    """Return the way to a recording's own folder, which holds nothing but what a recording writes; None to others."""
+    folder, way = path.parent, Way(path.parent, must_stay=True)
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
-        return False
+        return None
     is_ours = not another_owner(folder.stat()) and all(
         _OURS.fullmatch(file.name) and (file.is_file() or file.is_symlink()) for file in folder.iterdir()
     )
-    return is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}")))
+    return way if is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}"))) else None
 
 
-def _remove(folder: pathlib.Path) -> None:
-    with destination.writing("--keep", folder):
-        with Way(folder, must_stay=True).reached() as reached:
+def _remove(way: Way) -> None:
+    """Remove the folder that was shown. Raises NncfToolsError for another one, or a link, in its place."""
+    with destination.writing("--keep", way.folder):
+        with way.reached() as reached:
+            if reached.stat()[:3] != way.folder.lstat()[:3]:  # mode, inode, device
+                raise OSError("it is a symbolic link")
             for file in reached.iterdir():
                 if _OURS.fullmatch(file.name):
                     file.unlink()
-        folder.rmdir()
+        way.folder.rmdir()
 
 
 def _agreed(question: str) -> bool:
@@ -134,8 +140,7 @@ def _agreed(question: str) -> bool:
 
 
 def _run(path: pathlib.Path) -> _Run:
-    files = path.parent.iterdir() if _FOLDER.fullmatch(path.parent.name) else iter([path])
-    size = sum(file.lstat().st_size for file in files)
+    size = size_of(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # it may be gone
     try:
         return _Run(path, opening.open_session(path, path.parent), size)
     except NncfToolsError:

@@ -103,7 +103,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     if is_full:
         session.warnings.append("the file system of the marks log is full: marks may be missing")
     if notes.is_gone:
-        session.warnings.append("the marks log was removed or replaced: marks that were made after that are missing")
+        session.warnings.append("the marks log was removed, replaced or emptied: marks are missing")
     if notes.wrong > 0:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
@@ -131,7 +131,7 @@ def _warn_of_missing(session: Session, notes: LogNotes) -> None:
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
     try:
-        return not os.path.samestat(os.fstat(log.fileno()), path.lstat())
+        return os.pread(log.fileno(), 1, 0) != b" " or not os.path.samestat(os.fstat(log.fileno()), path.lstat())
     except OSError:
         return True
 
@@ -151,7 +151,7 @@ class LogNotes:
         """By path: of models saved repeatedly under one path, the last state."""
         self.failures: list[Failure] = []
         self.is_gone = False
-        """Whether the log was removed, or another file is in its place."""
+        """Whether the log was removed or emptied, or another file is in its place."""
         self.missing = 0
         """How many lines programs could not write."""
         self.wrong = 0
@@ -400,7 +400,7 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
     """
     marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
     reasons = [f"{marks} made before or after the recording"] if outside else []
-    reasons += ["the marks log was removed or replaced"] if is_gone else []
+    reasons += ["the marks log was removed, replaced or emptied"] if is_gone else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process.command)

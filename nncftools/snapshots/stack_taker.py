@@ -38,7 +38,9 @@ class Interned:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._tables: dict[Code, int] = {}
+        self._tables: dict[tuple[str, str, int, bytes], int] = {}
+        self._places: dict[tuple[int, int], int] = {}
+        """Of frames, by the number of their table and their instruction."""
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._loops: set[int] = set()
@@ -60,11 +62,16 @@ class Interned:
 
     def _new(self, frame: Frame, version: int) -> int:
         code, offset = frame
-        if code not in self._tables:
-            self._tables[code] = len(self._tables)
-            self._writer.line("table", [self._tables[code], version, b2a_base64(code.lines, newline=False).decode()])
-        number = self._frames[frame] = len(self._frames)
-        self._writer.line("frame", [number, code.name, code.file, code.first_line, self._tables[code], offset])
+        of_code = code.name, code.file, code.first_line, code.lines  # several processes may run the same
+        if of_code not in self._tables:
+            self._tables[of_code] = len(self._tables)
+            table = b2a_base64(code.lines, newline=False).decode()
+            self._writer.line("table", [self._tables[of_code], version, table])
+        place = self._tables[of_code], offset
+        if place not in self._places:
+            self._places[place] = len(self._places)
+            self._writer.line("frame", [self._places[place], code.name, code.file, code.first_line, *place])
+        number = self._frames[frame] = self._places[place]
         return number
 
     def loop(self, frame: Frame) -> None:

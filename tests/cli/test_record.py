@@ -14,10 +14,11 @@ import pexpect
 import pytest
 
 from nncftools import Session
+from nncftools.errors import UsageError
 from nncftools.sampler.client import metrics_of_devices
 from tests.conftest import BURNERS, HANGING_S, Run, burner, command_line
 from tests.made_up import MIB as BYTES_OF_MIB
-from tests.made_up import header, mib, session
+from tests.made_up import full_disk, header, mib, session
 from tests.waiting import until
 
 MIB = 2**20
@@ -892,6 +893,35 @@ class TestMarks:
 
         assert result.stdout == "--live\n"
         assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "run.json",
+            *(pytest.param(f"./run.{of}", marks=pytest.mark.long) for of in ("journal.jsonl", "marks.jsonl", "png")),
+        ],
+    )
+    def test_capture_is_no_file_of_the_recording(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """Output that the session, or another file of the recording, would replace is refused before anything runs."""
+        words = ("-q", "--plot", "-o", tmp_path / "run.json", "--capture", name, "--", "touch", "ran")
+        result = nncf_tools("monitor", *words)
+
+        assert result.returncode == UsageError.exit_code
+        assert result.stderr.endswith(f"{str(pathlib.Path(name))!r} is a file of the recording; choose another name\n")
+        assert not (tmp_path / "ran").exists()
+
+    def test_capture_on_a_full_disk(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A captured file that lacks output is told in one line; the command's own output and status are as without."""
+        script = "import os, sys; [print('y' * 99) for _ in range(3000)]; sys.exit(3)"
+        words = ("-o", "run.json", "--capture", "out.txt", "--", sys.executable, "-c", script)
+        with full_disk(100_000):
+            result = nncf_tools("monitor", "-q", *words)
+
+        assert result.returncode == 3
+        assert result.stdout == ("y" * 99 + "\n") * 3000
+        assert result.stderr.endswith("option --capture: the rest of 'out.txt' is missing: File too large\n")
+        assert result.stderr.count("\n") == 1
+        assert (tmp_path / "out.txt").stat().st_size <= 100_000
 
     def test_capture_copies(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """--capture without --live writes the output to the file, too."""

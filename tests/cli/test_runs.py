@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 import pexpect
 import pytest
 
+from nncftools.cli import destination, runs
+from nncftools.errors import NncfToolsError
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
@@ -54,6 +57,17 @@ class TestList:
         assert first["peak_rss"] == 62 << 20
         assert first["size"] > 1000
         assert len(others) == 3
+
+    def test_ends_meanwhile(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A journal whose recording ends while it is listed, or a folder that is removed then, is no error."""
+        paths = destination.in_order(logs)
+        shutil.rmtree(paths[0].parent)
+        gone = logs / "2026-11-20_10-00-00_work" / "session.journal.jsonl"
+        monkeypatch.setattr(destination, "in_order", lambda _: [*paths, gone])
+        result = in_process("list")
+
+        assert result.returncode == 0
+        assert result.stdout.count("cannot be read") == 2
 
     def test_damaged(self, in_process: Run, logs: pathlib.Path) -> None:
         """A recording that cannot be read is listed as such."""
@@ -112,6 +126,27 @@ class TestPrune:
         in_process("prune", "--keep", 0, "--yes")
 
         assert (away / "session.json").exists()
+
+    @pytest.mark.parametrize("makes", ["link", "folder"])
+    def test_swapped(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, makes: str) -> None:
+        """Who may write to the log folder cannot have another folder emptied while the question is shown."""
+        shown, kept = logs / "2026-11-20_10-00-00_work", logs / "2026-11-22_10-00-00_work"
+
+        def swaps(_question: str) -> bool:
+            shown.rename(logs / "moved")
+            if makes == "link":
+                shown.symlink_to(kept)
+            else:
+                kept.rename(shown)
+            return True
+
+        monkeypatch.setattr(runs, "_agreed", swaps)
+        result = in_process("prune", "--keep", 2)
+
+        assert result.returncode == NncfToolsError.exit_code
+        assert f"{shown.name} is another folder now" in result.stderr
+        assert (shown / "session.json").exists()
+        assert (logs / "moved" / "session.json").exists()
 
     @pytest.mark.usefixtures("logs")
     def test_either(self, in_process: Run) -> None:

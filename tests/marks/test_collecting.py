@@ -69,14 +69,16 @@ class TestLog:
         assert names(of) == [("a", 0)]
         assert of.warnings == ["55 marks are missing: for a time, the marks log could not be written (a full disk?)"]
 
-    @pytest.mark.parametrize("way", ["removed", "replaced", "there"])
+    @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
     def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:
-        """A log that was removed or replaced while the command ran has no later marks, which a warning says."""
+        """A log that was removed, replaced or emptied while the command ran lacks marks, which a warning says."""
         path = tmp_path / "run.marks.jsonl"
-        path.write_bytes(log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
+        path.write_bytes(b" " + log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
         of = run()
         with path.open("rb") as opened:
-            if way != "there":
+            if way == "emptied":
+                path.write_bytes(path.read_bytes()[1:])  # the first byte is of the command line
+            elif way != "there":
                 path.unlink()
             if way == "replaced":
                 path.touch()
@@ -89,7 +91,7 @@ class TestLog:
     def test_disk_that_is_full_at_the_end(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What programs could not write until their end is not in the log: a warning says that it may be so."""
         path = tmp_path / "run.marks.jsonl"
-        path.write_bytes(log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
+        path.write_bytes(b" " + log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
         monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=0, f_blocks=1))
         of = run()
         with path.open("rb") as opened:
@@ -457,7 +459,7 @@ def test_marks_at_other_times() -> None:
 def test_log_that_was_removed() -> None:
     """Without the log, nothing says that no function was called."""
     assert no_marks_reason([], 1, 0, is_gone=True) == (
-        "1 Python program loaded the hook, and the marks log was removed or replaced"
+        "1 Python program loaded the hook, and the marks log was removed, replaced or emptied"
     )
 
 
@@ -469,7 +471,7 @@ def test_nothing_known() -> None:
 
 
 WORK = "def work():\n    pass\n"
-GONE = "the marks log was removed or replaced: marks that were made after that are missing"
+GONE = "the marks log was removed, replaced or emptied: marks are missing"
 
 
 @pytest.mark.parametrize(
@@ -496,7 +498,25 @@ def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, k
     assert [mark.error for mark in of.marks] == [None] * kept
     assert GONE in of.warnings
     assert GONE in done.stderr + done.stdout
-    assert any("and the marks log was removed or replaced;" in warning for warning in of.warnings) == (not kept)
+    assert any("and the marks log was removed, replaced or emptied;" in warning for warning in of.warnings) == (
+        not kept
+    )
+
+
+def test_command_that_empties_the_log(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+    """What was marked before is gone, and the report says so; what comes later is there."""
+    (tmp_path / "work.py").write_text(WORK)
+    program = (
+        "import os, work; work.work(); work.work(); os.truncate(os.environ['NNCF_TOOLS_MARKS'], 0); "
+        "work.work(); work.work(); work.work()"
+    )
+    words = ("-q", "--no-plot", "--no-stacks", "--mark-call", "work:work", sys.executable, "-c", program)
+    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    of = Session.load(tmp_path / "run.json")
+
+    assert done.returncode == 0
+    assert len(of.marks) == 3
+    assert GONE in of.warnings
 
 
 @pytest.mark.long

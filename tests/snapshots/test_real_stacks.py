@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 
+from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import python_memory as module
 from nncftools.snapshots.python_memory import (
     EndedError,
@@ -27,6 +28,9 @@ from nncftools.snapshots.python_memory import (
 from tests.pythons import python
 from tests.surroundings import HANGING_S
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from nncftools.snapshots.python_memory import RawStack
 
 VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
 KERNEL_IDS = 11
@@ -154,12 +158,20 @@ def memory_of(pid: int) -> PythonMemory:
     return found
 
 
+def places(memory: PythonMemory, stack: RawStack, same: int = 0) -> Frames:
+    """Return function, file and line of each frame."""
+    return [
+        [code.name, code.file, LineTable(memory.version, code.lines).line_at(code.first_line, offset)]
+        for code, offset in memory.frames(stack, same)
+    ]
+
+
 def stacks(memory: PythonMemory) -> dict[int, Frames]:
     """Return the stacks of all threads, read again while it changes them."""
 
     def read() -> dict[int, Frames] | None:
         try:
-            return {thread: list(map(list, memory.frames(stack, ()))) for thread, stack in memory.stacks().items()}
+            return {thread: places(memory, stack) for thread, stack in memory.stacks().items()}
         except UnreadableError:
             return None
 
@@ -245,14 +257,16 @@ steps()
         expected = [json.loads(process.stdout.readline())]
         memory = memory_of(process.pid)
         one = memory.stacks()[process.pid]
-        found = [memory.frames(one, ())]
+        found = [places(memory, one)]
         process.stdin.write("\n")
         process.stdin.flush()
         expected.append(json.loads(process.stdout.readline()))
-        found.append(memory.frames(memory.stacks()[process.pid], one))
+        other = memory.stacks()[process.pid]
+        same = [now == before for now, before in zip(other, one, strict=False)].index(False)
+        found.append(places(memory, other, same))
         process.kill()
 
-    assert [list(map(list, frames)) for frames in found] == expected
+    assert found == expected
 
 
 @pytest.mark.process
@@ -331,7 +345,7 @@ def test_ended(tmp_path: pathlib.Path, version: str) -> None:
         with pytest.raises(EndedError):
             memory.stacks()
         with pytest.raises(UnreadableError):
-            memory.frames(stack, ())
+            memory.frames(stack, 0)
 
 
 @pytest.mark.process

@@ -66,7 +66,8 @@ class Log:
     def changes(self, thread: int) -> list[tuple[int, list[str]]]:
         """Return the stacks that a thread had from some moments on, in all windows."""
         windows = [of["threads"].get(str(thread), ()) for of in self.lines("window")]
-        return [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack, _ in changes]
+        stacks = [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack, _ in changes]
+        return [of for before, of in pairwise([(0, None), *stacks]) if of[1] != before[1]]
 
 
 class Watch(Log):
@@ -220,7 +221,7 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
 
     assert second["t_ns"][0] == first["t_ns"][-1]
     assert len(first["t_ns"]) == 201
-    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][0][1]]]
+    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][0][1], 0]]
 
 
 @pytest.mark.process

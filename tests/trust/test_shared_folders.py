@@ -13,7 +13,8 @@ import pytest
 
 from nncftools.backports import running
 from nncftools.compression import outputs, picture
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
+from tests.cli.forecast import models
 from tests.conftest import BURNERS, HANGING_S, Run, command_line
 from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
@@ -232,6 +233,52 @@ class TestStateOfASearch:
         assert done.stderr.endswith("fit.json: cannot be read: a file expected\n")
         assert done.stderr.count("\n") == 1
         assert not (tmp_path / "ran").exists()
+
+
+class TestForecast:
+    @as_another
+    @pytest.mark.parametrize("mode", [0o777, pytest.param(0o1777, marks=pytest.mark.long), 0o755])
+    def test_scratch(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, mode: int) -> None:
+        """Slices are not written where another user could put a folder of his in the place of ours."""
+        models.write(tmp_path / "model", 8)
+        shared.chmod(mode)
+        if mode == 0o755:
+            os.chown(shared, OTHER, OTHER)
+        words = [
+            "--no-output",
+            "--scratch",
+            shared,
+            "-o",
+            "out",
+            "--",
+            "sh",
+            "-c",
+            "touch ran; sleep 0.2",
+            "sh",
+            "model",
+        ]
+        done = nncf_tools("forecast", *words)
+
+        assert (done.returncode, (tmp_path / "ran").exists()) == {
+            0o777: (NncfToolsError.exit_code, False),
+            0o1777: (0, True),
+            0o755: (UsageError.exit_code, False),
+        }[mode], done.stderr
+
+    @as_another
+    def test_earlier_one_behind_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+        """With --force, nothing is removed through another user's link."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "ours").mkdir()
+        files = {tmp_path / "ours" / name for name in ("forecast.json", "forecast.md", "slice-1.json", "slice-1.log")}
+        for file in files:
+            file.touch()
+        subprocess.run([*BECOMES_ANOTHER, "ln", "-s", tmp_path / "ours", "theirs"], cwd=shared, check=True)
+        done = nncf_tools("forecast", "--no-output", "--force", "-o", shared / "theirs", "--", "true", "model")
+
+        assert done.returncode == UsageError.exit_code
+        assert "belongs to another user" in done.stderr
+        assert set((tmp_path / "ours").iterdir()) == files
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.cli.forecast import models
 from tests.conftest import BURNERS, command_line
 from tests.surroundings import HANGING_S
 from tests.waiting import until
@@ -23,6 +25,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FREE = ["fit", "--free-only", "-o", "out"]
 MONITOR = ["monitor", "-o", "run.json"]
 SWEEP = ["sweep", "--model", "model", "--text", "text.txt", "--calibration", "calibration.txt", "-o", "results.csv"]
+FORECAST = ["forecast", "--no-output", "-o", "out"]
 GRID = '[[configuration]]\nname = "wait"\nmode = "int4_sym"\n'
 
 
@@ -57,6 +60,8 @@ class Wait(NamedTuple):
     """The exit status of the user's command, if it has ended: then it may be ours, too."""
 
 
+TENSORS = [(f"layers.{number}.w", "F32", [1], 4) for number in range(8)]
+LOOKS = f"echo '{json.dumps({'tensors': TENSORS, 'layer_types': None})}'"
 BEGUN = ["sh", "-c", "touch here; exec sleep 1000"]
 HERE = "touch here; trap '' TERM INT HUP; while :; do sleep 0.1; done"
 WAITS = {
@@ -74,6 +79,8 @@ WAITS = {
     "monitor, next run": Wait(
         [*MONITOR, "--repeat", "3", "--", "sleep", "0.1"], exists("run-1.json"), "stderr", status=0
     ),
+    "forecast, make": Wait([*FORECAST, "--from-config", "--", "bin/python3", "model"], exists("made")),
+    "forecast, run": Wait([*FORECAST, "--", "sh", "-c", "touch here; exec sleep 1000", "sh", "slices"], exists("here")),
     "sweep, plan": Wait([*SWEEP, "--grid", "grid.toml", "--dry-run"], catches, "stdout", is_killed=True),
 }
 
@@ -100,18 +107,22 @@ def full_pipe() -> Iterator[int]:
 def prepared(folder: pathlib.Path) -> dict[str, str]:
     """Make what the commands need in a folder; return their environment."""
     (folder / "model").mkdir(parents=True)
-    (folder / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+    (folder / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 8}')
     (folder / "text.txt").write_text("Each process has memory of its own.")
     (folder / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
     (folder / "grid.toml").write_text(GRID)
     os.mkfifo(folder / "fifo")
+    models.write(folder / "slices", 8)
+    (folder / "bin").mkdir()
+    (folder / "bin/python3").write_text(f"#!/bin/sh\n[ $3 = make ] && touch {folder}/made && exec sleep 1000\n{LOOKS}")
+    (folder / "bin/python3").chmod(0o755)
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
     python.chmod(0o755)
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-LONG = {"fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
+LONG = {"forecast, run", "fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
 from nncftools.limits import needs
+from nncftools.marks.collecting import size_of
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
@@ -35,9 +36,9 @@ _WRONG = 0.03
 """If the peak of the largest slice is forecast less exactly by the others, there is a fourth."""
 _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
-_PREFIX = "nncf-tools-forecast-"
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
+_SCRATCH = "nncf-tools-forecast-"
 
 
 def planned(counts: Sequence[int], layers: int) -> list[int]:
@@ -74,8 +75,13 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
     with of_runs.folder_of_runs(request, outputs.KIND) as way:
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
         _introduce(command, model, result)
-        with groups.endable() as starter:
-            is_done = Runs(request, command, model, result, way, starter).go()
+        scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
+        with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
+            destination.check_owner("--scratch", scratch, scratch.stat())
+            if scratch.stat().st_mode & 0o1002 == 0o002:  # noqa: PLR2004 — bits of rights
+                raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
+            with tempfile.TemporaryDirectory("", _SCRATCH, scratch.absolute(), ignore_cleanup_errors=True) as made:
+                is_done = Runs(request, command, model, result, way, pathlib.Path(made), starter).go()
         result.finish(request.limit)
         of_runs.write_state(result, way, outputs.KIND)
         of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
@@ -102,12 +108,9 @@ class Runs:
     model: Model
     result: Result
     way: Way
+    scratch: pathlib.Path
+    """Where slices and their outputs are: ours, and removed at the end."""
     starter: Starter
-
-    @property
-    def scratch(self) -> pathlib.Path:
-        """Where slices and their outputs are."""
-        return self.request.scratch or pathlib.Path(tempfile.gettempdir())
 
     def go(self) -> bool:
         """Run until there are enough slices, or none fits; return False if we were interrupted before."""
@@ -157,13 +160,11 @@ class Runs:
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
-        with destination.writing("--scratch", self.scratch):
-            made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self.scratch.absolute(), ignore_cleanup_errors=True)
         starter, name = self.starter, f"slice-{layers}"
-        with made as place:
-            folder = pathlib.Path(place, f"{name}-of-{self.model.layers}-{place[-8:]}")
-            output = pathlib.Path(place, f"output-{layers}")
-            with destination.writing("--scratch", folder), contextlib.suppress(Interrupted), starter.interruptible():
+        folder = self.scratch / f"{name}-of-{self.model.layers}-{self.scratch.name[-8:]}"
+        output = self.scratch / f"output-{layers}"
+        try:
+            with contextlib.suppress(Interrupted), starter.interruptible():
                 slices.write(self.model, layers, folder)
             if groups.is_interrupted(starter):
                 return None
@@ -174,8 +175,10 @@ class Runs:
                 failed = steps.why(recorded, log) if recorded.status else ""
             if groups.is_interrupted(starter):
                 return None
-            kept = sum(path.lstat().st_size for path in output.rglob("*") if path.is_file())
-            return measured(layers, recorded.session, failed, kept)
+            return measured(layers, recorded.session, failed, size_of(output) or 0)
+        finally:
+            for path in (folder, output):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:

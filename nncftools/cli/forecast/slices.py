@@ -103,7 +103,7 @@ def from_config(folder: pathlib.Path, words: Sequence[str]) -> Model:
     if "auto_map" in config:
         raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
     python = interpreter(words)
-    if python is None:
+    if python is None or shutil.which(python) is None:
         raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
     seen = json.loads(_run(python, "look", folder))
     if seen["layer_types"]:
@@ -231,13 +231,11 @@ def _run(python: str, what: str, folder: pathlib.Path) -> str:
 
 
 def interpreter(words: Sequence[str]) -> str | None:
-    """Return the Python that runs a command, by its name or the first line of its script; None if unknown."""
-    program = shutil.which(words[0])
-    if program is None:
-        return None
-    if pathlib.PurePath(program).name.startswith("python"):
-        return program
-    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
-        line = os.fsdecode(file.readline(512))
-    path = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
-    return path if pathlib.PurePath(path).name.startswith("python") else None
+    """Return the path of the Python that runs a command, by name or by the first line of a script; None if unknown."""
+    program = shutil.which(words[0]) or ""
+    if program and not pathlib.PurePath(program).name.startswith("python"):
+        with intake.open_file(pathlib.Path(program), may_wait=False) as file:
+            line = os.fsdecode(file.readline(512))
+        program = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
+    is_python = pathlib.PurePath(program).name.startswith("python")
+    return str(pathlib.Path(program).absolute()) if is_python else None

@@ -154,7 +154,7 @@ class TestRoom:
         known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
-        found = runs.Runs(request, command, model, known, Way(tmp_path), starter).why_not(2, left_s)
+        found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
 
         assert message in found
         assert bool(message) == bool(found)
@@ -209,6 +209,16 @@ class TestForecast:
         assert (tmp_path / "out/forecast.png").stat().st_size > 10_000
         assert "| 20, forecast |" in (tmp_path / "out/forecast.md").read_text()
         assert not (tmp_path / "o2").exists()
+
+    def test_python_that_is_gone(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A script whose Python is not there any more is no traceback."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "script").write_text("#!/nowhere/python3\n")
+        (tmp_path / "script").chmod(0o755)
+        done = in_process("forecast", "--from-config", "--no-output", "--", "./script", "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "which Python runs './script' is not known" in done.stderr
 
     @pytest.mark.long
     def test_together_with_the_rest(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -265,6 +275,31 @@ class TestForecast:
         assert "option --scratch: " in done.stderr
         assert "File too large" in done.stderr
         assert list((tmp_path / "scratch").iterdir()) == []
+
+    @pytest.mark.long
+    def test_scratch_is_removed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that removes the scratch folder ends the forecast in one line; the slice that ran is kept."""
+        models.write(tmp_path / "model", 8)
+        removes = ["sh", "-c", 'sleep 0.2; rm -r "$(dirname "$1")"', "model", "{output}", "model"]
+        done = nncf_tools("forecast", "--scratch", ".", "-o", "out", "--", *removes)
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert done.stderr.endswith("option --scratch: cannot write '.': No such file or directory\n")
+        assert len(written(tmp_path / "out")["slices"]) == 1
+
+    @pytest.mark.long
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+    def test_output_that_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What the command leaves and nobody can remove does not keep the forecast from being shown."""
+        models.write(tmp_path / "model", 8)
+        mounts = 'mkdir "$0" "$0/m" && mount -t tmpfs none "$0/m"; sleep 0.2'
+        done = nncf_tools("forecast", "--scratch", ".", "-o", "out", "--", "sh", "-c", mounts, "{output}", "model")
+        for left in tmp_path.glob("nncf-tools-forecast-*/*/m"):
+            subprocess.run(["umount", left], check=True)
+
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert written(tmp_path / "out")["forecast"] is not None
 
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that fails with two slices ends the forecast, with its last line."""

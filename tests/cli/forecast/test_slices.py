@@ -132,6 +132,21 @@ def test_cut_short(tmp_path: pathlib.Path) -> None:
         slices.read(folder)
 
 
+@pytest.mark.parametrize("shape", [(10**18,) * 30, (1,) * 100, (-1, 8)])
+def test_shapes_that_cannot_be(tmp_path: pathlib.Path, shape: tuple[int, ...]) -> None:
+    """A tensor with more numbers than bits, without end, or below zero is refused in one line."""
+    models.write(tmp_path / "model")
+    path = tmp_path / "model/model.safetensors"
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    head = json.loads(path.read_bytes()[8 : 8 + length])
+    head["model.embed_tokens.weight"]["shape"] = shape
+    encoded = json.dumps(head).encode()
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + path.read_bytes()[8 + length :])
+
+    with pytest.raises(SessionFileError, match="weights in safetensors expected"):
+        slices.read(tmp_path / "model")
+
+
 def test_files_outside(tmp_path: pathlib.Path) -> None:
     """An index cannot make us read files of other folders."""
     folder = models.write(tmp_path / "model", 4, shards=2)
