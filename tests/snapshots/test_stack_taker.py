@@ -64,10 +64,10 @@ class Log:
         return [] if stack is None else [names[frame] for frame in self.lines("stack")[stack][1]]
 
     def changes(self, thread: int) -> list[tuple[int, list[str]]]:
-        """Return the stacks that a thread had from some moments on, in all windows."""
+        """Return the stacks that a thread had from some moments on, in all windows; a window tells them again."""
         windows = [of["threads"].get(str(thread), ()) for of in self.lines("window")]
-        stacks = [(t_ns, self.functions(stack)) for changes in windows for t_ns, stack, _ in changes]
-        return [of for before, of in pairwise([(0, None), *stacks]) if of[1] != before[1]]
+        of_windows = [[(t_ns, self.functions(stack)) for t_ns, stack, _ in changes] for changes in windows]
+        return [of for stacks in of_windows for before, of in pairwise([(0, None), *stacks]) if of[1] != before[1]]
 
 
 class Watch(Log):
@@ -336,7 +336,7 @@ def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch:
         begun_ns = time.monotonic_ns()
         found = []
         for at_ms in range(0, 2_000, 10):
-            watch.stacks.look(watch.every, begun_ns + at_ms * MS)
+            watch.stacks.look(watch.every, begun_ns + at_ms * MS, watch.again.append)
             found.append(len(looks))
         sleeping.kill()
 
