@@ -31,7 +31,6 @@ from nncftools.render import session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
-from nncftools.render.stacks import flame
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
@@ -354,6 +353,14 @@ def _failure(session: Session) -> list[tuple[str, str]]:
     return [("Failed", ending)] if (ending := session_tables.failure(session)) else []
 
 
+def _flame(session: Session, view: View) -> dict[str, Any] | None:
+    if session.snapshots is None:
+        return None
+    from nncftools.render.stacks import flame  # a run without stacks does without it
+
+    return flame(session, view)
+
+
 def _data(session: Session, view: View) -> dict[str, Any]:
     peak = session_tables.peak(session, view)
     every = with_inner_levels(session, view.depth)
@@ -373,7 +380,7 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts(session, view, every),
-        "flame": flame(session, view),
+        "flame": _flame(session, view),
     }
 
 

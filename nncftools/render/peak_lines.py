@@ -19,7 +19,6 @@ from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs
 from nncftools.limits.verdict import Verdict, most_memory
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
-from nncftools.render.stacks import largest_holder, lines_of_peak
 from nncftools.render.view import View, label
 from nncftools.session.peaks import sampled_peak
 from nncftools.session.session import Session
@@ -127,14 +126,23 @@ def _limit_and_peak(session: Session) -> tuple[Effective | None, int]:
 
 def peak_label(session: Session, unit: MemoryUnit) -> str:
     """Return ``during Export · 404 MiB by convert.py:893 export``; empty when neither is known."""
-    return " · ".join(filter(None, (shortened(where_text(session), _OPERATION), largest_holder(session, unit))))
+    where = shortened(where_text(session), _OPERATION)
+    if session.snapshots is None:
+        return where
+    from nncftools.render.stacks import largest_holder  # a run without stacks does without it
+
+    return " · ".join(filter(None, (where, largest_holder(session, unit))))
 
 
 def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
     limit = limit_text(session)
     lines = [] if limit is None else [("limit", limit)]
-    return lines if session.snapshots is None else [*lines, *lines_of_peak(session, unit)]
+    if session.snapshots is None:
+        return lines
+    from nncftools.render.stacks import lines_of_peak
+
+    return [*lines, *lines_of_peak(session, unit)]
 
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
