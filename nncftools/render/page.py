@@ -16,13 +16,11 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis import memory_kinds
-from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.series import Floats, Points, rates_of, run_s
 from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
@@ -35,6 +33,9 @@ from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
+
+if TYPE_CHECKING:
+    from nncftools.analysis.memory_kinds import Kinds
 
 Line = dict[str, Any]
 
@@ -75,6 +76,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
+    from nncftools.analysis import memory_kinds  # a run without mappings does without it
+
     read = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     moments = _without_near(read, length_s * _NARROWEST_KIND)
     files = _large_files(moments)

@@ -90,7 +90,8 @@ def test_call_that_goes_on(made: Made) -> None:
 
 def test_next_call(made: Made) -> None:
     """If a function was called anew meanwhile, only its caller is certain: something else may have been called, too."""
-    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main>computes"), (0.5, "main>computes"), every_s=1.0)
+    points = [(0.0, 0), (0.5, 100), (1.0, 100)]
+    watched = made.process(points, (0.0, "main>computes"), (0.5, "main>computes"), every_s=1.0)
     watched.windows[0].threads[0].same[1] = 1
     parts = made.build_up(1.0).parts
 
