@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
 
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import (
     Frame,
     MappingGroup,
@@ -47,7 +49,9 @@ def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapsh
             of.rss += [before, after, after]
     watched.apart_s = unseen.apart_s = [0.001] * len(watched.time_s)
     changes = [(float(place), place) for place, (stack, _) in enumerate(steps) if stack]
-    watched.windows = [window(THREAD, *changes, to_s=float(len(steps)))] if changes else []
+    codes = [[frame.code for frame in stack] for stack, _ in steps if stack]
+    same = [0, *(shared_depth(*pair) for pair in pairwise(codes))]
+    watched.windows = [window(THREAD, *changes, to_s=float(len(steps)), same=same)] if changes else []
     processes = [watched, unseen] if unseen.rss[-1] else [watched]
     return Snapshots(cpu_s=0.5, frames=frames, stacks=stacks, processes=processes)
 

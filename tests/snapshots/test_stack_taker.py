@@ -221,7 +221,7 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
 
     assert second["t_ns"][0] == first["t_ns"][-1]
     assert len(first["t_ns"]) == 201
-    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][0][1], 0]]
+    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][-1][1], 0]]
 
 
 @pytest.mark.process
