@@ -62,7 +62,7 @@ def unsure(of: Session) -> Session:
     watched = of.snapshots.processes[0]
     for place in range(len(watched.time_s) // 3):
         watched.time_s[1 + 3 * place : 3 + 3 * place] = [float(place), place + 1.0]
-    watched.windows = [replace(window, time_s=window.time_s[::8]) for window in watched.windows]
+    watched.windows = [replace(window, time_s=[*window.time_s[:-1:8], window.time_s[-1]]) for window in watched.windows]
     quarters = range(1, 4 * int(watched.time_s[-1]) + 1)
     watched.faults = [PageFaults(quarter / 4, [(THREAD, 1)]) for quarter in quarters]
     return of
