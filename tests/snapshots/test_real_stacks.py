@@ -463,17 +463,15 @@ for name in "argparse typing inspect tarfile decimal ast locale unittest.mock py
 def test_lines(version: str) -> None:
     """The line of each instruction of large modules is the one that Python finds, in any order of asking."""
     done = subprocess.run([python(version), "-c", LINES], capture_output=True, text=True, timeout=HANGING_S, check=True)
-    minor = int(version[2:])
-    decode = module._line if minor >= 11 else module._old_line if minor == 10 else module._oldest_line
     compared = 0
     for text in done.stdout.splitlines():
         first_line, table, lines = json.loads(text)
-        code = module._Code(b"", "", "", first_line, bytes.fromhex(table))
+        code = LineTable(int(version[2:]), bytes.fromhex(table))
         places = list(range(len(lines)))
         random.Random(len(lines)).shuffle(places)  # noqa: S311 — no secret
         for place in places if len(places) < 2_000 else sorted(places):
             if lines[place] > 0:  # else it has no line
-                assert decode(code, 2 * place) == lines[place], (version, first_line, 2 * place)
+                assert code.line_at(first_line, 2 * place) == lines[place], (version, first_line, 2 * place)
                 compared += 1
 
     assert compared > 10_000
