@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Frame = tuple["Code", int]
     """A code object, and the offset of an instruction in it."""
     RawFrame = tuple[int, int, int, bytes]
-    """Its address, that of its code object, that of its instruction, and its variables: see ``_variables``."""
+    """Its address, that of its code object, that of its instruction, and its variables: see ``_version_of``."""
     RawStack = tuple[RawFrame, ...]
     """The outermost frame first."""
 
