@@ -43,9 +43,13 @@ _ROWS = {
     "freed": "300 taken and freed, then 400",
     "alternating": "two functions of 20 ms in turn",
     "bursts": "bursts of 30 MiB, other code in between",
+    "short": "calls of 2 MiB, between calls of 10 ms",
+    "stateless": "the same, in a loop without variables",
+    "mapped_calls": "the same, called by map()",
+    "sorting": "keys of a sort, whose comparisons compute",
     "event_loop": "callbacks of an event loop",
 }
-_FAST = {"alternating", "bursts", "event_loop"}
+_FAST = {"alternating", "bursts", "short", "stateless", "mapped_calls", "sorting", "event_loop"}
 """These need not be told apart, but nothing wrong may be called certain."""
 _UNCERTAIN = {*_FAST, "forked"}
 _CERTAIN, _EXCESS = 0.85, 0.02

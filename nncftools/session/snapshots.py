@@ -136,6 +136,8 @@ class SnapshotLine(TypedDict, total=False):
     window: Window
     mappings: Mappings
     problem: Problem
+    failure: str
+    """The error that ended the helper."""
     end: HelperEnd
 
 
@@ -276,11 +278,11 @@ def snapshots_from(
     for text in filter(None, data.split(b"\n")):
         try:
             reader.take(decoded(text))
-        except LostError:
-            break
+        except LostError as error:
+            return reader.finished(f"the log of the helper is damaged ({error})")
         except WRONG:
             continue
-    return reader.finished()
+    return reader.finished("the helper process ended early")
 
 
 class _SnapshotReader:
@@ -313,15 +315,17 @@ class _SnapshotReader:
             self._take_mappings(line["mappings"])
         elif "problem" in line:
             snapshots.missing = snapshots.missing or self._problem(line["problem"])
+        elif "failure" in line:
+            snapshots.missing = f"the helper process failed ({line['failure']})"
         elif "end" in line:
             snapshots.cpu_s, snapshots.failed = line["end"]["cpu_s"], line["end"]["failed"]
 
-    def finished(self) -> Snapshots:
-        """Return what was read; say so if the log has no last line."""
+    def finished(self, why: str) -> Snapshots:
+        """Return what was read; say ``why`` there is no last line, if there is none."""
         snapshots = self._snapshots
         if snapshots.cpu_s is None and snapshots.missing is None:
             last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)
-            snapshots.missing = f"the helper process ended early, at {last_s:.1f} s"
+            snapshots.missing = f"{why}, after {last_s:.1f} s"
         return snapshots
 
     def _seconds(self, t_ns: int) -> float:

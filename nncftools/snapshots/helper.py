@@ -242,6 +242,11 @@ def main(log: int) -> int:
         if not data:
             return 0  # the starter is gone before the command began
         text += data
-    with contextlib.suppress(OSError):
-        Helper(json.loads(text), Writer(log)).run(0)
+    writer = Writer(log)
+    try:
+        Helper(json.loads(text), writer).run(0)
+    except Exception as failure:  # noqa: BLE001 — whatever it is, the report can say it
+        writer.line("failure", f"{type(failure).__name__}: {failure}")
+        writer.flush()
+        return 1
     return 0

@@ -74,6 +74,8 @@ _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
 _UNITS = 10
 """This version counts instructions by two bytes; later ones know their addresses."""
+_BEFORE_FIRST = -2
+"""The offset of the instruction of a function that has not begun."""
 _OF_INTERPRETER = 3
 _VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
 """Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
@@ -107,12 +109,15 @@ _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 class Code:
     """A code object, and the frames of it that were seen."""
 
-    def __init__(
-        self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, local_bytes: int
+    def __init__(  # noqa: PLR0913 — one for each field
+        self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, *, local_bytes: int, size: int
     ) -> None:
-        """Take its fields; ``identity`` are those from the first line to the line table, ``texts`` name and file."""
+        """Take its fields; ``identity`` are those from the first line to the line table, ``texts`` name and file.
+
+        No instruction is at ``size`` or behind it.
+        """
         self.identity, (self.name, self.file) = identity, texts
-        self.first_line, self.lines, self.local_bytes = first_line, lines, local_bytes
+        self.first_line, self.lines, self.local_bytes, self.size = first_line, lines, local_bytes, size
         self.is_import = self.file.startswith(_IMPORT)
         self.frames: dict[int, Frame] = {}
         """By instruction."""
@@ -157,7 +162,7 @@ class PythonMemory:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
             threads = self._threads(interpreter) if interpreter else ()
             found = {thread: stack for thread, stack in threads if thread and stack}
-        except (OSError, error, LookupError, OverflowError) as failure:
+        except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
         if self._version >= _KERNEL_IDS:
             return found
@@ -237,6 +242,8 @@ class PythonMemory:
                 offset = instruction - address - self._layout["bytecode"]
             else:
                 offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+            if not _BEFORE_FIRST <= offset < code.size:  # a frame that is being made holds what was there before
+                raise ValueError
             code.frames[instruction] = code, offset * 2 if self._version == _UNITS else offset
         return code.frames[instruction]
 
@@ -275,7 +282,9 @@ class PythonMemory:
             int.from_bytes(data[at : at + 8], "little") for at in (layout["name"], layout["file"], layout["lines"])
         )
         count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
-        return Code(identity, (self._text(name), self._text(file)), first_line, self._bytes(table), count * 8)
+        size = int.from_bytes(data[16:24], "little") * 2 if self._version >= _KERNEL_IDS else _LARGEST_TABLE
+        texts = self._text(name), self._text(file)
+        return Code(identity, texts, first_line, self._bytes(table), local_bytes=count * 8, size=size)
 
     def _bytes(self, address: int) -> bytes:
         data = os.pread(self._file, _BLOCK, address)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
-CUT = Code(b"", ("…", ""), 0, b"", 0), 0
+CUT = Code(b"", ("…", ""), 0, b"", local_bytes=0, size=0), 0
 """Stands for the middle of a very deep stack."""
 
 
@@ -75,9 +75,9 @@ class Interned:
         return number
 
     def loop(self, frame: Frame) -> None:
-        """Write that a frame of a stack makes other calls without a trace in its variables, once."""
-        number = self._frames[frame]
-        if number not in self._loops:
+        """Write that a frame makes other calls without a trace in its variables, once; not in the middle left out."""
+        number = self._frames.get(frame)
+        if number is not None and number not in self._loops:
             self._loops.add(number)
             self._writer.line("loop", number)
 

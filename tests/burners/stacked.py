@@ -222,6 +222,58 @@ def bursts(pause: float) -> None:
     time.sleep(pause)
 
 
+def short(pause: float) -> None:
+    """In calls that are much shorter than others."""
+    for _ in range(150):
+        takes(2, 0)
+        computes(0.01)
+    time.sleep(pause)
+
+
+class Turns:
+    """The state of a loop without variables of its own."""
+
+    done = 0
+
+
+def stateless(pause: float) -> None:
+    """Do the same in a loop that changes no variable of its function."""
+    while Turns.done < 150:
+        takes(2, 0)
+        computes(0.01)
+        Turns.done += 1
+    time.sleep(pause)
+
+
+def mapped_calls(pause: float) -> None:
+    """Do the same in a loop in C."""
+
+    def turn(number: int) -> None:
+        computes(0.01) if number % 2 else takes(2, 0)
+
+    list(map(turn, range(300)))
+    time.sleep(pause)
+
+
+class Item:
+    """Computes when it is compared."""
+
+    def __lt__(self, other: object) -> bool:
+        computes(0.002)
+        return True
+
+
+def sorting(pause: float) -> None:
+    """In the keys of a sort, whose comparisons take longer."""
+
+    def key(_: int) -> Item:
+        takes(3, 0)
+        return Item()
+
+    sorted(range(100), key=key)  # type: ignore[arg-type] # a comparison is all that sorting needs
+    time.sleep(pause)
+
+
 def event_loop(pause: float) -> None:
     """In short callbacks of an event loop."""
     import asyncio

@@ -630,6 +630,7 @@ def test_lost_frame() -> None:
 
     assert found.frames == []
     assert found.processes[0].windows == []
+    assert found.missing == "the log of the helper is damaged (number 0 is missing), after 0.0 s"
 
 
 def test_frames_of_the_hook() -> None:
@@ -669,7 +670,12 @@ def test_no_log() -> None:
 
 def test_helper_that_ended_early() -> None:
     """A log without its last line says when the helper ended."""
-    assert from_log(LINES[:-1]).missing == "the helper process ended early, at 0.5 s"
+    assert from_log(LINES[:-1]).missing == "the helper process ended early, after 0.5 s"
+
+
+def test_helper_that_failed() -> None:
+    """An error of ours in the helper is named."""
+    assert from_log([*LINES[:-1], {"failure": "KeyError: 5"}]).missing == "the helper process failed (KeyError: 5)"
 
 
 def test_before_the_start() -> None:

@@ -106,6 +106,17 @@ def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
+def test_error_of_ours(log: int, tmp_path: pathlib.Path) -> None:
+    """A helper that fails writes which error it was."""
+    helper = Helper(log)
+    helper._send(b"{}\n")
+    until(lambda: lines(tmp_path) == ["failure"], "the helper to fail")
+    helper.close()
+
+    assert json.loads((tmp_path / "log").read_text("utf-8")) == {"failure": "KeyError: 'share'"}
+
+
+@pytest.mark.process
 def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
     """When its starter was killed, the helper goes on until the sampler is gone."""
     program = (

@@ -236,6 +236,7 @@ def made_up(*, threads: int, frames: int, table: bytes) -> Iterator[PythonMemory
 
     put(lines + 16, len(table))
     room[32 : 32 + len(table)] = table
+    put(code + 16, frames + 1)
     put(text + 16, 1)
     put(text + 32, 1 << 2 | 1 << 5 | 1 << 6)
     put(text + at["text"], ord("f"))
@@ -283,6 +284,32 @@ class TestMadeUp:
                 memory.stacks()
                 memory.frames(memory.stacks()[1], 0)
                 assert memory._held <= 50_000 + 100 * module._PLACE
+
+    def test_frame_that_is_being_made(self) -> None:
+        """A frame whose instruction is outside of its code has what was in its place before: its line is not known.
+
+        Such a number may have more bits than a line of the log may have; all lines after it would be lost.
+        """
+        with made_up(threads=1, frames=3, table=TABLE) as memory:
+            ((stack),) = memory.stacks().values()
+            memory.frames(stack, 0)
+            address, code, instruction, variables = stack[-1]
+            for wrong in (0, instruction + 100, 2**64 - 1):
+                with pytest.raises(UnreadableError):
+                    memory.frames((*stack[:-1], (address, code, wrong, variables)), 0)
+
+    def test_variables_that_grow_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A module whose dictionary moves while it is read is not read now."""
+        with made_up(threads=1, frames=1, table=TABLE) as memory:
+            ((stack),) = memory.stacks().values()
+            memory.frames(stack, 0)
+            names = memory._layout["names"]
+            ctypes.memmove(stack[0][0] + names, struct.pack("<Q", stack[0][1]), 8)
+            pread = os.pread
+            monkeypatch.setattr(module.os, "pread", lambda file, size, at: pread(file, size, at)[: max(8, size - 1)])
+            with pytest.raises(UnreadableError):
+                memory.stacks()
+            monkeypatch.undo()
 
     def test_many_files(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of many mapped files that are called like Python, the first are looked at."""

@@ -507,7 +507,7 @@ def watch_names(watch: Watch, stack: int | None) -> list[str]:
 
 def code(name: str) -> Code:
     """Return a code object that begins in line 1."""
-    return Code(b"", (name, "f.py"), 1, b"table", 0)
+    return Code(b"", (name, "f.py"), 1, b"table", local_bytes=0, size=100)
 
 
 def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
@@ -518,6 +518,17 @@ def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
 
     assert len(functions) == 401
     assert (functions[99:102], functions[-1]) == (["f99", CUT[0].name, "f700"], "f999")
+
+
+def test_loop_in_the_middle_of_a_deep_stack(tmp_path: pathlib.Path) -> None:
+    """A loop in the middle that is left out has no line."""
+    log = Log(tmp_path)
+    interned, frames = Interned(log.writer), [(code(f"f{number}"), 0) for number in range(1000)]
+    interned.stack(frames, 13)
+    for place in (50, 50, 500):
+        interned.loop(frames[place])
+
+    assert log.lines("loop") == [50]
 
 
 def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
