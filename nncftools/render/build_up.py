@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.markdown import code, painted, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Row, Table, grid, pairs, size_cell
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, grid, pairs, size_cell
 from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
@@ -37,6 +38,8 @@ _MOST = 60
 _DEEPEST = 12
 _PATH = 60
 _LISTED = 20
+_LEAST_NAME = 30
+"""Columns of a terminal for code; with fewer, it has lines of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +132,7 @@ class BuildUpReport:
         elif kinds is not None and not kinds.is_other_memory:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
-        yield "certain: all stacks around the rise have this function; the rest is likely: the stack before or after it"
+        yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
             none = "no stack within a second of the rise, or the thread is not known"
@@ -231,20 +234,41 @@ def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
         if table.rows:
             yield Text()
             yield Text(title, style="bold")
-            yield _painted(table)
+            yield _Painted(table)
         if table.more:
             yield Text(f"… {table.more}", style="dim")
 
 
-def _painted(table: Table) -> Grid:
-    """Return a table whose last column is indented; what does not fit is wrapped at the same indentation."""
+class _Painted:
+    """A table whose last column is indented; what does not fit is wrapped at the same indentation.
+
+    In a narrow console, this column of a tree is below the figures, and that of another table comes first.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table, self._is_tree = table, any(row.depth for row in table.rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table, last = self._table, len(self._table.columns) - 1
+        figures = _grid(table.with_columns(range(last)))
+        if fits(figures, console, options.update(max_width=options.max_width - _LEAST_NAME)):
+            yield _grid(table)
+        elif not self._is_tree:
+            yield Fitting(table.with_columns([last, *range(last)]))
+        else:
+            for lines, row in zip(console.render_lines(figures, options), [None, *table.rows], strict=True):
+                yield Segments([*lines, Segment.line()])
+                if row is not None:
+                    yield Padding(Text(row.cells[-1].text), (0, 0, 0, 1 + row.depth))
+
+
+def _grid(table: Table) -> Grid:
     result = grid(gap=2)
     for column in table.columns:
-        right, is_last = not column.is_text, column is table.columns[-1]
-        result.add_column(
-            Text(column.heading), justify="right" if right else "left", no_wrap=not is_last, overflow="fold"
-        )
+        justify: JustifyMethod = "left" if column.is_text else "right"
+        result.add_column(Text(column.heading), justify=justify, no_wrap=not column.is_text, overflow="fold")
     for row in table.rows:
-        *cells, name = row.cells
-        result.add_row(*(Text(cell.text) for cell in cells), Padding(Text(name.text), (0, 0, 0, 2 * row.depth)))
+        depths = (2 * row.depth if column.is_text else 0 for column in table.columns)
+        cells = (Text(cell.text) for cell in row.cells)
+        result.add_row(*(Padding(cell, (0, 0, 0, depth)) for cell, depth in zip(cells, depths, strict=True)))
     return result

@@ -77,6 +77,18 @@ class TestText:
         assert not any("\x1b" in line for line in lines)
         assert any("[bold red]" in line for line in lines)
 
+    def test_narrow(self) -> None:
+        """In a narrow terminal, code is below its figures, in as much room as there is; kinds of memory come first."""
+        lines = printed(whole(exported()), 40)
+        at = lines.index("Code")
+
+        assert [line.split() for line in lines[at + 1 : at + 3]] == [
+            ["MiB", "share", "certain"],
+            ["500.0", "100%", "100%"],
+        ]
+        assert lines[at + 3] == " a/b.py:9 main"
+        assert any(line.startswith("/m/model.safetensors 200.0") for line in lines)
+
     def test_processes(self) -> None:
         """What several processes held has a table."""
         of = exported()
