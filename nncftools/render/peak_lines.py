@@ -16,7 +16,7 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.series import Floats, decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
-from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs
+from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.limits.verdict import Verdict, most_memory
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
 from nncftools.render.view import View, label
@@ -154,9 +154,7 @@ def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts, the conclusion first; empty when nothing died."""
     if (judged := verdict(session, unit)) is None:
         return []
-    needed = needs(session, is_bound=True) if judged.is_for_memory else None
-    enough = [] if needed is None else [("needs", needed.text(unit))]
-    return [("Verdict", headline(judged)), *_details(judged, unit), *enough]
+    return [("Verdict", headline(judged)), *_details(judged, unit)]
 
 
 def headline(judged: Verdict) -> str:
