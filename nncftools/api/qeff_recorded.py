@@ -22,7 +22,7 @@ from nncftools.session.model import Mark, Peak
 from nncftools.session.operation import RATE_WINDOW_S, Operation, kind_of
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import moved
+from nncftools.session.peaks import SAMPLED, moved
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -141,12 +141,16 @@ class Recorded:
         return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        """Return the peak of a metric in MB and when it was certainly reached; 0.0 and None if it is unknown."""
+        """Return the peak of a metric in MB, and the time of its sample or when it was certainly reached.
+
+        0.0 and None if it is unknown.
+        """
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
             return 0.0, None
         span_s = span_of(peak)
-        return MB.of(peak.low), None if span_s is None else self.local(span_s[1])
+        at_s = peak.at_s if peak.low_from == SAMPLED or span_s is None else span_s[1]
+        return MB.of(peak.low), None if span_s is None or at_s is None else self.local(at_s)
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:

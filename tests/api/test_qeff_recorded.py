@@ -165,6 +165,14 @@ def test_peaks() -> None:
     assert of.peak("pss") == (0, None)
 
 
+def test_peak_in_a_sample_that_took_long() -> None:
+    """The time of a peak that a sample shows is that of the sample, also if reading it took until later."""
+    of = recorded()
+    of.session.peaks["vms"] = replace(of.session.peaks["vms"], rose_to_s=1.02)
+
+    assert of.peak("vms") == (1200, START + dt.timedelta(seconds=1))
+
+
 def test_peak_at_the_end() -> None:
     """A peak in the last sample belongs to the last operation, not to its completion."""
     of = recorded(marked("Export", 0.5), marked("Completion", 1.0, 1.0), rss=mib(100, 200, 300))
