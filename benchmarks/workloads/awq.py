@@ -1,4 +1,4 @@
-"""Export a language model to OpenVINO, and compress it to 4 bits with AWQ: ``python awq.py MODEL_DIR OUT_DIR``."""
+"""Export a language model, compress it to 4 bits with AWQ and scale estimation: ``python awq.py MODEL_DIR OUT_DIR``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def main(model: str, out: str) -> None:
         mode=nncf.CompressWeightsMode.INT4_SYM,
         group_size=64,
         awq=True,
+        scale_estimation=True,
         dataset=nncf.Dataset([sample(seed) for seed in range(_SAMPLES)]),
     )
     pathlib.Path(out).mkdir(parents=True, exist_ok=True)

@@ -121,21 +121,29 @@ def _process(top: Part, session: Session) -> str:
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
     if (kinds := near(session, at_s, size)) is None:
         return []
-    if kinds.is_other_memory:
-        now = _sizes(_sampled(session, at_s, size), unit) or "not known"
-        return [("made of", f"{now}; mappings were read {moment_text(kinds, unit)}")]
-    when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
-    return [("made of", _parts(kinds, unit, _LINE * max(1, min(lines, 2))) + when)]
+    text = _parts(kinds.groups, kinds.not_read, unit, _LINE * max(1, min(lines, 2)))
+    if not kinds.is_of_moment:
+        sampled = _sampled(session, at_s, size)
+        now, at = _sizes(sampled, unit), seconds_text(kinds.at_s)
+        files = [group for group in kinds.groups if group.kind == "file"]
+        if kinds.is_other_memory:
+            text = f"{now or 'not known'}; mappings were read {moment_text(kinds, unit)}"
+        elif sum(value for value, _ in sampled) < size * _MOSTLY:
+            text += f" ({moment_text(kinds, unit)})"
+        else:
+            text = f"{now}; at {at}: {_parts(files, 0, unit, _LINE)}" if files else now
+    return [("made of", text)]
 
 
-def _sampled(session: Session, at_s: float, size: int) -> Iterator[tuple[float, str]]:
-    """Yield the kinds of memory in the sample nearest to a moment, if they were sampled."""
-    times, samples = session.samples.time_s, session.samples
+def _sampled(session: Session, at_s: float, size: int) -> list[tuple[float, str]]:
+    """Return the kinds of memory in the sample nearest to a moment, if they were sampled."""
+    times, samples, found = session.samples.time_s, session.samples, list[tuple[float, str]]()
     row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
     for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
         value = samples[column][row] if row is not None and column in samples.metrics else 0.0
         if value >= size * _SMALL:  # False for NaN, which is unknown
-            yield value, words
+            found.append((value, words))
+    return found
 
 
 def _sizes(parts: Iterable[tuple[float, str]], unit: MemoryUnit) -> str:
@@ -149,11 +157,11 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
     return f"at {seconds_text(kinds.at_s)}, with {unit.brief(kinds.total)} {unit}"
 
 
-def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> str:
-    """Return the kinds of memory, as many as fit into a line."""
-    least, parts = kinds.total * _SMALL, list[tuple[float, str]]()
-    rest = sum(group.rss for group in kinds.groups)
-    for group in kinds.groups:
+def _parts(groups: Sequence[MappingGroup], not_read: int, unit: MemoryUnit, room: int) -> str:
+    """Return the kinds of memory, as many as fit into ``room`` characters."""
+    rest = sum(group.rss for group in groups)
+    least, parts = (rest + not_read) * _SMALL, list[tuple[float, str]]()
+    for group in groups:
         words = kind_name(group)
         explained = words + _what_it_is(group, unit)
         if len(_sizes([*parts, (group.rss, explained)], unit)) <= room:
@@ -162,7 +170,7 @@ def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> str:
             break
         parts.append((group.rss, words))
         rest -= group.rss
-    others = (rest, "other"), (kinds.not_read, "of other processes")
+    others = (rest, "other"), (not_read, "of other processes")
     return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import textwrap
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +32,7 @@ from nncftools.session.model import (
     Snapshots,
     WatchedProcess,
 )
+from nncftools.session.samples import Samples
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import COUNTED, KILLED, NO_KILLS, child, counted, limit, run
@@ -144,6 +146,18 @@ class TestKinds:
     def test_of_another_moment(self, size: int, expected: str) -> None:
         """If mappings were read when there was less memory, the moment is named, and if much less, the peak."""
         assert self.made_of(group("anonymous", size), total=size) == expected
+
+    def test_sampled_at_the_peak(self) -> None:
+        """If mappings were read when there was less memory, sizes are sampled ones."""
+        weights = group("file", 200, "/m/model.safetensors", clean=200)
+        of = grown((LOAD, 500), groups=[group("anonymous", 250), weights], total=450)
+        shares = {"anon": 0.6, "file": 0.4}
+        more = {name: array("d", [share * size for size in of.samples["rss"]]) for name, share in shares.items()}
+        of = replace(of, samples=Samples({**of.samples, **more}))
+
+        assert lines(of)["made of"] == (
+            "300 MiB anonymous · 200 of files; at 0.480 s: 200 MiB model.safetensors (the kernel can drop it)"
+        )
 
     def test_hostile_name(self) -> None:
         """A name of a file is harmless and short."""
