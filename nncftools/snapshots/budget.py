@@ -59,28 +59,37 @@ _GOLDEN = 0.618
 """Its multiples spread evenly. Polls at even distances could always meet the same function of a loop."""
 _RENEW_EVERY_NS = 100 * _MS
 _MEAN_OF = 10
-_FIRST_S = 0.0002
+_FIRST_POLL_S, _FIRST_READING_S = 0.0002, 0.001
 
 
 class Pace:
-    """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time."""
+    """Measures what polls cost. Spreads readings of stacks over the growth of memory, and polls at rest over time."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._poll_s, self._spent_s = _FIRST_S, budget.spent_s
-        self._left_s = self._calm_s = 0.0
+        self._poll_s, self._reading_s, self._spent_s = _FIRST_POLL_S, _FIRST_READING_S, budget.spent_s
+        """What a poll costs without and with readings of stacks, and what was spent until the last one."""
+        self._left_s, self._calm_s, self._readings = budget.left_s, 0.0, 0
         self._renew_at_ns = self._polled_ns = 0
         self._phase = 0.0
         self._speed = 0.0
         """Bytes a second by which memory rises."""
 
-    def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int) -> float:
+    def step(self, held: int) -> float:
+        """Return how many bytes are to come between two readings of stacks, while memory is ``held`` bytes."""
+        return max(held, _LEAST_EXPECTED) * self._reading_s / self._left_s if self._left_s > 0 else math.inf
+
+    def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int, readings: int) -> float:
         """Return the time until the next poll, after one that began at ``now_ns``.
 
-        Since the poll before, memory rose by ``rise`` bytes to ``held``.
+        Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
         """
-        before_s, self._spent_s = self._spent_s, self._budget.spent_s
-        self._poll_s += (self._spent_s - before_s - self._poll_s) / _MEAN_OF
+        cost_s, self._spent_s = self._budget.spent_s - self._spent_s, self._budget.spent_s
+        if readings == self._readings:
+            self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
+        else:
+            self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
+        self._readings = readings
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._left_s, self._calm_s = self._budget.left_s, self._budget.distance_s(self._poll_s)
@@ -89,7 +98,6 @@ class Pace:
         calm_ns = now_ns - rose_fast_ns
         distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
         if self._left_s > 0 and self._speed:
-            step = max(held, _LEAST_EXPECTED) * self._poll_s / self._left_s
-            distance_s = min(distance_s, max(_SHORTEST_S, step / self._speed))
+            distance_s = min(distance_s, max(_SHORTEST_S, self.step(held) / self._speed))
         self._phase = (self._phase + _GOLDEN) % 1.0
         return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9

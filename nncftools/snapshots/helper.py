@@ -194,7 +194,7 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again)
+            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, self._pace.step(self._tree.held))
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
@@ -216,7 +216,8 @@ class Helper:
     def _sleep(self, now_ns: int, control: int) -> bool:
         """Wait until the next poll; return False when the starter has asked for the end."""
         tree = self._tree
-        rest_s = self._pace.rest_s(now_ns, tree.rose_fast_ns, tree.rise, tree.held)
+        readings = self._stacks.taken + self._stacks.failed
+        rest_s = self._pace.rest_s(now_ns, tree.rose_fast_ns, tree.rise, tree.held, readings)
         if self._poller.poll(max(1.0, rest_s * 1e3)):
             if os.read(control, 64):
                 return False

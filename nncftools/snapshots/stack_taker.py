@@ -124,6 +124,10 @@ _REST_NS = 1 * _S
 """Stacks are read until memory has not risen for so long."""
 _GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
+_LONGEST_NS = 500 * _MS
+"""While memory rises, stacks are read so often."""
+_EARLY = 0.5
+"""Distances of polls vary by half: what rose until the next one may be more than a step."""
 _READINGS = 200
 """Of a line."""
 _TRIES = 3
@@ -224,13 +228,16 @@ class StackTaker:
         """The processes that grew without a file of Python mapped."""
         self.taken = self.failed = 0
 
-    def look(self, processes: Collection[Watched], now_ns: int, poll_again: Callable[[Watched], object]) -> None:
+    def look(
+        self, processes: Collection[Watched], now_ns: int, poll_again: Callable[[Watched], object], step: float
+    ) -> None:
         """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
 
-        ``poll_again`` reads the memory of a process.
+        Stacks are read after each ``step`` of bytes, or of time. ``poll_again`` reads the memory of a process.
         """
         by_process = {watched.process: watched for watched in processes}
-        growing: dict[Watched, None] = {}
+        growing: dict[Watched, list[Watched]] = {}
+        """By the process whose stacks tell why these grow."""
         for watched in processes:
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue
@@ -238,11 +245,15 @@ class StackTaker:
                 self._read_faults(watched, now_ns)
             reader = self._python(watched, by_process, now_ns) if self._is_allowed else None
             if reader is not None:
-                growing[reader] = None
+                growing.setdefault(reader, []).append(watched)
         for watched in list(self._timelines):
             self._write(watched, now_ns, is_end=watched not in growing)
-        for watched in growing:
-            if self._budget.left_s > 0:
+        for watched, grown in growing.items():
+            is_due = sum([of.growth.risen for of in grown]) >= step * _EARLY or now_ns - watched.read_ns > _LONGEST_NS
+            if is_due and self._budget.left_s > 0:
+                for of in grown:
+                    of.growth.risen = 0
+                watched.read_ns = now_ns
                 self._read(watched, now_ns)
                 poll_again(watched)
 

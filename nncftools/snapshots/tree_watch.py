@@ -44,6 +44,8 @@ class Growth:
         """The longest time between two readings since the last point."""
         self.rose_ns = t_ns
         """When RSS last rose."""
+        self.risen = 0
+        """By how many bytes it rose since stacks were read."""
 
     def add(self, t_ns: int, pages: int) -> int:
         """Take a reading of RSS; return by how many bytes it rose."""
@@ -67,6 +69,7 @@ class Growth:
             self._apart_ns = max(self._apart_ns, apart_ns)
         if rss > before:
             self.rose_ns = t_ns
+            self.risen += rss - before
         return rss - before
 
     def take_points(self, t_ns: int) -> list[Point]:
@@ -160,7 +163,7 @@ class Watched:
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
-        self.faults_read_ns = self.faults_after_ns = 0
+        self.faults_read_ns = self.faults_after_ns = self.read_ns = 0
         self._program = self._running_program()
         self.begin_program()
 

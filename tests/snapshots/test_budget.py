@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
@@ -61,7 +62,7 @@ def mean_rest_s(clock: Clock, rise: int, *, polls: int = 50, poll_s: float = 0.0
         clock.cpu_s += poll_s
         held += rise
         poll_ns = now_ns + number * 20_000_000
-        rests.append(pace.rest_s(poll_ns, now_ns, rise, held) + (time.monotonic_ns() - poll_ns) / 1e9)
+        rests.append(pace.rest_s(poll_ns, now_ns, rise, held, number) + (time.monotonic_ns() - poll_ns) / 1e9)
     return statistics.mean(rests[polls // 2 :])
 
 
@@ -78,9 +79,29 @@ def test_less_is_left(clock: Clock) -> None:
     assert mean_rest_s(clock, GROWS, polls=20) > before * 2
 
 
+def test_nothing_is_left(clock: Clock) -> None:
+    """Polls that read no stacks stay near each other: then a fast rise is seen when it begins."""
+    clock.cpu_s = 0.5
+    pace, now_ns, rests = Pace(clock.budget()), time.monotonic_ns(), []
+    for number in range(50):
+        clock.cpu_s += 0.0001
+        rests.append(pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0))
+
+    assert statistics.mean(rests[20:]) < 0.1
+    assert pace.step(300 * MIB) == math.inf
+
+
+def test_readings_are_spread_over_growth(clock: Clock) -> None:
+    """A step is as much of the growth to be expected as a reading is of what is left."""
+    pace = Pace(clock.budget())
+
+    assert pace.step(100 * MIB) == pytest.approx(512 * MIB * 0.001 / 0.5)
+    assert pace.step(2048 * MIB) == pytest.approx(4 * pace.step(0))
+
+
 def test_distances_are_uneven(clock: Clock) -> None:
     """Polls at even distances could always meet the same function of a loop."""
     pace, now_ns = Pace(clock.budget()), time.monotonic_ns()
-    rests = [pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB) for number in range(20)]
+    rests = [pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0) for number in range(20)]
 
     assert max(rests) > 1.5 * min(rests)

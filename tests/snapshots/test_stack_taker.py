@@ -95,9 +95,9 @@ class Watch(Log):
         """Let a process gain memory, now."""
         watched.growth.add(time.monotonic_ns(), (watched.growth.rss + mib * MIB) // PAGE)
 
-    def look(self, later_ns: int = 0) -> int:
+    def look(self, later_ns: int = 0, step: float = 0) -> int:
         """Look at the processes, as if so much later; return how many readings there are."""
-        self.stacks.look(self.every, time.monotonic_ns() + later_ns, self.again.append)
+        self.stacks.look(self.every, time.monotonic_ns() + later_ns, self.again.append, step)
         return self.stacks.taken
 
     def read(self) -> None:
@@ -247,6 +247,22 @@ def test_budget(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
+def test_step(tmp_path: pathlib.Path, start: Start) -> None:
+    """Stacks are read when memory has risen by half a step at least, or for half a second."""
+    watch = Watch(tmp_path, start().pid)
+    watch.read()
+    watch.grow(watch.watched, 1)
+    before = watch.stacks.taken
+    assert watch.look(step=4 * MIB) == before
+
+    watch.grow(watch.watched, 1)
+    until(lambda: watch.look(step=4 * MIB) > before, "a reading after a step")
+    before = watch.stacks.taken
+    assert watch.look(step=4 * MIB) == before
+    until(lambda: watch.look(later_ns=600 * MS, step=4 * MIB) > before, "a reading after half a second")
+
+
+@pytest.mark.process
 def test_not_allowed(tmp_path: pathlib.Path, start: Start) -> None:
     """If stacks cannot be read here, page faults are read, and no stacks."""
     watch = Watch(tmp_path, start().pid, is_allowed=False)
@@ -336,7 +352,7 @@ def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch:
         begun_ns = time.monotonic_ns()
         found = []
         for at_ms in range(0, 2_000, 10):
-            watch.stacks.look(watch.every, begun_ns + at_ms * MS, watch.again.append)
+            watch.stacks.look(watch.every, begun_ns + at_ms * MS, watch.again.append, 0)
             found.append(len(looks))
         sleeping.kill()
 
