@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import msgspec
@@ -11,14 +10,11 @@ from nncftools import intake
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Forecast, Slice
 from nncftools.limits import needs
-from nncftools.units import bytes_from
 
 FORMAT = "nncf-tools-forecast"
 VERSION = 1
 """1: first version (2026-11)."""
 YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
-HERE = "here"
-"""The size of this machine, as far as it is available."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -57,13 +53,11 @@ class Result(msgspec.Struct, kw_only=True):
         disks = {} if known.disk is None else {"argument": round(known.disk.high)}
         return needs.Requirement(round(known.floor.value), disks)
 
-    def finish(self, limit: str | None) -> None:
-        """Forecast by the slices, and judge whether that fits into a size, or into this machine."""
-        self.forecast = analysis.forecast(self.slices, self.layers)
-        if limit is not None:
-            self.limit = needs.available("/proc", os.getpid()).least if limit == HERE else bytes_from(limit)
-        if self.forecast is not None and self.limit is not None:
-            self.fits = judged(self.forecast, self.limit)
+    def finish(self, limit: int | None) -> None:
+        """Forecast by the slices, and judge whether that fits into a size."""
+        self.forecast, self.limit = analysis.forecast(self.slices, self.layers), limit
+        if self.forecast is not None and limit is not None:
+            self.fits = judged(self.forecast, limit)
 
 
 def judged(known: Forecast, limit: int) -> str:

@@ -16,13 +16,13 @@ from nncftools.analysis.forecast import Slice
 from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast import arguments, outputs, slices
-from nncftools.cli.forecast.arguments import ForecastOptions
+from nncftools.cli.forecast import outputs, slices
+from nncftools.cli.forecast.command import Command, ForecastOptions
 from nncftools.cli.forecast.result import NO, UNSURE, Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way
+from nncftools.files import Way, open_to_all
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.view import View
@@ -70,7 +70,7 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
     return _nearest(between, (middle + largest) / 2) if between else None
 
 
-def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:
+def run(request: ForecastOptions, command: Command, model: Model, wanted: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
     with of_runs.folder_of_runs(request, outputs.KIND) as way:
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
@@ -78,7 +78,7 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
             destination.check_owner("--scratch", scratch, scratch.stat())
-            if scratch.stat().st_mode & 0o1002 == 0o002:  # noqa: PLR2004 — bits of rights
+            if open_to_all(scratch.stat()):
                 raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
             with tempfile.TemporaryDirectory("", _SCRATCH, scratch.absolute(), ignore_cleanup_errors=True) as made:
                 is_done = Runs(request, command, model, result, way, pathlib.Path(made), starter).go()
@@ -90,7 +90,7 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
         return int(result.forecast is None or result.fits in {NO, UNSURE})
 
 
-def _introduce(command: arguments.Command, model: Model, result: Result) -> None:
+def _introduce(command: Command, model: Model, result: Result) -> None:
     output = "" if command.output is None else f", {command.output!r} by a scratch folder"
     size = f"{model.parameters / 1e6:,.0f} M parameters, {brief_size(model.weights)}"
     screen.line(f"Model: {model.layers} layers, {size}")
@@ -104,7 +104,7 @@ class Runs:
     """The runs of a forecast."""
 
     request: ForecastOptions
-    command: arguments.Command
+    command: Command
     model: Model
     result: Result
     way: Way
@@ -173,9 +173,8 @@ class Runs:
             with recording.one_of_several(starter, self.way, name, how) as (run, log):
                 recorded = recording.record(run, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if groups.is_interrupted(starter):
-                return None
-            return measured(layers, recorded.session, failed, size_of(output) or 0)
+            kept = size_of(output) or 0
+            return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
         finally:
             for path in (folder, output):
                 shutil.rmtree(path, ignore_errors=True)

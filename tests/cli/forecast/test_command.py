@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
 from nncftools.cli.destination import own_folder
-from nncftools.cli.forecast import arguments, result, runs, slices
-from nncftools.cli.forecast.arguments import ForecastOptions
+from nncftools.cli.forecast import result, runs, slices
+from nncftools.cli.forecast.command import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
@@ -150,7 +150,7 @@ class TestRoom:
         model = slices.read(models.write(tmp_path / "model", 8))
         monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
-        command = arguments.find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
         known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
