@@ -223,7 +223,7 @@ def _run(python: str, what: str, folder: pathlib.Path) -> str:
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
     argv = [python, "-c", f"{SAFE_PATH}\n{source}", what, str(folder.absolute())]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", check=False)
     except OSError as error:
         raise NncfToolsError(f"option --from-config: {python} cannot be started: {error.strerror}") from error
     if done.returncode:

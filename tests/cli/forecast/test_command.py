@@ -220,6 +220,46 @@ class TestForecast:
         assert done.returncode == NncfToolsError.exit_code
         assert "which Python runs './script' is not known" in done.stderr
 
+    @pytest.mark.process
+    @pytest.mark.parametrize(
+        ("python", "message"),
+        [
+            ("print('no program')\n", "{python} cannot be started: Exec format error"),
+            ("#!/nowhere/sh\n", "{python} cannot be started: No such file or directory"),
+            ("#!/bin/sh\n", "{python}: names and shapes of weights from this program expected: "),
+            ("#!/bin/sh\necho no such module >&2; exit 1\n", "{python} cannot make the model: no such module"),
+            ("#!/bin/sh\nprintf '\\377 bytes' >&2; exit 1\n", "{python} cannot make the model: \ufffd bytes"),
+            ("#!/bin/sh\nkill -9 $$\n", "{python} cannot make the model: it printed nothing"),
+        ],
+        ids=["no program", "gone", "silent", "fails", "no UTF-8", "killed"],
+    )
+    def test_no_python(self, in_process: Run, tmp_path: pathlib.Path, python: str, message: str) -> None:
+        """What is called Python and is none is one line."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "python3").write_text(python)
+        (tmp_path / "python3").chmod(0o755)
+        done = in_process("forecast", "--from-config", "--no-output", "--", tmp_path / "python3", "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert message.format(python=tmp_path / "python3") in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_python_that_vanishes(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A Python that is removed before it makes the first slice is named, and no slice stays behind."""
+        models.write(tmp_path / "model", 8)
+        tensors = [(f"layers.{number}.w", "F32", [1], 4) for number in range(8)]
+        looked = json.dumps({"tensors": tensors, "layer_types": None})
+        (tmp_path / "python3").write_text(f"#!/bin/sh\nrm $0; echo '{looked}'\n")
+        (tmp_path / "python3").chmod(0o755)
+        (tmp_path / "scratch").mkdir()
+        words = ["--from-config", "--no-output", "--scratch", "scratch", "--", "./python3", "model"]
+        done = nncf_tools("forecast", *words)
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert done.stderr.endswith("option --from-config: ./python3 cannot be started: No such file or directory\n")
+        assert "Traceback" not in done.stderr
+        assert list((tmp_path / "scratch").iterdir()) == []
+
     @pytest.mark.long
     def test_together_with_the_rest(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """``report`` opens a slice's session, and ``monitor`` refuses what the forecast says does not fit."""
