@@ -7,6 +7,7 @@ read at marks, are lines of their own.
 
 from __future__ import annotations
 
+import pathlib
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,9 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from nncftools import intake
 from nncftools.session.operation import RSS, Figures, Operation
 from nncftools.session.session import Session
 
+FORMAT = "nncf-tools-forecast"
+VERSION = 1
+"""1: first version (2026-11)."""
+YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
 LEAST_SLICES = 3
 LEVELS, FLOOR = ("start", "peak", "end"), "floor"
 """What is known of an operation."""
@@ -124,6 +130,41 @@ class Forecast(msgspec.Struct, frozen=True):
     """What held it with fewer layers."""
     is_small: bool = False
     """Whether almost all of the peak is there without the model."""
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """A forecast, as far as it went: the file ``forecast.json``; bytes, null for unknown."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    model: str
+    layers: int
+    parameters: int
+    weights: int
+    from_config: bool = False
+    """Whether the slices had random weights."""
+    added: list[str] = []
+    """Options that slices got because the whole model is larger."""
+    slices: list[Slice] = []
+    forecast: Forecast | None = None
+    """Null where slices do not say it."""
+    limit: int | None = None
+    """The memory that ``--for`` asks about."""
+    fits: str | None = None
+    """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
+    notes: list[str] = []
+
+    @property
+    def used(self) -> list[Slice]:
+        """The slices that count, from small to large."""
+        return [part for part in self.slices if not part.unused]
+
+    def finish(self, limit: int | None) -> None:
+        """Forecast by the slices, and judge whether that fits into a size."""
+        self.forecast, self.limit = forecast(self.slices, self.layers), limit
+        if self.forecast is not None and limit is not None:
+            self.fits = judged(self.forecast, limit)
 
 
 def points(session: Session) -> list[Point]:
@@ -278,3 +319,21 @@ def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) 
         if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
             return count + 1, highest.operation
     return None, ""
+
+
+def judged(known: Forecast, limit: int) -> str:
+    """Return whether a run fits into a limit: slowly between floor and comfortable amount."""
+    if limit < known.floor.low:
+        return NO
+    if limit < known.floor.high or (known.floor.is_at_least and limit < known.peak.high):
+        return UNSURE
+    return YES if limit >= known.comfortable.value else SLOWLY
+
+
+def loaded(file: pathlib.Path) -> Result | None:
+    """Return a forecast from a file; None for a file of another kind."""
+    try:
+        found = msgspec.json.decode(intake.whole(file), type=Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found.format == FORMAT else None

@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Iterator
 
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Estimate, Forecast, Slice
+from nncftools.analysis.forecast import Estimate, Forecast, Result, Slice
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast.command import Command, ForecastOptions
-from nncftools.cli.forecast.result import Result
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import UsageError
 from nncftools.render import markdown as render_markdown

@@ -8,8 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nncftools import drawing
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Line
-from nncftools.cli.forecast.result import Result
+from nncftools.analysis.forecast import Line, Result
 from nncftools.units import MemoryUnit, shortened
 
 _NAME = 44

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Slice
+from nncftools.analysis.forecast import NO, UNSURE, Result, Slice
 from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast import outputs, slices
-from nncftools.cli.forecast.command import Command, ForecastOptions
-from nncftools.cli.forecast.result import NO, UNSURE, Result
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
@@ -80,8 +79,7 @@ def run(request: ForecastOptions, command: Command, model: Model, wanted: Result
             destination.check_owner("--scratch", scratch, scratch.stat())
             if open_to_all(scratch.stat()):
                 raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
-            with tempfile.TemporaryDirectory("", _SCRATCH, scratch.absolute(), ignore_cleanup_errors=True) as made:
-                is_done = Runs(request, command, model, result, way, pathlib.Path(made), starter).go()
+            is_done = Runs(request, command, model, result, way, scratch.absolute(), starter).go()
         result.finish(request.limit)
         of_runs.write_state(result, way, outputs.KIND)
         of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
@@ -109,7 +107,7 @@ class Runs:
     result: Result
     way: Way
     scratch: pathlib.Path
-    """Where slices and their outputs are: ours, and removed at the end."""
+    """Where each slice and its output have a folder of their own."""
     starter: Starter
 
     def go(self) -> bool:
@@ -161,9 +159,9 @@ class Runs:
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         starter, name = self.starter, f"slice-{layers}"
-        folder = self.scratch / f"{name}-of-{self.model.layers}-{self.scratch.name[-8:]}"
-        output = self.scratch / f"output-{layers}"
-        try:
+        with tempfile.TemporaryDirectory("", _SCRATCH, self.scratch, ignore_cleanup_errors=True) as made:
+            folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
+            output = pathlib.Path(made, f"output-{layers}")
             with contextlib.suppress(Interrupted), starter.interruptible():
                 slices.write(self.model, layers, folder)
             if groups.is_interrupted(starter):
@@ -175,9 +173,6 @@ class Runs:
                 failed = steps.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
             return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
-        finally:
-            for path in (folder, output):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:

@@ -38,7 +38,7 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """Model types whose configs may leave the period out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
-_SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(\S*/python[^/\s]*)")
+_SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 
 

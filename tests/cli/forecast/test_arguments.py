@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.cli.forecast.command import by_size, find
+from nncftools.cli.forecast import arguments
 from nncftools.errors import UsageError
 
 EXPORT = ["optimum-cli", "export", "openvino"]
@@ -21,7 +21,7 @@ def model(tmp_path: pathlib.Path) -> str:
 
 def replaced(words: list[str], model: str | None = None, *, writes: bool = True) -> list[str]:
     """Return a command with its model and output replaced."""
-    command = find(words, model, writes=writes)
+    command = arguments.find(words, model, writes=writes)
     return command.with_slice(pathlib.Path("SLICE"), pathlib.Path("SCRATCH"))
 
 
@@ -45,19 +45,19 @@ class TestFind:
     def test_no_certain_output(self, model: str, words: list[str]) -> None:
         """Two words, none, or a second file that is written: nothing is guessed."""
         with pytest.raises(UsageError, match=r"not known where 'optimum-cli' writes; write \{output\} in its place"):
-            find([*EXPORT, "--model", model, *words], None, writes=True)
+            arguments.find([*EXPORT, "--model", model, *words], None, writes=True)
 
     def test_unknown_command(self, model: str) -> None:
         """Of a command that is not in the catalogue, the output must be marked, or there must be none."""
         with pytest.raises(UsageError, match=r"give --no-output if it writes nothing"):
-            find(["python", "run.py", model, "OUT"], None, writes=True)
+            arguments.find(["python", "run.py", model, "OUT"], None, writes=True)
         assert replaced(["run", model, "--to={output}/x"]) == ["run", "SLICE", "--to=SCRATCH/x"]
         assert replaced(["run", model], writes=False) == ["run", "SLICE"]
 
     def test_contradiction(self, model: str) -> None:
         """A command with a marked output writes something."""
         with pytest.raises(UsageError, match=r"option --no-output: the command has \{output\}"):
-            find(["run", model, "{output}"], None, writes=False)
+            arguments.find(["run", model, "{output}"], None, writes=False)
 
     def test_qefficient(self, model: str) -> None:
         """QEfficient writes to the folder that a variable names, by the name of the model."""
@@ -73,17 +73,17 @@ class TestFind:
         words = ["run", model, str(other), "{output}"]
 
         with pytest.raises(UsageError, match="name it with --model ARG"):
-            find(words, None, writes=True)
+            arguments.find(words, None, writes=True)
         assert replaced(words, str(other)) == ["run", model, "SLICE", "SCRATCH"]
 
     def test_no_model(self) -> None:
         """A name of a hub is no folder."""
         with pytest.raises(UsageError, match=r"no argument is a folder with config.json"):
-            find([*EXPORT, "--model", "org/name", "OUT"], None, writes=True)
+            arguments.find([*EXPORT, "--model", "org/name", "OUT"], None, writes=True)
         with pytest.raises(UsageError, match=r"is no folder with config.json"):
-            find([*EXPORT, "--model", "org/name", "OUT"], "org/name", writes=True)
+            arguments.find([*EXPORT, "--model", "org/name", "OUT"], "org/name", writes=True)
         with pytest.raises(UsageError, match="no argument of the command is 'else'"):
-            find([*EXPORT, "--model", "org/name", "OUT"], "else", writes=True)
+            arguments.find([*EXPORT, "--model", "org/name", "OUT"], "else", writes=True)
 
     def test_output_is_a_model(self, model: str, tmp_path: pathlib.Path) -> None:
         """An output that holds an earlier export is not taken for the model."""
@@ -105,15 +105,15 @@ class TestBySize:
     )
     def test_int8(self, model: str, parameters: int, words: list[str], added: list[str]) -> None:
         """What optimum does above 1 B parameters is done with slices, too, and said."""
-        command = find([*EXPORT, "--model", model, *words, "OUT"], None, writes=True)
-        changed, notes = by_size(command, parameters, 4 * parameters)
+        command = arguments.find([*EXPORT, "--model", model, *words, "OUT"], None, writes=True)
+        changed, notes = arguments.by_size(command, parameters, 4 * parameters)
 
         assert list(changed.added) == added
         assert bool(notes) == bool(added)
 
     def test_onnx(self, model: str) -> None:
         """ONNX above 2 GB is written in another way: that is said."""
-        command = find(["optimum-cli", "export", "onnx", "--model", model, "OUT"], None, writes=True)
+        command = arguments.find(["optimum-cli", "export", "onnx", "--model", model, "OUT"], None, writes=True)
 
-        assert "2 GB" in by_size(command, 10**9, 3 << 30)[1][0]
-        assert by_size(command, 10**8, 1 << 30)[1] == []
+        assert "2 GB" in arguments.by_size(command, 10**9, 3 << 30)[1][0]
+        assert arguments.by_size(command, 10**8, 1 << 30)[1] == []

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
 from nncftools.cli.destination import own_folder
-from nncftools.cli.forecast import result, runs, slices
-from nncftools.cli.forecast.command import ForecastOptions, find
+from nncftools.cli.forecast import runs, slices
+from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
@@ -151,7 +151,7 @@ class TestRoom:
         monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
         command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
-        known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
+        known = Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
         found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
@@ -182,7 +182,7 @@ class TestJudged:
         of = Estimate
         known = Forecast(of(220, 210, 230), of(100, 90, 110), of(190, 180, 200), None, None, of(1, 1, 1))
 
-        assert result.judged(known, limit) == fits
+        assert judged(known, limit) == fits
 
 
 class TestForecast:
@@ -320,11 +320,12 @@ class TestForecast:
     def test_scratch_is_removed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that removes the scratch folder ends the forecast in one line; the slice that ran is kept."""
         models.write(tmp_path / "model", 8)
-        removes = ["sh", "-c", 'sleep 0.2; rm -r "$(dirname "$1")"', "model", "{output}", "model"]
-        done = nncf_tools("forecast", "--scratch", ".", "-o", "out", "--", *removes)
+        (tmp_path / "scratch").mkdir()
+        removes = ["sh", "-c", 'sleep 0.2; rm -r "$(dirname "$(dirname "$1")")"', "model", "{output}", "model"]
+        done = nncf_tools("forecast", "--scratch", "scratch", "-o", "out", "--", *removes)
 
         assert done.returncode == NncfToolsError.exit_code
-        assert done.stderr.endswith("option --scratch: cannot write '.': No such file or directory\n")
+        assert done.stderr.endswith("option --scratch: cannot write 'scratch': No such file or directory\n")
         assert len(written(tmp_path / "out")["slices"]) == 1
 
     @pytest.mark.long
