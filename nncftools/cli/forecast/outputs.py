@@ -102,11 +102,9 @@ def notes(result: Result) -> Iterator[str]:
         if part.unused:
             yield f"the slice of {part.layers} layers is not used: {part.unused}"
     known = result.forecast
-    if known is None:
-        return
-    if known.is_small:
+    if known is not None and known.is_small:
         yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
-    if known.peak.is_at_least:
+    if known is not None and known.peak.is_at_least:
         yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
 
 

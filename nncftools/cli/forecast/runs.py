@@ -177,7 +177,7 @@ class Runs:
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:
     """Return what a slice took; ``kept`` is the size of its output. Raises NncfToolsError if nothing is known."""
-    needed = None if session is None else needs.needs(session, is_bound=False)
+    needed = None if session is None else needs.needs(session)
     peak = None if session is None else session.peaks.get("rss")
     if session is None or needed is None or peak is None or peak.low is None:
         why = failed or "it was too short to see what memory it needs"

@@ -342,6 +342,18 @@ class TestForecast:
         assert "Traceback" not in done.stderr
         assert written(tmp_path / "out")["forecast"] is not None
 
+    @pytest.mark.long
+    def test_output_that_is_a_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What a command has written as one file is removed before the next slice, too."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "scratch").mkdir()
+        writes = 'test -z "$(find scratch -name "output-*")" && echo > "$0" && sleep 0.2'
+        words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", writes, "{output}", "model"]
+        done = nncf_tools("forecast", *words)
+
+        assert done.returncode == 0, done.stderr
+        assert [part["unused"] for part in written(tmp_path / "out")["slices"]] == [""] * 3
+
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that fails with two slices ends the forecast, with its last line."""
         (models.write(tmp_path / "model", 8) / "fails").touch()
