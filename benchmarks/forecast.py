@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from benchmarks import machine
 from nncftools.analysis import forecast
-from nncftools.analysis.forecast import Estimate
-from nncftools.cli.forecast.result import Result, loaded
+from nncftools.analysis.forecast import Estimate, Result, loaded
 from nncftools.limits.needs import needs
 from nncftools.session.session import Session
 

@@ -39,7 +39,6 @@ BARE = {
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
         "cli.forecast.runs tempfile.TemporaryDirectory",
-        "cli.forecast.slices tempfile.TemporaryDirectory",
         "cli.recording tempfile.mkdtemp",
         "cli.report tempfile.mkdtemp",
         "cli.sweep.cluster (folder / ROW).write_bytes",

@@ -7,6 +7,7 @@ read at marks, are lines of their own.
 
 from __future__ import annotations
 
+import pathlib
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,9 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from nncftools import intake
 from nncftools.session.operation import RSS, Figures, Operation
 from nncftools.session.session import Session
 
+FORMAT = "nncf-tools-forecast"
+VERSION = 1
+"""1: first version (2026-11)."""
+YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
 LEAST_SLICES = 3
 LEVELS, FLOOR = ("start", "peak", "end"), "floor"
 """What is known of an operation."""
@@ -101,6 +107,11 @@ class Line(NamedTuple):
         """Return the bytes with so many layers."""
         return self.base + self.slope * layers
 
+    @property
+    def off(self) -> float:
+        """The most bytes that a point is beside it."""
+        return max(abs(self.at(count) - size) for count, size in zip(self.layers, self.sizes, strict=True))
+
 
 class Forecast(msgspec.Struct, frozen=True):
     """What the whole model needs; bytes and seconds. A figure is null where slices do not say it."""
@@ -121,6 +132,41 @@ class Forecast(msgspec.Struct, frozen=True):
     """Whether almost all of the peak is there without the model."""
 
 
+class Result(msgspec.Struct, kw_only=True):
+    """A forecast, as far as it went: the file ``forecast.json``; bytes, null for unknown."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    model: str
+    layers: int
+    parameters: int
+    weights: int
+    from_config: bool = False
+    """Whether the slices had random weights."""
+    added: list[str] = []
+    """Options that slices got because the whole model is larger."""
+    slices: list[Slice] = []
+    forecast: Forecast | None = None
+    """Null where slices do not say it."""
+    limit: int | None = None
+    """The memory that ``--for`` asks about."""
+    fits: str | None = None
+    """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
+    notes: list[str] = []
+
+    @property
+    def used(self) -> list[Slice]:
+        """The slices that count, from small to large."""
+        return [part for part in self.slices if not part.unused]
+
+    def finish(self, limit: int | None) -> None:
+        """Forecast by the slices, and judge whether that fits into a size."""
+        self.forecast, self.limit = forecast(self.slices, self.layers), limit
+        if self.forecast is not None and limit is not None:
+            self.fits = judged(self.forecast, limit)
+
+
 def points(session: Session) -> list[Point]:
     """Return what the operations of a slice held, where that is certain."""
     around: list[str] = []
@@ -133,12 +179,13 @@ def points(session: Session) -> list[Point]:
         rss = operation.of(RSS)
         start = rss.start if rss.start_bounds is None else None
         end = rss.end if rss.end_bounds is None else None
-        peak, floor = _certain_peak(rss), _floor(operation)
+        peak = _certain_peak(rss)
+        floor = _floor(operation, peak)
         found.append(Point(operation=name, place=places[name], start=start, peak=peak, end=end, floor=floor))
     return found
 
 
-def _floor(operation: Operation) -> float | None:
+def _floor(operation: Operation, peak: float | None) -> float | None:
     """Return the most that an operation held of what cannot be dropped; None if that was sampled too seldom.
 
     Between two samples it held at least the high-water mark less all its files: these hardly come and go.
@@ -146,7 +193,6 @@ def _floor(operation: Operation) -> float | None:
     anon, shared, file = (operation.of(name).peak_low for name in ("anon", "shmem", "file"))
     if anon is None or operation.duration_s < _LEAST_S:
         return None
-    peak = _certain_peak(operation.of(RSS))
     return max(anon + (shared or 0.0), 0.0 if peak is None or file is None else peak - file)
 
 
@@ -159,10 +205,9 @@ def _certain_peak(rss: Figures) -> float | None:
 
 def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "peak") -> Line:
     """Return the line through points, or through the last two if they are on none."""
-    slope, base = statistics.linear_regression(layers, sizes)
-    off = max(abs(base + slope * count - size) for count, size in zip(layers, sizes, strict=True))
-    if off <= max(max(sizes) * _STRAIGHT, _STRAIGHT_LEAST):
-        return Line(operation, what, layers, sizes, slope, base)
+    straight = Line(operation, what, layers, sizes, *statistics.linear_regression(layers, sizes))
+    if straight.off <= max(max(sizes) * _STRAIGHT, _STRAIGHT_LEAST):
+        return straight
     slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(zip(layers, sizes, strict=True))]
     base, is_bent = sizes[-1] - slopes[-1] * layers[-1], slopes[-1] > max(0.0, *slopes[:-1])
     return Line(operation, what, layers, sizes, slopes[-1], base, is_bent=is_bent, is_off=not is_bent)
@@ -184,32 +229,25 @@ def _varying(slices: Sequence[Slice]) -> set[str]:
 
 def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str], float]:
     """Return sizes by operation and what they are; of operations that are not equally often performed, the largest."""
-    sizes: dict[tuple[str, str], float] = {}
-    unknown = set()
+    sizes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for point in found:
         for what in (*LEVELS, FLOOR):
             is_one = point.place == 1 or (point.operation in varying and what != FLOOR)
-            key = point.operation + ("" if is_one else f" ({point.place})"), what
-            size = getattr(point, what)
-            if size is None:
-                unknown.add(key)
-            else:
-                sizes[key] = max(size, sizes.get(key, 0.0))
-    return {key: size for key, size in sizes.items() if key not in unknown}
+            name = point.operation if is_one else f"{point.operation} ({point.place})"
+            sizes[name, what].append(getattr(point, what))
+    return {key: max(all_) for key, all_ in sizes.items() if None not in all_}
 
 
-def estimate(
-    layers: Sequence[int], sizes: Sequence[float], full: int, of: Line | None = None, least: float = _LEAST_SPREAD
-) -> Estimate:
+def estimate(layers: Sequence[int], sizes: Sequence[float], full: int, least: float = _LEAST_SPREAD) -> Estimate:
     """Return a figure at the full number of layers, with what its line missed, carried that far."""
-    known = of or line(layers, sizes)
+    known = line(layers, sizes)
     is_sure = not (known.is_bent or known.is_off)
     value = max(known.at(full), *sizes)
-    reach = (full - layers[-1]) / (layers[-1] - layers[-2])
-    by_others = line(layers[:-1], sizes[:-1]).at(layers[-1]) if len(layers) > 2 else sizes[-1]  # noqa: PLR2004
-    missed = abs(by_others - sizes[-1]) if is_sure else 0.0
-    off = max(abs(known.at(count) - size) for count, size in zip(layers, sizes, strict=True)) if is_sure else 0.0
-    spread = max(value * least, min(missed, 2 * off) * (1 + reach))
+    spread = value * least
+    if is_sure and len(layers) >= LEAST_SLICES:
+        missed = abs(line(layers[:-1], sizes[:-1]).at(layers[-1]) - sizes[-1])
+        reach = (full - layers[-2]) / (layers[-1] - layers[-2])
+        spread = max(spread, min(missed, 2 * known.off) * reach)
     return Estimate(value, max(sizes[-1], value - spread), value + spread, not is_sure)
 
 
@@ -234,14 +272,12 @@ def forecast(slices: Sequence[Slice], full: int) -> Forecast | None:
     every = lines(used)
     candidates = [one for one in every if not one.is_off] or [_of_run(used)]
     winner = max(candidates, key=lambda one: (one.at(full), not one.is_bent))
-    peak = estimate(layers, winner.sizes, full, winner)
+    peak = estimate(layers, winner.sizes, full)
     seen = max(part.peak for part in used)
     if seen > peak.value * _NOTICEABLE or _may_be_more(every, winner, full):
         peak = Estimate(max(seen, peak.value), max(seen, peak.low), max(seen, peak.high), is_at_least=True)
-    times = [part.duration_s for part in used]
-    slope, base = statistics.linear_regression(layers, times)
-    time_s = max(base + slope * full, *times)
-    time = Estimate(time_s, max(time_s * _TIMES[0], times[-1]), time_s * _TIMES[1])
+    time_s = estimate(layers, [part.duration_s for part in used], full).value
+    time = Estimate(time_s, max(time_s * _TIMES[0], used[-1].duration_s), time_s * _TIMES[1])
     holds_from, before = _held_from(candidates, winner, full, layers[0])
     floor = _floor_of(used, full)
     files = estimate(layers, [part.comfortable - part.floor for part in used], full)
@@ -272,10 +308,7 @@ def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
     """Return whether one that is on no line could win, or the winner's operation ends above its own peak's line."""
     if any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates):
         return True
-    by_operation: dict[str, dict[str, float]] = defaultdict(dict)
-    for one in candidates:
-        by_operation[one.operation][one.what] = one.at(full)
-    own = by_operation[winner.operation]
+    own = {one.what: one.at(full) for one in candidates if one.operation == winner.operation}
     return max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
 
 
@@ -286,3 +319,21 @@ def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) 
         if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
             return count + 1, highest.operation
     return None, ""
+
+
+def judged(known: Forecast, limit: int) -> str:
+    """Return whether a run fits into a limit: slowly between floor and comfortable amount."""
+    if limit < known.floor.low:
+        return NO
+    if limit < known.floor.high or (known.floor.is_at_least and limit < known.peak.high):
+        return UNSURE
+    return YES if limit >= known.comfortable.value else SLOWLY
+
+
+def loaded(file: pathlib.Path) -> Result | None:
+    """Return a forecast from a file; None for a file of another kind."""
+    try:
+        found = msgspec.json.decode(intake.whole(file), type=Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found.format == FORMAT else None

@@ -301,11 +301,11 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
             expected = "a size such as 12GiB, or the file of a session, expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
-    from nncftools.cli.forecast import result
+    from nncftools.analysis import forecast
     from nncftools.session.session import load
 
-    found = result.loaded(pathlib.Path(text)) or load(text)
-    needed = found.requirement if isinstance(found, result.Result) else needs.of_session(found)
+    found = forecast.loaded(pathlib.Path(text)) or load(text)
+    needed = needs.of_forecast(found) if isinstance(found, forecast.Result) else needs.of_session(found)
     if needed is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
     if found.command != words:

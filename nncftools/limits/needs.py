@@ -14,12 +14,15 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
 from nncftools.sampler.control_groups import Hierarchies
 from nncftools.session.model import MEMORY, MemoryLimit, SessionData
 from nncftools.units import MemoryUnit, brief_size, part_text, printable
+
+if TYPE_CHECKING:
+    from nncftools.analysis.forecast import Result
 
 MAX_MEMORY, MACHINE = "--max-memory", "machine"
 _ABOVE = 1.1
@@ -262,6 +265,13 @@ def of_session(session: SessionData) -> Requirement | None:
         return None
     used = {fs.role: fs.first - fs.lowest for fs in session.file_systems if fs.first and fs.lowest is not None}
     return Requirement(needed.floor, {role: size for role, size in used.items() if size > 0}, needed.is_bound)
+
+
+def of_forecast(result: Result) -> Requirement | None:
+    """Return what a command will need with the whole model; None when that is not known."""
+    if (known := result.forecast) is None:
+        return None
+    return Requirement(round(known.floor.value), {} if known.disk is None else {"argument": round(known.disk.high)})
 
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:

@@ -18,10 +18,11 @@ from nncftools.errors import UsageError
 from nncftools.units import bytes_from, seconds_from
 
 
-def _limit(text: str) -> str:
-    if text != "here":
-        bytes_from(text)
-    return text
+def _limit(text: str) -> int | None:
+    """Return the size of a machine in bytes; of this one as far as it is available, None for unknown."""
+    from nncftools.limits import needs
+
+    return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class ForecastOptions(options.SeriesRequest):
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
     ] = 600
     limit: Annotated[
-        str | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
+        int | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
     ] = None
     no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
     scratch: Annotated[
@@ -115,9 +116,9 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 
 def _model(words: Sequence[str], model: str | None) -> str:
-    found = [word for word in words for word in dict.fromkeys((word, word.partition("=")[2])) if word]
+    found = dict.fromkeys(part for word in words for part in (word, word.partition("=")[2]) if part)
     if model is None:
-        folders = list(dict.fromkeys(filter(_is_model, found)))
+        folders = list(filter(_is_model, found))
         if len(folders) != 1:
             which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
             raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
@@ -144,17 +145,13 @@ def _of_optimum(words: Sequence[str]) -> Sequence[str]:
 
 def _only_word(words: Sequence[str]) -> str | None:
     """Return the only word of an export that belongs to no option: its output. None if that is not certain."""
-    left, has_value = [], False
-    for word in words[1:]:
-        if word.startswith(_SECOND_OUTPUT):
-            return None
-        if has_value:
-            has_value = False
-        elif word.startswith("-"):
-            has_value = "=" not in word and word not in _FLAGS
-        else:
+    left, following = [], iter(words[1:])
+    for word in following:
+        if not word.startswith("-"):
             left.append(word)
-    return left[0] if len(left) == 1 and not has_value else None
+        elif "=" not in word and word not in _FLAGS and next(following, None) is None:
+            return None
+    return left[0] if len(left) == 1 and not any(word.startswith(_SECOND_OUTPUT) for word in words) else None
 
 
 def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:

@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Iterator
 
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Estimate, Forecast, Slice
+from nncftools.analysis.forecast import Estimate, Forecast, Result, Slice
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
-from nncftools.cli.forecast.result import Result
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import UsageError
 from nncftools.render import markdown as render_markdown
@@ -39,12 +38,12 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
 
 
 def begun(wanted: Result, output: pathlib.Path) -> Result:
-    """Return a forecast that was begun before, to go on with. Raises UsageError."""
+    """Return a forecast that was begun before, to go on with its slices. Raises UsageError."""
     found = of_runs.begun(wanted, output / KIND.state)
     if (found.layers, found.weights, found.from_config) != (wanted.layers, wanted.weights, wanted.from_config):
         raise UsageError(f"option --resume: {str(output / KIND.state)!r} is of another model")
-    found.notes, found.limit, found.fits = wanted.notes, None, None
-    return found
+    wanted.slices = found.slices
+    return wanted
 
 
 def of_slice(part: Slice, unit: MemoryUnit) -> str:
@@ -77,10 +76,9 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
         return
     if result.fits is not None and result.limit is not None:
         yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
-    least = "at least " if known.peak.is_at_least else ""
-    yield f"Peak {least}{_range(known.peak, unit)}{_holder(known)}"
-    floor = f"{'at least ' if known.floor.is_at_least else ''}{_range(known.floor, unit)}"
-    yield f"Floor {floor}: with less it does not work; comfortable: {_range(known.comfortable, unit)}"
+    yield f"Peak {_range(known.peak, unit)}{_holder(known)}"
+    floor, comfortable = _range(known.floor, unit), _range(known.comfortable, unit)
+    yield f"Floor {floor}: with less it does not work; comfortable: {comfortable}"
     written = "unknown" if known.written is None else _range(known.written, unit)
     disk = "" if known.disk is None else f"; needs {unit.brief(known.disk.high)} {unit} of free disk"
     low, high = about_text(known.time.low), about_text(known.time.high)
@@ -88,7 +86,8 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _range(one: Estimate, unit: MemoryUnit) -> str:
-    return f"{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
+    least = "at least " if one.is_at_least else ""
+    return f"{least}{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
 
 
 def _holder(known: Forecast) -> str:
@@ -103,11 +102,9 @@ def notes(result: Result) -> Iterator[str]:
         if part.unused:
             yield f"the slice of {part.layers} layers is not used: {part.unused}"
     known = result.forecast
-    if known is None:
-        return
-    if known.is_small:
+    if known is not None and known.is_small:
         yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
-    if known.peak.is_at_least:
+    if known is not None and known.peak.is_at_least:
         yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from nncftools import drawing
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Line
-from nncftools.cli.forecast.result import Result
+from nncftools.analysis.forecast import Line, Result
 from nncftools.units import MemoryUnit, shortened
 
 _NAME = 44
@@ -39,22 +38,17 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     least = "at least " if known.peak.is_at_least else ""
     at, box = (result.layers, value), {"fc": "white", "ec": "none", "pad": 1}
     drawing.annotate(axes, f"{least}{unit.label(known.peak.value)}", at, (-10, 8), fontsize=9, ha="right", bbox=box)
-    floor = unit.of(known.floor.value)
-    axes.plot(
-        result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=f"floor, {unit.label(known.floor.value)}"
-    )
+    floor, said = unit.of(known.floor.value), f"floor, {unit.label(known.floor.value)}"
+    axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=said)
     top = max(high, *(unit.of(part.peak) for part in result.used)) * 1.15
     if result.limit is not None:
         is_near = unit.of(result.limit) < top * _NEAR
         where = "" if is_near else " (above the picture)"
         drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
         top = max(top, unit.of(result.limit) * 1.05) if is_near else top
-    axes.set_ylim(0, top)
-    axes.set_xlim(0, result.layers * 1.04)
+    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.10g}"))
-    axes.set_xlabel("Layers")
-    axes.set_ylabel(f"RSS ({unit})")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     drawing.legend_below(canvas, 3)
     drawing.save(canvas, path)
 
@@ -62,5 +56,5 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
 def _that_matter(lines: list[Line], layers: list[int]) -> list[Line]:
     """Return the lines that are the highest with some number of layers, the one with all layers first."""
     peaks = [one for one in lines if not one.is_off] or lines
-    highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak"), default=None) for count in layers[::-1]]
-    return list({one.operation: one for one in highest if one is not None}.values())[:_MOST_LINES]
+    highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak")) for count in layers[::-1] if peaks]
+    return list({one.operation: one for one in highest}.values())[:_MOST_LINES]

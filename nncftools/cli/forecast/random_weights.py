@@ -1,11 +1,9 @@
-"""Makes a slice with random weights: started by the command's own Python, in an empty folder.
+"""Makes a slice with random weights: a script for ``python -c`` with the command's own Python.
 
 ``look`` prints names, types, shapes and sizes of the weights; ``make`` writes weights beside a slice's config. Only
 classes of transformers are used: no code of a model's folder runs. The standard library, torch and transformers are
 needed.
 """
-
-from __future__ import annotations
 
 import json
 import sys

@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Slice
+from nncftools.analysis.forecast import NO, UNSURE, Result, Slice
 from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast import arguments, outputs, slices
-from nncftools.cli.forecast.arguments import ForecastOptions
-from nncftools.cli.forecast.result import NO, UNSURE, Result
+from nncftools.cli.forecast import outputs, slices
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way
+from nncftools.files import Way, open_to_all
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.view import View
@@ -70,7 +69,7 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
     return _nearest(between, (middle + largest) / 2) if between else None
 
 
-def run(request: ForecastOptions, command: arguments.Command, model: Model, wanted: Result) -> int:
+def run(request: ForecastOptions, command: Command, model: Model, wanted: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
     with of_runs.folder_of_runs(request, outputs.KIND) as way:
         result = outputs.begun(wanted, way.folder) if request.resume else wanted
@@ -78,10 +77,9 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
             destination.check_owner("--scratch", scratch, scratch.stat())
-            if scratch.stat().st_mode & 0o1002 == 0o002:  # noqa: PLR2004 — bits of rights
+            if open_to_all(scratch.stat()):
                 raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
-            with tempfile.TemporaryDirectory("", _SCRATCH, scratch.absolute(), ignore_cleanup_errors=True) as made:
-                is_done = Runs(request, command, model, result, way, pathlib.Path(made), starter).go()
+            is_done = Runs(request, command, model, result, way, scratch.absolute(), starter).go()
         result.finish(request.limit)
         of_runs.write_state(result, way, outputs.KIND)
         of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
@@ -90,7 +88,7 @@ def run(request: ForecastOptions, command: arguments.Command, model: Model, want
         return int(result.forecast is None or result.fits in {NO, UNSURE})
 
 
-def _introduce(command: arguments.Command, model: Model, result: Result) -> None:
+def _introduce(command: Command, model: Model, result: Result) -> None:
     output = "" if command.output is None else f", {command.output!r} by a scratch folder"
     size = f"{model.parameters / 1e6:,.0f} M parameters, {brief_size(model.weights)}"
     screen.line(f"Model: {model.layers} layers, {size}")
@@ -104,12 +102,12 @@ class Runs:
     """The runs of a forecast."""
 
     request: ForecastOptions
-    command: arguments.Command
+    command: Command
     model: Model
     result: Result
     way: Way
     scratch: pathlib.Path
-    """Where slices and their outputs are: ours, and removed at the end."""
+    """Where each slice and its output have a folder of their own."""
     starter: Starter
 
     def go(self) -> bool:
@@ -161,9 +159,9 @@ class Runs:
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         starter, name = self.starter, f"slice-{layers}"
-        folder = self.scratch / f"{name}-of-{self.model.layers}-{self.scratch.name[-8:]}"
-        output = self.scratch / f"output-{layers}"
-        try:
+        with tempfile.TemporaryDirectory("", _SCRATCH, self.scratch, ignore_cleanup_errors=True) as made:
+            folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
+            output = pathlib.Path(made, f"output-{layers}")
             with contextlib.suppress(Interrupted), starter.interruptible():
                 slices.write(self.model, layers, folder)
             if groups.is_interrupted(starter):
@@ -173,17 +171,13 @@ class Runs:
             with recording.one_of_several(starter, self.way, name, how) as (run, log):
                 recorded = recording.record(run, View([]), quiet=True)
                 failed = steps.why(recorded, log) if recorded.status else ""
-            if groups.is_interrupted(starter):
-                return None
-            return measured(layers, recorded.session, failed, size_of(output) or 0)
-        finally:
-            for path in (folder, output):
-                shutil.rmtree(path, ignore_errors=True)
+            kept = size_of(output) or 0
+            return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:
     """Return what a slice took; ``kept`` is the size of its output. Raises NncfToolsError if nothing is known."""
-    needed = None if session is None else needs.needs(session, is_bound=False)
+    needed = None if session is None else needs.needs(session)
     peak = None if session is None else session.peaks.get("rss")
     if session is None or needed is None or peak is None or peak.low is None:
         why = failed or "it was too short to see what memory it needs"

@@ -6,7 +6,6 @@ the parts of safetensors files are copied by their headers.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -15,7 +14,6 @@ import re
 import shutil
 import struct
 import subprocess
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import Any
 import msgspec
 
 from nncftools import intake
+from nncftools.backports import SAFE_PATH
 from nncftools.cli.forecast import random_weights
 from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, config_of, naming, tensors_of
 from nncftools.errors import NncfToolsError
@@ -39,6 +38,7 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """Model types whose configs may leave the period out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
+_SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 
 
@@ -105,7 +105,8 @@ def from_config(folder: pathlib.Path, words: Sequence[str]) -> Model:
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
         raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
-    seen = json.loads(_run(python, "look", folder))
+    with naming(pathlib.Path(python), "names and shapes of weights from this program"):
+        seen = json.loads(_run(python, "look", folder))
     if seen["layer_types"]:
         config["layer_types"] = seen["layer_types"]
     tensors = {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
@@ -128,8 +129,8 @@ def _config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     names = [_WEIGHTS]
     if (folder / _INDEX).exists():
-        content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
         with naming(folder / _INDEX):
+            content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
             names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
         more = "--from-config makes random ones of the right shapes"
@@ -162,17 +163,17 @@ def _turns(config: Mapping[str, Any], layers: int, kinds: Sequence[object]) -> t
 
     ``kinds`` says what each layer consists of: layers are alike where these are equal.
     """
-    per_layer: list[Sequence[object]] = [value for key, value in config.items() if _is_per_layer(key, value, layers)]
+    per_layer = [kinds, *(value for key, value in config.items() if _is_per_layer(key, value, layers))]
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
         per_layer.append([number < full for number in range(layers)])  # the first ones look at all tokens
-    seen = [(kinds[number], *(str(value[number]) for value in per_layer)) for number in range(layers)]
+    seen = list(zip(*per_layer, strict=True))
     stated = config.get(_PERIOD) or _IN_TURNS.get(str(config.get("model_type")))
     least = stated if isinstance(stated, int) and stated > 0 else 1
     for both in range(least, layers + 1):
         for head in range(both - least + 1):
             period = both - head
-            if period % least == 0 and all(seen[at] == seen[at + period] for at in range(head, layers - period)):
+            if period % least == 0 and seen[head:-period] == seen[both:]:
                 return head, period
     return 0, layers
 
@@ -208,22 +209,23 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
         at += one.size
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
-    with replacing(target) as beside, contextlib.ExitStack() as stack:
-        slice_file = stack.enter_context(beside.open("wb"))
+    with replacing(target) as beside, beside.open("wb") as slice_file:
         slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
-        files = {path: stack.enter_context(intake.open_file(path)) for path in {one.file for one in tensors.values()}}
         for one in tensors.values():
-            files[one.file].seek(one.begin)
-            for begin in range(one.begin, one.end, _PIECE):
-                slice_file.write(files[one.file].read(min(_PIECE, one.end - begin)))
+            with intake.open_file(one.file) as file:
+                file.seek(one.begin)
+                for begin in range(one.begin, one.end, _PIECE):
+                    slice_file.write(file.read(min(_PIECE, one.end - begin)))
 
 
 def _run(python: str, what: str, folder: pathlib.Path) -> str:
     """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv, nothing = [python, "-c", source, what, str(folder.absolute())], subprocess.DEVNULL
-    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:  # Python imports what is in the working folder
-        done = subprocess.run(argv, cwd=empty, capture_output=True, text=True, check=False, stdin=nothing)
+    argv = [python, "-c", f"{SAFE_PATH}\n{source}", what, str(folder.absolute())]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", check=False)
+    except OSError as error:
+        raise NncfToolsError(f"option --from-config: {python} cannot be started: {error.strerror}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise NncfToolsError(f"option --from-config: {python} cannot make the model: {printable(last)}")
@@ -232,10 +234,9 @@ def _run(python: str, what: str, folder: pathlib.Path) -> str:
 
 def interpreter(words: Sequence[str]) -> str | None:
     """Return the path of the Python that runs a command, by name or by the first line of a script; None if unknown."""
-    program = shutil.which(words[0]) or ""
-    if program and not pathlib.PurePath(program).name.startswith("python"):
-        with intake.open_file(pathlib.Path(program), may_wait=False) as file:
-            line = os.fsdecode(file.readline(512))
-        program = line[2:].strip().split(" ")[0] if line.startswith("#!") else ""
-    is_python = pathlib.PurePath(program).name.startswith("python")
-    return str(pathlib.Path(program).absolute()) if is_python else None
+    program = shutil.which(words[0])
+    if program is None or pathlib.PurePath(program).name.startswith("python"):
+        return program
+    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
+        found = _SCRIPT_OF_PYTHON.match(file.readline(512))
+    return None if found is None else os.fsdecode(found[1])

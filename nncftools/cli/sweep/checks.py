@@ -211,6 +211,8 @@ def _check_packages(request: SweepOptions) -> None:
         missing = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         raise UsageError(f"option --python: {python!r} did not answer within {_ASKS_S} s") from None
+    except OSError as error:
+        raise UsageError(f"option --python: {python!r} cannot be started: {error.strerror}") from error
     except ValueError:
         raise UsageError(
             f"option --python: {python!r} does not work as a Python interpreter: {done.stderr.strip()}"

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis.forecast import Estimate, Forecast, Point, Slice
+from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
 from nncftools.cli.destination import own_folder
-from nncftools.cli.forecast import arguments, result, runs, slices
-from nncftools.cli.forecast.arguments import ForecastOptions
+from nncftools.cli.forecast import runs, slices
+from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
@@ -150,8 +150,8 @@ class TestRoom:
         model = slices.read(models.write(tmp_path / "model", 8))
         monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
-        command = arguments.find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
-        known = result.Result(command=[], model="", layers=8, parameters=0, weights=0)
+        command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        known = Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
         found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
@@ -182,7 +182,7 @@ class TestJudged:
         of = Estimate
         known = Forecast(of(220, 210, 230), of(100, 90, 110), of(190, 180, 200), None, None, of(1, 1, 1))
 
-        assert result.judged(known, limit) == fits
+        assert judged(known, limit) == fits
 
 
 class TestForecast:
@@ -219,6 +219,46 @@ class TestForecast:
 
         assert done.returncode == NncfToolsError.exit_code
         assert "which Python runs './script' is not known" in done.stderr
+
+    @pytest.mark.process
+    @pytest.mark.parametrize(
+        ("python", "message"),
+        [
+            ("print('no program')\n", "{python} cannot be started: Exec format error"),
+            ("#!/nowhere/sh\n", "{python} cannot be started: No such file or directory"),
+            ("#!/bin/sh\n", "{python}: names and shapes of weights from this program expected: "),
+            ("#!/bin/sh\necho no such module >&2; exit 1\n", "{python} cannot make the model: no such module"),
+            ("#!/bin/sh\nprintf '\\377 bytes' >&2; exit 1\n", "{python} cannot make the model: \ufffd bytes"),
+            ("#!/bin/sh\nkill -9 $$\n", "{python} cannot make the model: it printed nothing"),
+        ],
+        ids=["no program", "gone", "silent", "fails", "no UTF-8", "killed"],
+    )
+    def test_no_python(self, in_process: Run, tmp_path: pathlib.Path, python: str, message: str) -> None:
+        """What is called Python and is none is one line."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "python3").write_text(python)
+        (tmp_path / "python3").chmod(0o755)
+        done = in_process("forecast", "--from-config", "--no-output", "--", tmp_path / "python3", "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert message.format(python=tmp_path / "python3") in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_python_that_vanishes(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A Python that is removed before it makes the first slice is named, and no slice stays behind."""
+        models.write(tmp_path / "model", 8)
+        tensors = [(f"layers.{number}.w", "F32", [1], 4) for number in range(8)]
+        looked = json.dumps({"tensors": tensors, "layer_types": None})
+        (tmp_path / "python3").write_text(f"#!/bin/sh\nrm $0; echo '{looked}'\n")
+        (tmp_path / "python3").chmod(0o755)
+        (tmp_path / "scratch").mkdir()
+        words = ["--from-config", "--no-output", "--scratch", "scratch", "--", "./python3", "model"]
+        done = nncf_tools("forecast", *words)
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert done.stderr.endswith("option --from-config: ./python3 cannot be started: No such file or directory\n")
+        assert "Traceback" not in done.stderr
+        assert list((tmp_path / "scratch").iterdir()) == []
 
     @pytest.mark.long
     def test_together_with_the_rest(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -280,11 +320,12 @@ class TestForecast:
     def test_scratch_is_removed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that removes the scratch folder ends the forecast in one line; the slice that ran is kept."""
         models.write(tmp_path / "model", 8)
-        removes = ["sh", "-c", 'sleep 0.2; rm -r "$(dirname "$1")"', "model", "{output}", "model"]
-        done = nncf_tools("forecast", "--scratch", ".", "-o", "out", "--", *removes)
+        (tmp_path / "scratch").mkdir()
+        removes = ["sh", "-c", 'sleep 0.2; rm -r "$(dirname "$(dirname "$1")")"', "model", "{output}", "model"]
+        done = nncf_tools("forecast", "--scratch", "scratch", "-o", "out", "--", *removes)
 
         assert done.returncode == NncfToolsError.exit_code
-        assert done.stderr.endswith("option --scratch: cannot write '.': No such file or directory\n")
+        assert done.stderr.endswith("option --scratch: cannot write 'scratch': No such file or directory\n")
         assert len(written(tmp_path / "out")["slices"]) == 1
 
     @pytest.mark.long
@@ -300,6 +341,18 @@ class TestForecast:
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         assert written(tmp_path / "out")["forecast"] is not None
+
+    @pytest.mark.long
+    def test_output_that_is_a_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What a command has written as one file is removed before the next slice, too."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "scratch").mkdir()
+        writes = 'test -z "$(find scratch -name "output-*")" && echo > "$0" && sleep 0.2'
+        words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", writes, "{output}", "model"]
+        done = nncf_tools("forecast", *words)
+
+        assert done.returncode == 0, done.stderr
+        assert [part["unused"] for part in written(tmp_path / "out")["slices"]] == [""] * 3
 
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that fails with two slices ends the forecast, with its last line."""

@@ -165,6 +165,11 @@ def test_interpreter(tmp_path: pathlib.Path) -> None:
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
 
+    by_env = tmp_path / "by_env"
+    by_env.write_text("#!/usr/bin/env python3\n")
+    by_env.chmod(0o755)
+
     assert slices.interpreter([str(script)]) == "/opt/venv/bin/python3"
+    assert slices.interpreter([str(by_env)]) == "python3"
     assert slices.interpreter([str(other)]) is None
     assert slices.interpreter(["there-is-no-such-program"]) is None

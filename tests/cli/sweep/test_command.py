@@ -153,6 +153,14 @@ class TestChecks:
             checks.checked(request(inputs, prompts=inputs / name))
 
     @pytest.mark.process
+    def test_python_that_is_no_program(self, inputs: pathlib.Path) -> None:
+        """An executable text without ``#!`` is named with the kernel's reason."""
+        (inputs / "python").write_text("print()")
+
+        with pytest.raises(UsageError, match=r"option --python: '.*/python' cannot be started: Exec format error"):
+            checks.checked(request(inputs, python=str(inputs / "python"), dry_run=False))
+
+    @pytest.mark.process
     def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
         """Neither inputs, nor a file or folder that only has the name; nor do they change the model."""
         cases: list[tuple[dict[str, Any], str]] = [
