@@ -112,11 +112,11 @@ class Needs(NamedTuple):
         return f"at least {floor}" + (f"; with {comfortable} no file is read twice" if floor != comfortable else "")
 
 
-def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None:
+def needs(session: SessionData) -> Needs | None:
     """Return what a run needs; None when this was not recorded.
 
     The floor was sampled. What RSS had between two samples, as a high-water mark proves, counts as anonymous memory.
-    ``is_bound`` says whether the run was cut short; by default it was unless it ended with an exit status.
+    A run that did not end with an exit status needs more.
     """
     if (floor := session.floor) is None:
         return None
@@ -127,7 +127,7 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     files = read if most is None else min(read, round(most))
     comfortable = size + floor.mapped + files
     least = size + round(min(size, floor.mapped) * _PAGES_OF_FILES)
-    return Needs(least, floor.at_s, comfortable, _is_cut_short(session) if is_bound is None else is_bound)
+    return Needs(least, floor.at_s, comfortable, _is_cut_short(session))
 
 
 def _is_cut_short(session: SessionData) -> bool:

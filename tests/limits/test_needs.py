@@ -365,7 +365,7 @@ def test_cut_short(fields: dict[str, Any], is_bound: bool) -> None:  # noqa: FBT
 
 def test_cut_short_for_another_reason() -> None:
     """Who knows why a run ended says whether it was cut short."""
-    result = needs(session(floor=FLOOR), is_bound=True)
+    result = needs(session(floor=FLOOR, exit=Exit(signal=9)))
 
     assert result is not None
     assert result.is_bound
