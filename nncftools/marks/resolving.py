@@ -49,11 +49,15 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
         "source": entry.source or "",
         "kind": entry.kind or kind_of(entry.name),
         "arguments": ", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
-        "total_s": entry.total_s if entry.total_ns is None else entry.total_ns / 1e9,
-        "longest_s": entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9,
+        "total_s": _seconds(entry.total_ns, entry.total_s),
+        "longest_s": _seconds(entry.longest_ns, entry.longest_s),
         "own_start": entry.own_start or entry.own,
     }
     return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
+
+
+def _seconds(nanoseconds: int | None, seconds: float | None) -> float | None:
+    return seconds if nanoseconds is None else nanoseconds / 1e9
 
 
 def resolve(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
@@ -343,6 +347,7 @@ class LimitedMarks:
             kind = entry.kind if name == entry.name else None
             before = into.together[name] = replace(entry, **_NOT_SHARED, name=name, kind=kind, end_s=start_s, count=0)
         before.count += entry.count
-        before.total_s = (before.total_s or 0.0) + length_s
-        before.longest_s = max(before.longest_s or 0.0, length_s)
+        total_s, longest_s = _seconds(entry.total_ns, entry.total_s), _seconds(entry.longest_ns, entry.longest_s)
+        before.total_s = (before.total_s or 0.0) + (length_s if total_s is None else total_s)
+        before.longest_s = max(before.longest_s or 0.0, length_s if longest_s is None else longest_s)
         before.end_s = max(before.end_s or 0.0, end_s)

@@ -85,7 +85,8 @@ def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None
 def test_steps_fit(tmp_path: pathlib.Path, columns: int) -> None:
     """No step is broken inside a word: beside its meaning, or below it where there is little room."""
     for _ in range(2):
-        terminal = PseudoTerminal(tmp_path, "monitor", "-i", "0.02", "--", "sleep", "0.7", size=(columns, 40))
+        words = "monitor", "--no-plot", "-i", "0.02", "--", "sleep", "0.7"
+        terminal = PseudoTerminal(tmp_path, *words, size=(columns, 40))
         terminal.until_end()
 
     lines = terminal.text[terminal.text.index("Next") :].rstrip().splitlines()

@@ -468,6 +468,15 @@ def test_further_ones_are_counted_by_name() -> None:
     assert warning.startswith("3 operations are counted together with others of their name: at most 3 are listed")
 
 
+def test_aggregated_calls_are_many() -> None:
+    """A line that stands for many calls counts with their total and their longest time, not with the time it spans."""
+    rows = [row for op in range(3) for row in span(op, op * 10, op * 10 + 5)]
+    times = {"t_ns": 5 + 100 * 10**6, "end_ns": 5 + 900 * 10**6, "total_ns": 30 * 10**6, "longest_ns": 2 * 10**6}
+    rows += [{"name": "a", "source": "auto", "pid": 100, "tid": 100, "count": 500, **times}, *span(4, 910, 911, "a")]
+
+    assert told(taken(rows))[3:] == [("a", 501, pytest.approx(0.031), pytest.approx(0.002))]
+
+
 def test_each_operation_has_its_own_limit() -> None:
     """The limit is for what is directly inside one operation; what is counted stays inside of it."""
     inner = [row for op in range(1, 4) for row in span(op, op * 10, op * 10 + 5)]
