@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 20.0
+_SPREAD_OF_POLLS_S = 100.0
 """Polling at rest would spend what is left in this time."""
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""

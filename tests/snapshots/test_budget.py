@@ -42,10 +42,10 @@ def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
 
 
 def test_polls_at_rest_spend_little(clock: Clock) -> None:
-    """Polls that take 0.1 ms are at most 5 ms apart at first, and 40 ms when nothing is left."""
+    """Polls that take 0.1 ms are at most 20 ms apart at first, and 40 ms when nothing is left."""
     budget = clock.budget()
 
-    assert budget.distance_s(0.0001) < 0.005
+    assert budget.distance_s(0.0001) <= 0.02
 
     clock.cpu_s = 0.5
     assert budget.distance_s(0.0001) == pytest.approx(0.04)
