@@ -198,7 +198,9 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
         return
     metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
     beginning, _, end = written[0].rpartition("-1.")  # without --output, each run has a folder
-    base = shlex.quote(f"{beginning}-*.{end}") if beginning else "'OLD-*'"
+    group = f"{beginning}-*.{end}" if beginning else "NEW-*"
+    earlier = _earlier_group(pathlib.Path(written[0]), f"-1.{end}") if beginning else "OLD-*"
+    base, new = (earlier, group) if earlier else (group, f"NEW-*.{end}")
     screen.to_stderr(
         Group(
             Text(),
@@ -209,9 +211,19 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
             Text(),
             Text(f"Written to {files}"),
             Text(),
-            Text(f"Next  nncf-tools compare --base {base} --new 'NEW-*'  when another group is recorded"),
+            Text(
+                f"Next  nncf-tools compare --base {shlex.quote(base)} --new {shlex.quote(new)}"
+                + ("" if earlier and beginning else "  when another group is recorded")
+            ),
         )
     )
+
+
+def _earlier_group(first: pathlib.Path, end: str) -> str:
+    """Return the pattern of the newest other group in the folder of this one; empty if there is none."""
+    others = [path for path in first.parent.iterdir() if path.name.endswith(end) and path.name != first.name]
+    newest = max(others, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return "" if newest is None else f"{newest}".removesuffix(end) + end.replace("1", "*", 1)
 
 
 def show(page: pathlib.Path) -> None:

@@ -390,6 +390,8 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
     """Raise NncfToolsError for a path that does not exist, if there is one that was probably meant."""
     if path.exists():
         return
+    if not set("*?[").isdisjoint(path.name):
+        raise NncfToolsError(f"{path}: no such file; write a pattern without quotes, or after --base and --new")
     with contextlib.suppress(OSError):
         files = {str(path.with_name(beside.name)) for beside in path.parent.iterdir()}
         words = set() if path.name == str(path) and not log_dir.is_dir() else {*WORDS}

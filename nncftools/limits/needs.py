@@ -105,11 +105,12 @@ class Needs(NamedTuple):
     """Whether it needs more than that: it did not end by itself."""
 
     def text(self, unit: MemoryUnit) -> str:
-        """Return this as what follows "needs": ``at least 1,055 MiB; with 1,312 MiB no file is read twice``."""
+        """Return this as what follows "needs"."""
         floor, comfortable = (f"{unit.brief(size)} {unit}" for size in (self.floor, self.comfortable))
         if self.is_bound:
             return f"more than {floor}"
-        return f"at least {floor}" + (f"; with {comfortable} no file is read twice" if floor != comfortable else "")
+        more = f"; with {comfortable} no file is read twice" if floor != comfortable else ""
+        return f"a limit of at least {floor}{more}"
 
 
 def needs(session: SessionData) -> Needs | None:

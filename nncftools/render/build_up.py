@@ -133,6 +133,7 @@ class BuildUpReport:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
+        yield "freed memory is taken to be what came last; where it was older, its function stands for a newer one"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
             none = "no stack within a second of the rise, or the thread is not known"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from rich.console import Group, RenderableType
 
 from nncftools.analysis.comparison import Comparison
+from nncftools.analysis.figures import SIGNIFICANT, smallest_p
 from nncftools.analysis.gates import Verdict
 from nncftools.render import comparison as tables
 from nncftools.render import markdown
@@ -21,10 +22,10 @@ from nncftools.units import MemoryUnit, printable
 _NARROW = 20
 """Names are cut where there is no room, figures are not."""
 _STARRED = "*"
-_NOTES = {
-    False: f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise",
-    True: f"Medians, with the smallest and the largest run; {_STARRED} more than the spread explains",
-}
+_OF_RUNS = f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise"
+_OF_GROUPS = "Medians, with the smallest and the largest run"
+_EXCEEDS = f"{_OF_GROUPS}; {_STARRED} more than the spread explains"
+_APART = f"{_OF_GROUPS}; {_STARRED} no run of one side lies between those of the other; too few for a test"
 
 
 def as_text(
@@ -57,7 +58,9 @@ def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderable
     yield Fitting(table, widths=[min(names, _NARROW), *figures])
     yield from _settings(comparison)
     has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
-    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *tables.only_one_side(comparison)]
+    can_exceed = smallest_p(len(comparison.base), len(comparison.new)) <= SIGNIFICANT
+    note = _OF_RUNS if not comparison.is_of_groups else _EXCEEDS if can_exceed else _APART
+    lines = [*([note] if has_star else []), *tables.only_one_side(comparison)]
     if lines or comparison.remarks:
         yield Text()
     yield from (Text(printable(line), style="dim") for line in lines)

@@ -23,7 +23,10 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert result.stderr.count("3 RUNS") == 1
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)
     assert "Written to run-1.json … run-3.json" in result.stderr
-    assert "Next  nncf-tools compare --base 'run-*.json' --new" in result.stderr
+    assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
+
+    other = nncf_tools("monitor", "--repeat", "2", "-i", "0.02", "-o", "new.json", *burner("touch", 20, 0))
+    assert other.stderr.endswith("Next  nncf-tools compare --base 'run-*.json' --new 'new-*.json'\n")
 
 
 def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

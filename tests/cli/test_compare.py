@@ -249,6 +249,14 @@ class TestGroups:
         assert result.stderr.endswith(", medians of 5 and 5 runs\n")
 
 
+def test_pattern_in_quotes(in_process: Run) -> None:
+    """A pattern that the shell did not expand is no file, and the error says what to do."""
+    result = in_process("compare", "old-*.json", "new.json")
+
+    assert result.returncode == 1
+    assert "old-*.json: no such file; write a pattern without quotes, or after --base and --new" in result.stderr
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Record programs that touch 100, 110 and 100 MiB, five times each: old, new, same."""

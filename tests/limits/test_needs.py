@@ -374,9 +374,9 @@ def test_cut_short_for_another_reason() -> None:
 @pytest.mark.parametrize(
     ("of", "unit", "text"),
     [
-        (Needs(1055 * MIB, 1, 1312 * MIB), "MiB", "at least 1,055 MiB; with 1,312 MiB no file is read twice"),
-        (Needs(6 << 30, 1, 7 << 30), "GiB", "at least 6.00 GiB; with 7.00 GiB no file is read twice"),
-        (Needs(1055 * MIB, 1, 1055 * MIB + 4096), "MiB", "at least 1,055 MiB"),
+        (Needs(1 << 30, 1, 2 << 30), "MiB", "a limit of at least 1,024 MiB; with 2,048 MiB no file is read twice"),
+        (Needs(6 << 30, 1, 7 << 30), "GiB", "a limit of at least 6.00 GiB; with 7.00 GiB no file is read twice"),
+        (Needs(1055 * MIB, 1, 1055 * MIB + 4096), "MiB", "a limit of at least 1,055 MiB"),
         (Needs(1055 * MIB, 1, 1312 * MIB, is_bound=True), "MiB", "more than 1,055 MiB"),
     ],
 )
@@ -390,7 +390,7 @@ def test_in_reports() -> None:
     rows = facts(session(floor=FLOOR), MemoryUnit.MiB).rows
 
     assert [row.cells[1].text for row in rows if row.cells[0].text == "Needs"] == [
-        "at least 251 MiB; with 300 MiB no file is read twice"
+        "a limit of at least 251 MiB; with 300 MiB no file is read twice"
     ]
 
 
