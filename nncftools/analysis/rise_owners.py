@@ -7,7 +7,7 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from math import inf
 
@@ -159,8 +159,8 @@ class RiseOwners:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
-    """Return how many outer frames stacks share, given by the codes of their frames."""
+def shared_depth(*stacks: Sequence[Hashable]) -> int:
+    """Return how many outer frames stacks share; without lines, they are given by the codes of their frames."""
     return sum(1 for _ in takewhile(lambda codes: len(set(codes)) == 1, zip(*stacks, strict=False)))
 
 

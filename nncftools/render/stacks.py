@@ -320,32 +320,23 @@ _FLAME_NAME = 120
 _WHOLE = "RSS at its peak"
 
 
-class _Box(NamedTuple):
-    """A rectangle of the graph; sizes are in bytes."""
-
-    parent: int | None
-    """The number of the box that it is a part of."""
-    name: str
-    place: str
-    size: int
-    certain: int
-    package: str | None
-    """None for what is not a frame."""
-
-
 def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
     boxes = _boxes(tree_of(build_up))
-    largest_first = sorted((-box.size, box.package) for box in boxes if box.package is not None)
+    frames = [node.frame for _, node in boxes]
+    packages = [None if frame is None else package_of(frame.file) for frame in frames]
+    largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
     fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
     places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
     return {
-        **{
-            column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
-        },
-        "package": [places.get(box.package) for box in boxes],
+        "parent": [parent for parent, _ in boxes],
+        "name": [_box_name(node) for _, node in boxes],
+        "place": ["" if frame is None else place_text(frame) for frame in frames],
+        "size": [node.size for _, node in boxes],
+        "certain": [node.certain for _, node in boxes],
+        "package": [places.get(package) for package in packages],
         "packages": [
             {
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
@@ -363,37 +354,29 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     }
 
 
-def _boxes(root: Node) -> list[_Box]:
-    """Return the boxes, each after the box that contains it; children that are not drawn become one box."""
+def _boxes(root: Node) -> list[tuple[int | None, Node]]:
+    """Return what to draw, each after the box that contains it, whose number it has; what is too small is one box."""
     drawn = _drawn(root)
-    boxes: list[_Box] = []
-    waiting: list[tuple[Node, int | None]] = [(root, None)]
+    boxes: list[tuple[int | None, Node]] = []
+    waiting: list[tuple[int | None, Node]] = [(None, root)]
     while waiting:
-        node, parent = waiting.pop()
+        parent, node = waiting.pop()
         number, children = len(boxes), node.sorted_children
-        boxes.append(_box(node, parent))
-        rest = [child for child in children if id(child) not in drawn]
-        if rest:
+        boxes.append((parent, node))
+        if rest := [child for child in children if id(child) not in drawn]:
             size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            boxes.append(_Box(number, f"… {len(rest):,} more", "", size, certain, None))
-        waiting += [(child, number) for child in reversed(children) if id(child) in drawn]
+            boxes.append((number, Node(size=size, certain=certain, label=f"… {len(rest):,} more")))
+        waiting += [(number, child) for child in reversed(children) if id(child) in drawn]
     return boxes
 
 
 def _drawn(root: Node) -> set[int]:
     """Return the ``id()`` of the nodes to draw: the largest ones, and of equal ones the outermost."""
-    large = []
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        if node.size >= root.size * _SMALLEST:
-            large.append((-node.size, depth, id(node)))
-            waiting += [(child, depth + 1) for child in node.children.values()]
-    return {number for *_, number in sorted(large)[:_MOST_NODES]}
+    large = [root]
+    for node in large:  # it grows, level by level
+        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
+    return {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
 
 
-def _box(node: Node, parent: int | None) -> _Box:
-    if node.frame is None:
-        return _Box(parent, node.text or _WHOLE, "", node.size, node.certain, None)
-    name = shortened(printable(what_runs(node.frame)), _FLAME_NAME)
-    return _Box(parent, name, place_text(node.frame), node.size, node.certain, package_of(node.frame.file))
+def _box_name(node: Node) -> str:
+    return node.text or _WHOLE if node.frame is None else shortened(printable(what_runs(node.frame)), _FLAME_NAME)
