@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.table import Table as Grid
@@ -23,10 +23,11 @@ from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render.markdown import code, painted, text
+from nncftools.render import markdown
+from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, grid, pairs, size_cell
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs, size_cell
 from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
@@ -209,7 +210,7 @@ def as_markdown(whole: BuildUpReport) -> str:
         [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
         [f"**{text(whole.title)}**"],
         [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for _, table in whole.tables for block in painted(table)),
+        *(block for _, table in whole.tables for block in markdown.painted(table)),
         [f"- {text(printable(note))}" for note in whole.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -263,12 +264,6 @@ class _Painted:
 
 
 def _grid(table: Table) -> Grid:
-    result = grid(gap=2)
-    for column in table.columns:
-        justify: JustifyMethod = "left" if column.is_text else "right"
-        result.add_column(Text(column.heading), justify=justify, no_wrap=not column.is_text, overflow="fold")
-    for row in table.rows:
-        depths = (2 * row.depth if column.is_text else 0 for column in table.columns)
-        cells = (Text(cell.text) for cell in row.cells)
-        result.add_row(*(Padding(cell, (0, 0, 0, depth)) for cell, depth in zip(cells, depths, strict=True)))
+    result = painted(table, folds=True)
+    result.padding = 0, 2, 0, 0
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TypedDict
 
 import msgspec
@@ -153,7 +154,7 @@ _ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
 _ENTRY = re.compile(rb"([\x80-\xff])([\x00-\x7f]*)", re.DOTALL)
 """An entry of 3.11 and later: only its first byte has the highest bit."""
 _MOST_BITS = 30
-_NO_LINE = 128
+_NO_LINE = -128
 _LOCATIONS, _UNITS = 11, 10
 """From these versions on, tables are written another way."""
 
@@ -169,9 +170,7 @@ class LineTable:
 
     def line_at(self, first_line: int, offset: int) -> int:
         """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
-        if self._version >= _LOCATIONS:
-            return first_line + self._located(offset)
-        return first_line + (self._old(offset) if self._version >= _UNITS else self._oldest(offset))
+        return first_line + (self._located(offset) if self._version >= _LOCATIONS else self._stepped(offset))
 
     def _located(self, offset: int) -> int:
         """Return the lines since the first one, by CPython's Objects/locations.md."""
@@ -189,24 +188,16 @@ class LineTable:
                 break
         return line
 
-    def _old(self, offset: int) -> int:
-        """Return the lines since the first one, by CPython 3.10's Objects/lnotab_notes.txt."""
+    def _stepped(self, offset: int) -> int:
+        """Return the lines since the first one, by CPython's Objects/lnotab_notes.txt; before 3.10, steps come last."""
+        steps = [(step ^ 128) - 128 for step in self._table[1::2]]
+        comes_last = self._version < _UNITS
+        steps = [0, *steps] if comes_last else [0 if step == _NO_LINE else step for step in steps]
         line = end = 0
-        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
-            line += 0 if step == _NO_LINE else (step ^ 128) - 128
-            end += size
+        for size, step in zip_longest(self._table[::2], steps, fillvalue=0):
+            line, end = line + step, end + size
             if end > offset:
                 break
-        return line
-
-    def _oldest(self, offset: int) -> int:
-        """Return the lines since the first one, by CPython 3.8's Objects/lnotab_notes.txt."""
-        line = end = 0
-        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
-            end += size
-            if end > offset:
-                break
-            line += (step ^ 128) - 128
         return line
 
 
