@@ -166,13 +166,11 @@ def shared_depth(*stacks: Sequence[Hashable]) -> int:
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
     """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
-    times = watched.time_s
-    point = bisect_left(times, time_s)
-    if point == len(times):  # the helper ended before it
-        return float(watched.rss[-1]) if times else 0.0
-    if not point or times[point] == time_s:
-        same = zip(times[point : point + 3], watched.rss[point : point + 3], strict=True)
-        return max((rss for t, rss in same if t == time_s), default=0)
-    before_s, after_s = times[point - 1], times[point]
-    before, after = watched.rss[point - 1], watched.rss[point]
-    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
+    times, rss = watched.time_s, watched.rss
+    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
+    if first < last:
+        return max(rss[first:last])
+    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
+        return float(rss[-1]) if first else 0.0
+    before_s, after_s = times[first - 1], times[first]
+    return rss[first - 1] + (rss[first] - rss[first - 1]) * (time_s - before_s) / (after_s - before_s)

@@ -27,7 +27,7 @@ from nncftools.render import markdown
 from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs, size_cell
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
@@ -74,8 +74,7 @@ class BuildUpReport:
         rows = []
         for row in branch_rows:
             certain = UNKNOWN if row.certain is None else _percent(row.certain, row.size)
-            cells = [*self._sized(row.size, self.build_up.size), Cell(certain), Cell(row.label)]
-            rows.append(Row(cells=cells, depth=min(row.depth, _DEEPEST)))
+            rows.append(self._row(row.size, self.build_up.size, certain, row.label, depth=min(row.depth, _DEEPEST)))
         return self._table(("certain",), "code", rows, f"{more:,} smaller rows" if more else "")
 
     @property
@@ -90,7 +89,7 @@ class BuildUpReport:
             process = by_id.get(number, Process(id=-1))
             pid = UNKNOWN if process.pid is None else f"{process.pid}"
             name = shortened(printable(process.name), _PATH) or "?"
-            rows.append(Row(cells=[*self._sized(size, self.build_up.size), Cell(pid), Cell(name)]))
+            rows.append(self._row(size, self.build_up.size, pid, name))
         return self._table(("pid",), "process", rows if len(rows) > 1 else [])
 
     @property
@@ -100,20 +99,19 @@ class BuildUpReport:
         if kinds is not None and not kinds.is_other_memory:
             rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
             if kinds.not_read >= kinds.total * _SHARE:
-                unknown, others = Cell(UNKNOWN), Cell("other processes: their mappings were not read")
-                rows.append(Row(cells=[*self._sized(kinds.not_read, kinds.total), *[unknown] * 4, others]))
+                others = "other processes: their mappings were not read"
+                rows.append(self._row(kinds.not_read, kinds.total, *[UNKNOWN] * 4, others))
         return self._table(("private", "shared", "clean", "copied"), "memory", rows)
 
     def _kind(self, group: MappingGroup, whole: int) -> Row:
         private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
-        sizes = [size_cell(part, self.unit) for part in (private, shared, group.clean)]
         is_file = group.kind in {"file", "other_files", "libraries"}
-        copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
+        sizes = *map(self.unit.text, (private, shared, group.clean)), self.unit.text(group.anonymous) if is_file else ""
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-        return Row(cells=[*self._sized(group.rss, whole), *sizes, copied, Cell(name)])
+        return self._row(group.rss, whole, *sizes, name)
 
-    def _sized(self, size: int, whole: int) -> tuple[Cell, Cell]:
-        return size_cell(size, self.unit), Cell(_percent(size, whole))
+    def _row(self, size: int, whole: int, *texts: str, depth: int = 0) -> Row:
+        return Row(cells=[*map(Cell, (self.unit.text(size), _percent(size, whole), *texts))], depth=depth)
 
     def _table(self, figures: Sequence[str], name: str, rows: Sequence[Row], more: str = "") -> Table:
         columns = [*map(Column, (f"{self.unit}", "share", *figures)), Column(name, is_text=True)]
