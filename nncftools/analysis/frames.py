@@ -88,19 +88,17 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """
     root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
+        label, certain, path = "", part.certain, list[tuple[int, Frame | None]](_shown(part.stack))
         if part.kind != SEEN:
             label = WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
-            node = root.child(label, None)
-            node.kind, node.program, node.label = part.kind, part.program, label
-            node.size += part.size
-            node.certain += part.size if part.is_certain else 0
-            node.processes.add(part.process)
-            continue
+            certain, path = int(part.is_certain), [(0, None)]
         node = root
-        for depth, frame in _shown(part.stack):
-            node = node.child(frame if by_line else frame.code, frame)
+        for depth, frame in path:
+            node = node.child(label if frame is None else frame if by_line else frame.code, frame)
             node.size += part.size
-            node.certain += part.size if depth < part.certain else 0
+            node.certain += part.size if depth < certain else 0
+        node.kind, node.program, node.label = part.kind, part.program, label
+        node.processes.add(part.process)
         node.own += part.size
         node.own_certain += part.size if part.certain >= len(part.stack) else 0
     return root
