@@ -152,16 +152,15 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
 def _parts(kinds: Kinds, unit: MemoryUnit, room: int) -> str:
     """Return the kinds of memory, as many as fit into a line."""
     least, parts = kinds.total * _SMALL, list[tuple[float, str]]()
-    rest = sum(group.rss for group in kinds.groups)
     for group in kinds.groups:
-        words = kind_name(group)
-        explained = words + _what_it_is(group, unit)
-        if len(_sizes([*parts, (group.rss, explained)], unit)) <= room:
-            words = explained
-        if group.rss < least or (parts and len(_sizes([*parts, (group.rss, words)], unit)) > room):
+        name = kind_name(group)
+        more = [*parts, (group.rss, name + _what_it_is(group, unit))]
+        if len(_sizes(more, unit)) > room:
+            more[-1] = group.rss, name
+        if group.rss < least or (parts and len(_sizes(more, unit)) > room):
             break
-        parts.append((group.rss, words))
-        rest -= group.rss
+        parts = more
+    rest = sum(group.rss for group in kinds.groups[len(parts) :])
     others = (rest, "other"), (kinds.not_read, "of other processes")
     return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
 
