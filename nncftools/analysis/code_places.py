@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from pathlib import PurePath
 
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
@@ -90,10 +90,8 @@ _NO_FUNCTION = "<"
 
 def busiest(session: Session) -> str:
     """Return the innermost function of the command's own script that most stacks have; empty if none has one."""
-    snapshots = session.snapshots
+    snapshots = session.snapshots or Snapshots()
     scripts = {PurePath(word).name for word in session.command if word.endswith(".py")}
-    if snapshots is None or not scripts:
-        return ""
     is_own = [PurePath(frame.file).name in scripts and frame.function[:1] != _NO_FUNCTION for frame in snapshots.frames]
     innermost = (next((number for number in reversed(stack) if is_own[number]), None) for stack in snapshots.stacks)
     counts = Counter(snapshots.frames[number].function for number in innermost if number is not None)

@@ -64,8 +64,7 @@ class BuildUpReport:
 
     @property
     def _kinds(self) -> Kinds | None:
-        near = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
-        return None if self.is_growth else near
+        return None if self.is_growth else memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
 
     @property
     def code(self) -> Table:
@@ -132,10 +131,9 @@ class BuildUpReport:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
-        snapshots = self.session.snapshots
-        if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            none = "no stack within a second of the rise, or the thread is not known"
-            yield f"not seen: {missing(self.session) if snapshots.missing else none}"
+        if self.build_up.sum_of(NOT_SEEN):
+            unless = "no stack within a second of the rise, or the thread is not known"
+            yield f"not seen: {missing(self.session, unless)}"
 
 
 def build_up_report(

@@ -289,8 +289,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 
     Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
     """
-    if (snapshots := session.snapshots) is None:
-        return
+    snapshots = session.snapshots or Snapshots()
     looked_at = [watched for watched in snapshots.processes if watched.process == process]
     threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
     most = MOST_SLICES // max(1, len(snapshots.processes))

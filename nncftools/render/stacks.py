@@ -19,7 +19,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
-from nncftools.session.model import Frame, MappingGroup
+from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.session.operation import Bracket
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
@@ -91,10 +91,9 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
     return "".join(f"{unit.brief(of.size)} {unit} by {shortened(of.label, _OWNER)}" for of in largest)
 
 
-def missing(session: Session) -> str:
-    """Return why stacks are missing."""
-    known = None if session.snapshots is None else session.snapshots.missing
-    return printable(known or "no stack was seen of any process whose memory grew")
+def missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
+    """Return why stacks are missing: what the helper said, ``unless`` it said nothing."""
+    return printable((session.snapshots or Snapshots()).missing or unless)
 
 
 def _held_by(root: Node, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
@@ -206,13 +205,9 @@ def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     """Return the build-up of the peak. Raises NncfToolsError, which names the format, when it is not known."""
     if (rise := of_peak(session)) is not None:
         return rise
-    snapshots = session.snapshots
-    if snapshots is not None and snapshots.missing:
-        why = f"none were taken: {printable(snapshots.missing)}"
-    elif snapshots is None or not snapshots.stacks:
-        why = "this session has none"
-    else:
-        why = "the moment of the peak is unknown"
+    snapshots = session.snapshots or Snapshots()
+    why = "the moment of the peak is unknown" if snapshots.stacks else "this session has none"
+    why = f"none were taken: {printable(snapshots.missing)}" if snapshots.missing else why
     raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", remedy=NEEDED)
 
 

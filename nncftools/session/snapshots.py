@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -68,7 +68,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     """A stack of a thread that was first seen at this moment."""
 
     t_ns: int
-    stack: int | None
+    stack: Annotated[int, msgspec.Meta(ge=0)] | None
     """Its number; null for none."""
     same: int = 0
     """How many of its outer frames were in the same call at the reading before."""
@@ -238,10 +238,6 @@ class Stacks:
                 raise LostError("the line was damaged")
             self.hooked[number] = [at for at, frame in enumerate(stack) if self.frames[frame].file == _HOOK_FILE]
             self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
-        elif "window" in line:
-            changes = [change for of_thread in line["window"]["threads"].values() for change in of_thread]
-            if not all(change.stack is None or 0 <= change.stack < len(self.stacks) for change in changes):
-                raise LookupError("the line was damaged")
 
 
 def _expect(number: int, expected: int) -> None:
@@ -343,8 +339,7 @@ class _SnapshotReader:
         for thread, changes in sorted(line["threads"].items()):
             times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            hooked = [bisect_left(self._stacks.hooked[change.stack], change.same) for change in changes]
-            same = [change.same - count for change, count in zip(changes, hooked, strict=True)]
+            same = [change.same - bisect_left(self._stacks.hooked[change.stack], change.same) for change in changes]
             threads.append(model.ThreadStacks(thread, times, [change.stack for change in changes], same))
         window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
