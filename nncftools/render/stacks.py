@@ -20,7 +20,6 @@ from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
-from nncftools.session.operation import Bracket
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
@@ -270,8 +269,7 @@ def report(session: Session, view: View) -> bytes:
     places: dict[Named, int] = {}
     profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
     operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
-    moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
-    for (row, _), build_up in zip(operations, build_ups(session, moments), strict=True):
+    for (row, _), build_up in zip(operations, build_ups(session, [of for _, of in operations]), strict=True):
         if build_up is not None:
             profiles.append(_profile(f"{row.number} {row.title}", build_up, places))
     frames = [{key: value for key, value in frame._asdict().items() if value} for frame in places]
@@ -300,10 +298,11 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
     }
 
 
-def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
+def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Moment]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
-    known = [(row, peak) for row in every if (peak := row.operation.of("rss").peak) is not None]
-    known.sort(key=lambda item: -item[1].low)
+    peaks = ((row, row.operation.of("rss").peak) for row in every)
+    known = [(row, Moment(of.from_s, of.to_s, round(of.low))) for row, of in peaks if of is not None]
+    known.sort(key=lambda item: -item[1].size)
     return sorted(known[:_MOST_OPERATIONS], key=lambda item: item[0].number)
 
 
