@@ -6,13 +6,15 @@ that was freed again before the peak does not count. What programs without Pytho
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import is_machinery
-from nncftools.analysis.rise_owners import Owner, RiseOwners, rss_at
-from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
+from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at
+from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
@@ -35,7 +37,7 @@ class Part(NamedTuple):
     shares at most this with its parent, and RSS counts it twice."""
     process: int | None
     """The ``id`` of the process."""
-    stack: tuple[Frame, ...] = ()
+    stack: Stack = ()
     """The likeliest stack, the outermost frame first; of a program, where the Python program stood that runs it."""
     certain: int = 0
     """How many of the outer frames certainly took it."""
@@ -68,9 +70,12 @@ class Moment(NamedTuple):
 
     from_s: float
     to_s: float
-    size: int
+    size: int = -1
+    """Below 0: what the helper read at ``to_s``."""
     process: int | None = None
     """The ``id`` of the process that rose to it, if that is known."""
+    since_s: float | None = None
+    """Only what grew since this moment counts: the levels above the RSS that each process had then."""
 
 
 def of_peak(session: Session) -> BuildUp | None:
@@ -92,44 +97,24 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
 
 def at(session: Session, time_s: float) -> BuildUp | None:
     """Return the build-up of what the processes held at a moment, in seconds since the start."""
-    return build_ups(session, [Moment(time_s, time_s, -1)])[0]
+    return build_ups(session, [Moment(time_s, time_s)])[0]
 
 
 def grown_between(session: SessionData, from_s: float, to_s: float) -> BuildUp | None:
     """Return what the processes that grew between two moments held more at the second one, in seconds since the start.
 
-    It consists of the levels above their RSS at the first moment. None where the helper saw no process.
+    None where the helper saw no process.
     """
-    snapshots = session.snapshots
-    if snapshots is None or not _has_stacks(snapshots):
-        return None
-    rises = []
-    for watched in snapshots.processes:
-        held = rss_at(watched, from_s)
-        levels = [level.above(held) for level in _levels_at(watched, to_s) if level.high > held]
-        if levels:
-            rises.append(_ProcessRise(watched, levels))
-    return _Builder(snapshots, session.processes).build_up(Moment(to_s, to_s, -1), to_s, rises, [])
-
-
-def _has_stacks(snapshots: Snapshots) -> bool:
-    return any(watched.windows or watched.is_native for watched in snapshots.processes)
+    return build_ups(session, [Moment(to_s, to_s, since_s=from_s)])[0]
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
     """Return the build-up of each moment; None where the helper saw no process."""
     snapshots = session.snapshots
-    if snapshots is None or not _has_stacks(snapshots):
+    if snapshots is None or not any(watched.windows or watched.is_native for watched in snapshots.processes):
         return [None] * len(moments)
     builder = _Builder(snapshots, session.processes)
-    built: list[BuildUp | None] = []
-    for moment in moments:
-        at_s = _highest(snapshots.processes, moment)
-        levels = [(watched, _levels_at(watched, at_s)) for watched in snapshots.processes]
-        rises = [_ProcessRise(watched, bands) for watched, bands in levels if bands]
-        others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
-        built.append(builder.build_up(moment, at_s, rises, others) if rises else None)
-    return built
+    return [builder.build_up(moment) for moment in moments]
 
 
 class _RssBand(NamedTuple):
@@ -183,39 +168,26 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
     """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
-    before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0
-    for time_s, rss, apart_s in zip(watched.time_s, watched.rss, watched.apart_s, strict=True):
-        if time_s > at_s >= before_s:
-            risen = before + (rss - before) * (at_s - before_s) / (time_s - before_s)
-            _change(levels, before, _RssBand(before, risen, before_s, at_s, apart_s))
-        if time_s > at_s:
+    before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0.0
+    points = zip(watched.time_s[: bisect_right(watched.time_s, at_s) + 1], watched.rss, watched.apart_s, strict=False)
+    for time_s, rss, apart_s in points:
+        if at_s < time_s == before_s:
             break
-        _change(levels, before, _RssBand(before, rss, before_s, time_s, apart_s))
-        before_s, before = time_s, rss
+        risen_s = min(time_s, at_s)
+        risen = rss if time_s <= at_s else before + (rss - before) * (at_s - before_s) / (time_s - before_s)
+        _change(levels, _RssBand(before, risen, before_s, risen_s, apart_s))
+        before_s, before = risen_s, risen
     return levels
 
 
-def _change(levels: list[_RssBand], before: float, band: _RssBand) -> None:
+def _change(levels: list[_RssBand], band: _RssBand) -> None:
     """Add a level for a rise, or remove what is above the new RSS."""
-    if band.high > before:
+    if band.high > band.low:
         levels.append(band)
     while levels and levels[-1].low >= band.high:
         levels.pop()
     if levels and levels[-1].high > band.high:
         levels[-1] = levels[-1].below(band.high)
-
-
-def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> list[Process]:
-    """Return the processes that the sampler counted at a moment, and the helper never saw: they lived too short."""
-    known = {watched.process for watched in snapshots.processes}
-    return [
-        process
-        for process in processes
-        if process.id not in known
-        and process.counted_s is not None
-        and process.counted_s <= at_s + _AROUND_S
-        and (process.end_s is None or at_s - _AROUND_S <= process.end_s)
-    ]
 
 
 class _Builder:
@@ -227,23 +199,50 @@ class _Builder:
         self._processes: dict[int | None, Process] = {process.id: process for process in processes}
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
-    def build_up(self, moment: Moment, at_s: float, rises: list[_ProcessRise], others: list[Process]) -> BuildUp:
-        """Return the build-up of these processes at a moment, and of ``others``, which nobody watched."""
-        whole = sum(rise.size for rise in rises)
-        size = round(whole) if moment.size < 0 else moment.size
-        sums: dict[Part, float] = {}
-        for process in others:
-            if (unseen := min(process.first_rss or 0, size - whole)) > 0:
-                shared = self._shared(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
-                sums[Part(0, SHARED, process.id)], sums[Part(0, NOT_SEEN, process.id)] = shared, unseen - shared
-                whole += unseen
-        for rise in _adjusted(rises, size - whole, at_s, moment.process) if moment.size >= 0 else rises:
-            for part, amount in self._parts_of(rise, at_s):
-                sums[part] = sums.get(part, 0.0) + amount
-        top = self._top(_last(rises, moment.process), at_s) if rises else None
+    def build_up(self, moment: Moment) -> BuildUp | None:
+        """Return the build-up of a moment; None where no process was seen."""
+        at_s = _highest(self._snapshots.processes, moment)
+        rises = self._rises(moment, at_s)
+        if not rises and moment.since_s is None:
+            return None
+        top = self._top(rises[0], at_s) if rises else None
+        size, whole = moment.size, sum(rise.size for rise in rises)
+        sums = defaultdict[Part, float](float)
+        if size < 0:
+            size = round(whole)
+        else:
+            for process in self._others(at_s):
+                if (unseen := min(process.first_rss or 0, size - whole)) > 0:
+                    shared = self._shared(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
+                    sums[Part(0, SHARED, process.id)], sums[Part(0, NOT_SEEN, process.id)] = shared, unseen - shared
+                    whole += unseen
+            rises = list(_adjusted(rises, size - whole, at_s))
+        for part, amount in chain.from_iterable(self._parts_of(rise, at_s) for rise in rises):
+            sums[part] += amount
         parts = _whole_bytes(sums, size)
         same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
         return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
+
+    def _rises(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
+        """Return what each process held or gained, the one first that rose last: that of the moment, if it is known."""
+        rises = []
+        for watched in self._snapshots.processes:
+            held = 0.0 if moment.since_s is None else rss_at(watched, moment.since_s)
+            if levels := [level.above(held) for level in _levels_at(watched, at_s) if level.high > held]:
+                rises.append(_ProcessRise(watched, levels))
+
+        def when(rise: _ProcessRise) -> tuple[bool, float, float]:
+            return rise.watched.process == moment.process is not None, rise.levels[-1].to_s, rise.rss
+
+        return sorted(rises, key=when, reverse=True)
+
+    def _others(self, at_s: float) -> Iterator[Process]:
+        """Yield the processes that the sampler counted at a moment, and the helper never saw: they lived too short."""
+        for process in self._processes.values():
+            is_begun = process.counted_s is not None and process.counted_s <= at_s + _AROUND_S
+            has_ended = process.end_s is not None and process.end_s < at_s - _AROUND_S
+            if is_begun and not has_ended and process.id not in self._watched:
+                yield process
 
     def _owners_in(self, watched: WatchedProcess) -> RiseOwners:
         if id(watched) not in self._owners:
@@ -266,27 +265,18 @@ class _Builder:
         for level in rise.levels:
             if level.high > at_first:
                 size = level.high - max(level.low, at_first)
-                for owner, amount in self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size):
-                    yield self._part(owner, watched), amount
+                shares = self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size)
+                for stack, certain, amount in shares:
+                    yield Part(0, SEEN if stack else NOT_SEEN, watched.process, stack, certain), amount
 
-    def _part(self, owner: Owner, watched: WatchedProcess) -> Part:
-        if owner.stack is None:
-            return Part(0, NOT_SEEN, watched.process)
-        return Part(0, SEEN, watched.process, self._frames(owner.stack), owner.certain)
-
-    def _frames(self, stack: int | None) -> tuple[Frame, ...]:
-        return (
-            () if stack is None else tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
-        )
-
-    def _starter(self, watched: WatchedProcess, at_s: float) -> tuple[Frame, ...]:
+    def _starter(self, watched: WatchedProcess, at_s: float) -> Stack:
         """Return where the nearest Python program above stood that started a program, or waits for it."""
         process = self._processes.get(watched.process)
         for _ in self._processes:  # those of a damaged journal may be a circle
             process = None if process is None else self._processes.get(process.parent)
             above = None if process is None else self._watched.get(process.id)
             if above is not None and above.windows:
-                return self._frames(self._owners_in(above).waits_at(watched.time_s[0], at_s))
+                return self._owners_in(above).waits_at(watched.time_s[0], at_s)
         return ()
 
     def _shared(self, process: Process | None, size: float, seen_s: float) -> float:
@@ -294,7 +284,7 @@ class _Builder:
 
         That is the largest RSS of the parent from the fork, whose time the kernel gives in ticks, to that moment.
         """
-        parent = None if process is None or process.parent is None else self._processes.get(process.parent)
+        parent = None if process is None else self._processes.get(process.parent)
         if process is None or parent is None:
             return size
         watched, begun_s = self._watched.get(parent.id), process.start_s or 0.0
@@ -312,28 +302,14 @@ class _Builder:
         return top if top.stack or top.kind == PROGRAM else None
 
 
-def _last(rises: Iterable[_ProcessRise], process: int | None) -> _ProcessRise:
-    """Return the process that rose last: the one with this ``id``, if that is known."""
-    return max(rises, key=lambda rise: (rise.watched.process == process is not None, rise.levels[-1].to_s, rise.rss))
-
-
-def _adjusted(rises: Sequence[_ProcessRise], missing: float, at_s: float, process: int | None) -> list[_ProcessRise]:
-    """Return the processes with levels that sum to the peak: what is missing belongs to the one that rose last."""
-    others = list(rises)
-    while others:
-        last = _last(others, process)
-        others = [rise for rise in others if rise is not last]
-        top = last.rss + missing
-        levels = list(last.levels)
-        if missing >= 0:
-            levels.append(_RssBand(last.rss, top, at_s, at_s, _AROUND_S))
-        elif top > 0:
-            _change(levels, last.rss, _RssBand(last.rss, top, at_s, at_s))
-        else:
-            missing = top
-            continue
-        return [*others, last._replace(levels=levels)]
-    return []
+def _adjusted(rises: Iterable[_ProcessRise], missing: float, at_s: float) -> Iterator[_ProcessRise]:
+    """Yield the processes with levels that sum to the peak: what is missing belongs to the first one."""
+    for rise in rises:
+        levels, top = list(rise.levels), max(0.0, rise.rss + missing)
+        _change(levels, _RssBand(rise.rss, top, at_s, at_s, _AROUND_S))
+        missing += rise.rss - top
+        if levels:
+            yield rise._replace(levels=levels)
 
 
 def _whole_bytes(sums: Mapping[Part, float], size: int) -> list[Part]:

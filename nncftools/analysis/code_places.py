@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from pathlib import PurePath
 
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
@@ -90,12 +90,9 @@ _NO_FUNCTION = "<"
 
 def busiest(session: Session) -> str:
     """Return the innermost function of the command's own script that most stacks have; empty if none has one."""
-    snapshots = session.snapshots
+    snapshots = session.snapshots or Snapshots()
     scripts = {PurePath(word).name for word in session.command if word.endswith(".py")}
-    if snapshots is None or not scripts:
-        return ""
-    counts: Counter[str] = Counter()
-    for frames in ([snapshots.frames[number] for number in stack] for stack in snapshots.stacks):
-        own = [frame.function for frame in frames if PurePath(frame.file).name in scripts]
-        counts.update([name for name in own if not name.startswith(_NO_FUNCTION)][-1:])
-    return counts.most_common(1)[0][0] if counts else ""
+    is_own = [PurePath(frame.file).name in scripts and frame.function[:1] != _NO_FUNCTION for frame in snapshots.frames]
+    innermost = (next((number for number in reversed(stack) if is_own[number]), None) for stack in snapshots.stacks)
+    counts = Counter(snapshots.frames[number].function for number in innermost if number is not None)
+    return max(counts, key=counts.__getitem__, default="")

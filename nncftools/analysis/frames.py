@@ -6,9 +6,9 @@ places. What programs without Python hold, and what has no stack, stands beside 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_machinery, module_of, package_of
@@ -22,6 +22,8 @@ _SMALL = 0.05
 _HALF = 0.5
 """A place is divided into its parts if these hold half of it; then they say more than the place does."""
 _PROGRAM_NAME = 40
+
+_Item = TypeVar("_Item")
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """What has no stack, in words."""
@@ -37,8 +39,7 @@ class Node:
     kind: str = SEEN
     """As of ``Part``."""
     program: str = ""
-    starter: str = ""
-    """Of a program: who started it."""
+    """The name of a program."""
     processes: set[int | None] = field(default_factory=set)
     """Of a program: the ``id`` of each of its processes."""
     size: int = 0
@@ -48,7 +49,7 @@ class Node:
     """The part of ``size`` that was taken here, not in what was called from here."""
     own_certain: int = 0
     label: str = ""
-    """The name of a place that ``held_by`` found."""
+    """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
@@ -70,15 +71,13 @@ class Node:
     @property
     def text(self) -> str:
         """Of what is no frame: ``2 × cc1plus, started by torch/…/cpp_extension.py:2112 run_ninja``."""
-        if self.kind != PROGRAM:
-            return WITHOUT_STACK.get(self.kind, "")
-        several = f"{len(self.processes):,} × " if len(self.processes) > 1 else ""
-        return f"{several}{_named(self.program, self.starter)}"
+        several = self.kind == PROGRAM and len(self.processes) > 1
+        return f"{len(self.processes):,} × {self.label}" if several else self.label
 
-    def child(self, key: Hashable, frame: Frame | None, kind: str = SEEN) -> Node:
+    def child(self, key: Hashable, frame: Frame | None) -> Node:
         """Return a part of this node, which is added if it is new."""
         if key not in self.children:
-            self.children[key] = Node(frame, self, kind)
+            self.children[key] = Node(frame, self)
         return self.children[key]
 
 
@@ -89,20 +88,17 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """
     root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
-        kind = part.kind if part.stack or part.kind != SEEN else NOT_SEEN
-        if kind != SEEN:
-            starter = _starter(part.stack) if by_line and kind == PROGRAM else ""
-            node = root.child((kind, part.program, starter), None, kind)
-            node.program, node.starter = part.program, starter
-            node.size += part.size
-            node.certain += part.size if part.is_certain else 0
-            node.processes.add(part.process)
-            continue
+        label, certain, path = "", part.certain, list[tuple[int, Frame | None]](_shown(part.stack))
+        if part.kind != SEEN:
+            label = WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
+            certain, path = int(part.is_certain), [(0, None)]
         node = root
-        for depth, frame in _shown(part.stack):
-            node = node.child(frame if by_line else frame.code, frame)
+        for depth, frame in path:
+            node = node.child(label if frame is None else frame if by_line else frame.code, frame)
             node.size += part.size
-            node.certain += part.size if depth < part.certain else 0
+            node.certain += part.size if depth < certain else 0
+        node.kind, node.program, node.label = part.kind, part.program, label
+        node.processes.add(part.process)
         node.own += part.size
         node.own_certain += part.size if part.certain >= len(part.stack) else 0
     return root
@@ -146,22 +142,27 @@ def _holders(root: Node) -> list[Node]:
 
 
 def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
-    lines_of: dict[tuple[int, tuple[str, str]], list[Node]] = {}
-    for node in places:
+    def function_or_line(node: Node) -> Hashable:
         frame, only_calls = node.frame, node.own < node.size * _HALF
-        if frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>")):
-            lines_of.setdefault((id(node.parent), frame.code), []).append(node)
-        else:
-            yield node
-    yield from (_function(code, lines) for (_, code), lines in lines_of.items())
+        is_function = frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>"))
+        return (id(node.parent), frame.code) if frame is not None and is_function else id(node)
+
+    return map(_function, _grouped(places, function_or_line))
 
 
-def _function(code: tuple[str, str], lines: Sequence[Node]) -> Node:
+def _grouped(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
+    groups: dict[Hashable, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
+
+
+def _function(lines: Sequence[Node]) -> Node:
     """Return lines of a function as one place."""
-    if len(lines) == 1:
-        return lines[0]
-    size, certain = sum(line.size for line in lines), sum(line.certain for line in lines)
-    return Node(Frame(*code, 0), lines[0].parent, size=size, certain=certain)
+    first, size, certain = lines[0], sum(line.size for line in lines), sum(line.certain for line in lines)
+    if len(lines) == 1 or first.frame is None:
+        return first
+    return Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain)
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:
@@ -178,13 +179,11 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
                 waiting += child.children.values()
             else:
                 below.append(child)
-    small: dict[tuple[str, str], list[Node]] = {}
-    for child in below:
-        if child.size >= least:
-            yield child
-        elif child.frame is not None:
-            small.setdefault(child.frame.code, []).append(child)
-    yield from (of for code, lines in small.items() if (of := _function(code, lines)).size >= least)
+
+    def large_or_function(child: Node) -> Hashable:
+        return id(child) if child.size >= least or child.frame is None else child.frame.code
+
+    return (of for of in map(_function, _grouped(below, large_or_function)) if of.size >= least)
 
 
 def _is_entry(node: Node, root: Node) -> bool:
@@ -214,19 +213,13 @@ def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -
 
 
 def _equal(labels: Sequence[str]) -> list[list[int]]:
-    places: dict[str, list[int]] = {}
-    for index, text in enumerate(labels):
-        places.setdefault(text, []).append(index)
-    return [same for same in places.values() if len(same) > 1]
+    return [same for same in _grouped(range(len(labels)), labels.__getitem__) if len(same) > 1]
 
 
 def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
     """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
-    texts = [brief_label(stack[-1], is_short=is_short)]
-    if _is_tool(stack[-1]):
-        callers = (frame for frame in reversed(stack[:-1]) if not _is_tool(frame))
-        texts = [*(brief_label(frame, is_short=is_short) for frame in [next(callers, None)] if frame), *texts]
-    return SEPARATOR.join(texts)
+    callers = [frame for frame in stack[:-1] if not _is_tool(frame)] if _is_tool(stack[-1]) else []
+    return SEPARATOR.join(brief_label(frame, is_short=is_short) for frame in (*callers[-1:], stack[-1]))
 
 
 def _is_tool(frame: Frame) -> bool:
@@ -246,7 +239,8 @@ def running_text(top: Part) -> str:
     The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
     """
     if top.kind == PROGRAM:
-        return _named(top.program, _starter(top.stack))
+        name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
+        return ", ".join(filter(None, (name, _starter(top.stack))))
     stack = [frame for _, frame in _shown(top.stack)]
     if (frame := best_frame(stack)) is None:
         return ""
@@ -263,11 +257,6 @@ def _caller(stack: Sequence[Frame]) -> int | None:
     return next((index for index in above if package_of(stack[index].file) not in skipped), None)
 
 
-def _named(program: str, starter: str) -> str:
-    name = shortened(printable(program), _PROGRAM_NAME) or "a program without Python"
-    return f"{name}, {starter}" if starter else name
-
-
 def _starter(stack: Sequence[Frame]) -> str:
     """Return who started a program, and for which call into another library."""
     if (frame := best_frame(stack)) is None:
@@ -276,8 +265,8 @@ def _starter(stack: Sequence[Frame]) -> str:
     package, text = package_of(entry.file), f"started by {brief_label(frame)}"
     if package == package_of(frame.file):
         return text
-    call = module_of(entry) or shortened(printable(entry.function), _PROGRAM_NAME)
-    return f"{text}, for {f'import {call}' if module_of(entry) else f'{package}/…/{call}'}"
+    function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
+    return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
 
 
 _ALMOST_ALL = 0.99
@@ -308,20 +297,15 @@ def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
 
 
 def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
-    smaller, count = 0, 0
-    for child in node.sorted_children:
-        if child.size < least:
-            smaller, count = smaller + child.size, count + 1
-            continue
-        if child.frame is None:
-            yield TreeRow(depth, child.size, child.certain if child.kind == PROGRAM else None, child.text)
-            continue
+    small = [child.size for child in node.children.values() if child.size < least]
+    for child in node.sorted_children[: len(node.children) - len(small)]:
         chain = _chain(child)
         frames = [callee.frame for callee in chain if callee.frame is not None]
-        yield TreeRow(depth, child.size, chain[-1].certain, _joined(frames, before))
-        yield from _rows(chain[-1], depth + 1, least, frames[-1])
-    if smaller >= least and count:
-        yield TreeRow(depth, smaller, None, f"… {count:,} smaller")
+        certain = None if child.kind in WITHOUT_STACK else chain[-1].certain
+        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before))
+        yield from _rows(chain[-1], depth + 1, least, chain[-1].frame)
+    if small and sum(small) >= least:
+        yield TreeRow(depth, sum(small), None, f"… {len(small):,} smaller")
 
 
 def _chain(node: Node) -> Sequence[Node]:

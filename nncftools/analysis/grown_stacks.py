@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
@@ -94,28 +93,6 @@ def _file(file: str) -> str:
     return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
 
 
-@dataclass
-class _Change:
-    """A place in the runs of both sides."""
-
-    path: CodePath
-    runs: tuple[Sequence[HeldSize], Sequence[HeldSize]]
-    children: list[_Change] = field(default_factory=list)
-    largest: float = 0.0
-    """The largest change here or below: what grew in one place may have shrunk in another."""
-
-    def __post_init__(self) -> None:
-        self.base, self.new = (HeldSize(*map(median, zip(*runs, strict=True))) for runs in self.runs)
-
-    @property
-    def change(self) -> float:
-        return self.new.size - self.base.size
-
-    @property
-    def is_within_bounds(self) -> bool:
-        return max(self.base.low, self.new.low) <= min(self.base.high, self.new.high)
-
-
 def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
     """Return the ``most`` places that changed most, the largest change first; they do not overlap.
 
@@ -123,27 +100,28 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
     """
     if len({_script(run) for run in (*base, *new)}) > 1:
         base, new = ([_renamed(run) for run in runs] for runs in (base, new))
-    root = _Change((), ([run[()] for run in base], [run[()] for run in new]))
-    changes: dict[CodePath, _Change] = {(): root}
-    for path in dict.fromkeys(path for run in (*base, *new) for path in run if path):
-        above = changes[path[:-1]]
-        of_base, of_new = (
-            [run.get(path, HeldSize(high=of.below, below=of.below)) for run, of in zip(*sides, strict=True)]
-            for sides in zip((base, new), above.runs, strict=True)
-        )
-        changes[path] = _Change(path, (of_base, of_new))
-        above.children.append(changes[path])
-    for change in reversed(changes.values()):
-        change.largest = max([abs(change.change), *(child.largest for child in change.children)])
-    whole = max(sum(of.base.size for of in root.children), sum(of.new.size for of in root.children))
-    largest = sorted(_divided(root, whole * _LEAST_CHANGE), key=lambda of: -abs(of.change))[:most]
-    labels = iter(place_labels([[Frame(*code, 0) for code in of.path] for of in largest if of.path[-1][1]]))
-    stacks = []
-    for of in largest:
-        function, file = of.path[-1]
-        label = next(labels) if file else function
-        stacks.append(GrownStack(label, function, short_file(file), of.base.size, of.new.size, of.is_within_bounds))
-    return stacks
+    paths = list(dict.fromkeys(path for run in (*base, *new) for path in run))
+    sides = zip(paths, _medians(base, paths), _medians(new, paths), strict=True)
+    divided = _divided({path: _change(path, *sizes) for path, *sizes in sides})
+    largest = sorted(divided, key=lambda place: -abs(place[1].change))[:most]
+    labels = iter(place_labels([[Frame(*code, 0) for code in path] for path, of in largest if of.file]))
+    return [of._replace(label=next(labels) if of.file else of.function) for _, of in largest]
+
+
+def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]:
+    """Return what each place held; a run without a place may have held there what was not seen in its caller."""
+    every = [dict(run) for run in runs]
+    for run in every:
+        for path in paths:
+            below = run[path[:-1]].below
+            run.setdefault(path, HeldSize(high=below, below=below))
+    return [HeldSize(*map(median, zip(*(run[path] for run in every), strict=True))) for path in paths]
+
+
+def _change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
+    function, file = path[-1] if path else ("", "")
+    is_within_bounds = max(base.low, new.low) <= min(base.high, new.high)
+    return GrownStack("", function, short_file(file), base.size, new.size, is_within_bounds)
 
 
 def _script(run: Sizes) -> CodePath:
@@ -158,16 +136,24 @@ def _renamed(run: Sizes) -> Sizes:
     return {(_SCRIPT, *path[1:]) if script and path[:1] == script else path: held for path, held in run.items()}
 
 
-def _divided(root: _Change, least: float) -> Iterator[_Change]:
-    waiting = [root]
+def _divided(changes: Mapping[CodePath, GrownStack]) -> Iterator[tuple[CodePath, GrownStack]]:
+    """Yield the places to name; callers come before what they call."""
+    children = {path: list[CodePath]() for path in changes}
+    largest = {path: abs(of.change) for path, of in changes.items()}  # what grew here may have shrunk below
+    for path in reversed([path for path in changes if path]):
+        children[path[:-1]].append(path)
+        largest[path[:-1]] = max(largest[path[:-1]], largest[path])
+    outermost = [changes[path] for path in children[()]]
+    least = max(sum(of.base for of in outermost), sum(of.new for of in outermost)) * _LEAST_CHANGE
+    waiting: list[CodePath] = [()]
     while waiting:
-        node = waiting.pop()
-        large = [child for child in node.children if child.largest >= least]
-        explained = sum(child.change for child in large)
-        changed = sum(abs(child.change) for child in large)
-        unsure = sum(abs(child.change) for child in large if child.is_within_bounds)
-        is_explained = large and abs(node.change - explained) <= max(abs(node.change), changed) * (1 - _EXPLAINED)
-        if node is root or (is_explained and (node.is_within_bounds or unsure * 2 <= changed)):
-            waiting += large
-        elif abs(node.change) >= least:
-            yield node
+        path = waiting.pop()
+        of, large = changes[path], [child for child in children[path] if largest[child] >= least]
+        explained = sum(changes[child].change for child in large)
+        changed = sum(abs(changes[child].change) for child in large)
+        unsure = sum(abs(changes[child].change) for child in large if changes[child].is_within_bounds)
+        is_explained = large and abs(of.change - explained) <= max(abs(of.change), changed) * (1 - _EXPLAINED)
+        if not path or (is_explained and (of.is_within_bounds or unsure * 2 <= changed)):
+            waiting += reversed(large)
+        elif abs(of.change) >= least:
+            yield path, of

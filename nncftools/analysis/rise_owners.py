@@ -7,15 +7,14 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise, takewhile
 from math import inf
-from typing import NamedTuple
 
-from nncftools.session.model import MOST_FRAMES, Snapshots, WatchedProcess
+from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, WatchedProcess
 
-Code = tuple[tuple[str, str], ...]
-"""The functions of a stack with their files, the outermost first."""
+Stack = tuple[Frame, ...]
+"""The outermost frame first."""
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
@@ -28,68 +27,49 @@ _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
 
 
-class Owner(NamedTuple):
-    """Whose a rise is."""
-
-    stack: int | None
-    """The likeliest stack, as an index of ``Snapshots.stacks``; None for not seen."""
-    certain: int = 0
-    """How many of its outer frames certainly took the memory, themselves or in what they called."""
-
-
-UNSEEN = Owner(None)
-
-
 class RiseOwners:
     """The timeline of one process: the stack of each thread at each reading."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
         self._loops = set(snapshots.loops)
-        self._codes: dict[int, Code] = {}
         self._times = times = sorted({time_s for window in watched.windows for time_s in window.time_s})
-        self._threads: dict[int, list[int | None]] = {}
-        self._same: dict[int, list[int]] = {}
-        """Of each thread, how many outer frames were in the same call at the reading before."""
-        before_s = -inf
-        for window in watched.windows:
-            first, last = bisect_left(times, window.from_s), bisect_left(times, window.to_s)
-            for thread in window.threads:
-                stacks = self._threads.setdefault(thread.thread, [None] * len(times))
-                same = self._same.setdefault(thread.thread, [0] * len(times))
-                unchanged = MOST_FRAMES if thread.same else 0  # earlier recordings have no calls
-                calls = thread.same or [0] * len(thread.stacks)
-                changes = zip(thread.stacks, calls, pairwise([*thread.time_s, inf]), strict=True)
-                for stack, same_at_change, (from_s, to_s) in changes:
-                    begin, end = max(first, bisect_left(times, from_s)), min(last + 1, bisect_left(times, to_s))
-                    stacks[begin:end] = [stack] * (end - begin)
-                    same[begin + 1 : end] = [unchanged] * (end - begin - 1)
-                    if times[begin] > before_s:  # the first reading may be the last of the window before
-                        same[begin] = same_at_change
-            before_s = window.to_s
-        self._depths: dict[int, int] = {}
         self._faults = watched.faults
         self._fault_times = [reading.time_s for reading in watched.faults]
+        self._cuts = sorted({*self._times, *self._fault_times})
+        self._depths: dict[int | None, int] = {None: 0}
+        self._threads: dict[int, list[tuple[int | None, int]]] = {}
+        """Of each thread, its stack at each reading, and how many of its outer frames were in the same call before."""
+        before_s = -inf
+        for window in watched.windows:
+            first, last = bisect_right(times, before_s), bisect_right(times, window.to_s)
+            for thread in window.threads:
+                readings = self._threads.setdefault(thread.thread, [(None, 0)] * len(times))
+                unchanged = MOST_FRAMES if thread.same else 0  # earlier recordings have no calls
+                calls = thread.same or [0] * len(thread.stacks)
+                begins = [bisect_left(times, time_s, first, last) for time_s in thread.time_s]
+                spans = pairwise([*begins, last])
+                for stack, same, time_s, (begin, end) in zip(thread.stacks, calls, thread.time_s, spans, strict=True):
+                    readings[begin:end] = [(stack, unchanged)] * (end - begin)
+                    if begin < end and time_s > before_s:  # the first reading may be the last of the window before
+                        readings[begin] = stack, same
+            before_s = window.to_s
 
-    def shares(self, from_s: float, to_s: float, apart_s: float, size: float) -> Iterator[tuple[Owner, float]]:
-        """Yield the owners of ``size`` bytes that came evenly between two moments, and the bytes of each.
+    def shares(self, from_s: float, to_s: float, apart_s: float, size: float) -> Iterator[tuple[Stack, int, float]]:
+        """Yield the likeliest stacks in which ``size`` bytes came evenly between two moments; empty for not seen.
 
-        A moment between them is known to ``apart_s``: RSS was read so often.
+        With each come the number of its outer frames that certainly took the memory, themselves or in what they called,
+        and the bytes. A moment between them is known to ``apart_s``: RSS was read so often.
         """
         if to_s - from_s <= apart_s * _ONE_STEP:
             unknown_s = max(0.0, apart_s - (to_s - from_s))
             yield from self._owners(from_s - unknown_s, to_s + unknown_s, size)
             return
-        cuts = sorted(
-            cut
-            for of in (self._fault_times, self._times)
-            for cut in of[bisect_right(of, from_s) : bisect_left(of, to_s)]
-        )
+        cuts = self._cuts[bisect_right(self._cuts, from_s) : bisect_left(self._cuts, to_s)]
         for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
             yield from self._owners(begin_s, end_s, size * (end_s - begin_s) / (to_s - from_s))
 
-    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Owner, float]]:
-        """Yield the owners of what came between two moments, and the bytes of each."""
+    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Stack, int, float]]:
         first = max(0, bisect_right(self._times, from_s) - 1)
         last = min(max(first, bisect_left(self._times, to_s - _ROUNDED_S)), len(self._times) - 1)
         near = range(
@@ -102,14 +82,14 @@ class RiseOwners:
             part = size * weight / whole
             seen = [] if thread is None else self._seen(thread, readings) or self._seen(thread, near)
             if thread is None or not seen:
-                yield UNSEEN, part
+                yield (), 0, part
                 continue
             certain = self._certain(thread, readings) if is_sure else 0
             for stack in seen[0], seen[-1]:
-                yield Owner(stack, certain), part / 2
+                yield self._frames(stack), certain, part / 2
 
     def _seen(self, thread: int, readings: range) -> list[int]:
-        return [stack for stack in self._threads[thread][readings.start : readings.stop] if stack is not None]
+        return [stack for stack, _ in self._threads[thread][readings.start : readings.stop] if stack is not None]
 
     def _weights(self, readings: range, near: range, to_s: float) -> dict[tuple[int | None, bool], float]:
         """Return the shares of the threads, and whether each is sure; None for an unknown one.
@@ -127,7 +107,7 @@ class RiseOwners:
         }
         native = sum(faults for thread, faults in reading.threads if thread not in python)
         at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
-        ended = [thread for thread in python if self._threads[thread][at] is None] if reading.lost else []
+        ended = [thread for thread in python if self._threads[thread][at][0] is None] if reading.lost else []
         if len(ended) == 1:
             weights[ended[0], True] = weights.get((ended[0], True), 0.0) + reading.lost
         else:
@@ -150,64 +130,47 @@ class RiseOwners:
 
     def _certain(self, thread: int, readings: range) -> int:
         """Return how many frames took what came between readings: their calls went on all the time."""
-        if len(readings) == 1:
-            return 0
-        stacks = self._threads[thread][readings.start : readings.stop]
-        same = self._same[thread][readings.start + 1 : readings.stop]
-        return min(*same, *(0 if stack is None else self._single(stack) for stack in stacks))
+        first, *others = self._threads[thread][readings.start : readings.stop]
+        going_on = (min(same, self._single(stack)) for stack, same in others)
+        return min(self._single(first[0]), min(going_on, default=0))
 
-    def _single(self, stack: int) -> int:
+    def _single(self, stack: int | None) -> int:
         """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
-        if stack not in self._depths:
-            code, frames = self.code(stack), self._snapshots.stacks[stack]
-            depth = next((depth for depth, frame in enumerate(frames, 1) if frame in self._loops), len(code))
-            while self._waits(stack) and depth and code[depth - 1][1] == code[-1][1]:
+        if stack is not None and stack not in self._depths:
+            numbers, files = self._snapshots.stacks[stack], [frame.file for frame in self._frames(stack)]
+            depth = next((depth for depth, frame in enumerate(numbers, 1) if frame in self._loops), len(numbers))
+            while self._waits(stack) and depth and files[depth - 1] == files[-1]:
                 depth -= 1  # a function that waits takes no memory
             self._depths[stack] = depth
         return self._depths[stack]
 
     def _waits(self, stack: int) -> bool:
-        code = self.code(stack)
-        innermost = code[-1][1] if code else ""
+        innermost = "".join(self._snapshots.frames[number].file for number in self._snapshots.stacks[stack][-1:])
         return innermost.endswith(_WAITING) and "site-packages" not in innermost
 
-    def waits_at(self, from_s: float, to_s: float) -> int | None:
+    def waits_at(self, from_s: float, to_s: float) -> Stack:
         """Return the stack that was there most often of the threads that ran another program, or of the first one."""
         around = range(max(0, bisect_right(self._times, from_s) - 1), bisect_right(self._times, to_s) + 1)
-        seen = [stack for thread in sorted(self._threads) for stack in self._seen(thread, around)]
-        running = [stack for stack in seen if self._runs_program(stack)]
-        return max(running or seen, key=(running or seen).count, default=None)
+        seen = [self._frames(stack) for thread in sorted(self._threads) for stack in self._seen(thread, around)]
+        running = [stack for stack in seen if any(frame.file.endswith(_STARTING) for frame in stack)]
+        return max(running or seen, key=(running or seen).count, default=())
 
-    def _runs_program(self, stack: int) -> bool:
-        return any(file.endswith(_STARTING) for _, file in self.code(stack))
-
-    def code(self, stack: int) -> Code:
-        """Return the functions of a stack."""
-        if stack not in self._codes:
-            frames = self._snapshots.frames
-            self._codes[stack] = tuple(frames[number].code for number in self._snapshots.stacks[stack])
-        return self._codes[stack]
+    def _frames(self, stack: int) -> Stack:
+        return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def shared_depth(*stacks: Sequence[tuple[str, str]]) -> int:
-    """Return how many outer frames stacks share, given by the codes of their frames."""
-    depth = 0
-    for codes in zip(*stacks, strict=False):
-        if codes.count(codes[0]) != len(codes):
-            break
-        depth += 1
-    return depth
+def shared_depth(*stacks: Sequence[Hashable]) -> int:
+    """Return how many outer frames stacks share; without lines, they are given by the codes of their frames."""
+    return sum(1 for _ in takewhile(lambda codes: len(set(codes)) == 1, zip(*stacks, strict=False)))
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
     """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
-    times = watched.time_s
-    point = bisect_left(times, time_s)
-    if point == len(times):  # the helper ended before it
-        return float(watched.rss[-1]) if times else 0.0
-    if not point or times[point] == time_s:
-        same = zip(times[point : point + 3], watched.rss[point : point + 3], strict=True)
-        return max((rss for t, rss in same if t == time_s), default=0)
-    before_s, after_s = times[point - 1], times[point]
-    before, after = watched.rss[point - 1], watched.rss[point]
-    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
+    times, rss = watched.time_s, watched.rss
+    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
+    if first < last:
+        return max(rss[first:last])
+    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
+        return float(rss[-1]) if first else 0.0
+    before_s, after_s = times[first - 1], times[first]
+    return rss[first - 1] + (rss[first] - rss[first - 1]) * (time_s - before_s) / (after_s - before_s)

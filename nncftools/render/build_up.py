@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.table import Table as Grid
@@ -23,10 +23,11 @@ from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render.markdown import code, painted, text
+from nncftools.render import markdown
+from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, grid, pairs, size_cell
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
@@ -63,8 +64,7 @@ class BuildUpReport:
 
     @property
     def _kinds(self) -> Kinds | None:
-        near = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
-        return None if self.is_growth else near
+        return None if self.is_growth else memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
 
     @property
     def code(self) -> Table:
@@ -73,8 +73,7 @@ class BuildUpReport:
         rows = []
         for row in branch_rows:
             certain = UNKNOWN if row.certain is None else _percent(row.certain, row.size)
-            cells = [*self._sized(row.size, self.build_up.size), Cell(certain), Cell(row.label)]
-            rows.append(Row(cells=cells, depth=min(row.depth, _DEEPEST)))
+            rows.append(self._row(row.size, self.build_up.size, certain, row.label, depth=min(row.depth, _DEEPEST)))
         return self._table(("certain",), "code", rows, f"{more:,} smaller rows" if more else "")
 
     @property
@@ -89,7 +88,7 @@ class BuildUpReport:
             process = by_id.get(number, Process(id=-1))
             pid = UNKNOWN if process.pid is None else f"{process.pid}"
             name = shortened(printable(process.name), _PATH) or "?"
-            rows.append(Row(cells=[*self._sized(size, self.build_up.size), Cell(pid), Cell(name)]))
+            rows.append(self._row(size, self.build_up.size, pid, name))
         return self._table(("pid",), "process", rows if len(rows) > 1 else [])
 
     @property
@@ -99,20 +98,19 @@ class BuildUpReport:
         if kinds is not None and not kinds.is_other_memory:
             rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
             if kinds.not_read >= kinds.total * _SHARE:
-                unknown, others = Cell(UNKNOWN), Cell("other processes: their mappings were not read")
-                rows.append(Row(cells=[*self._sized(kinds.not_read, kinds.total), *[unknown] * 4, others]))
+                others = "other processes: their mappings were not read"
+                rows.append(self._row(kinds.not_read, kinds.total, *[UNKNOWN] * 4, others))
         return self._table(("private", "shared", "clean", "copied"), "memory", rows)
 
     def _kind(self, group: MappingGroup, whole: int) -> Row:
         private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
-        sizes = [size_cell(part, self.unit) for part in (private, shared, group.clean)]
         is_file = group.kind in {"file", "other_files", "libraries"}
-        copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
+        sizes = *map(self.unit.text, (private, shared, group.clean)), self.unit.text(group.anonymous) if is_file else ""
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-        return Row(cells=[*self._sized(group.rss, whole), *sizes, copied, Cell(name)])
+        return self._row(group.rss, whole, *sizes, name)
 
-    def _sized(self, size: int, whole: int) -> tuple[Cell, Cell]:
-        return size_cell(size, self.unit), Cell(_percent(size, whole))
+    def _row(self, size: int, whole: int, *texts: str, depth: int = 0) -> Row:
+        return Row(cells=[*map(Cell, (self.unit.text(size), _percent(size, whole), *texts))], depth=depth)
 
     def _table(self, figures: Sequence[str], name: str, rows: Sequence[Row], more: str = "") -> Table:
         columns = [*map(Column, (f"{self.unit}", "share", *figures)), Column(name, is_text=True)]
@@ -134,10 +132,9 @@ class BuildUpReport:
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
         yield "freed memory is taken to be what came last; where it was older, its function stands for a newer one"
-        snapshots = self.session.snapshots
-        if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            none = "no stack within a second of the rise, or the thread is not known"
-            yield f"not seen: {missing(self.session) if snapshots.missing else none}"
+        if self.build_up.sum_of(NOT_SEEN):
+            unless = "no stack within a second of the rise, or the thread is not known"
+            yield f"not seen: {missing(self.session, unless)}"
 
 
 def build_up_report(
@@ -210,7 +207,7 @@ def as_markdown(whole: BuildUpReport) -> str:
         [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
         [f"**{text(whole.title)}**"],
         [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for _, table in whole.tables for block in painted(table)),
+        *(block for _, table in whole.tables for block in markdown.painted(table)),
         [f"- {text(printable(note))}" for note in whole.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -264,12 +261,6 @@ class _Painted:
 
 
 def _grid(table: Table) -> Grid:
-    result = grid(gap=2)
-    for column in table.columns:
-        justify: JustifyMethod = "left" if column.is_text else "right"
-        result.add_column(Text(column.heading), justify=justify, no_wrap=not column.is_text, overflow="fold")
-    for row in table.rows:
-        depths = (2 * row.depth if column.is_text else 0 for column in table.columns)
-        cells = (Text(cell.text) for cell in row.cells)
-        result.add_row(*(Padding(cell, (0, 0, 0, depth)) for cell, depth in zip(cells, depths, strict=True)))
+    result = painted(table, folds=True)
+    result.padding = 0, 2, 0, 0
     return result

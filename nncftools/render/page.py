@@ -15,7 +15,9 @@ import pathlib
 import re
 import zlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -85,16 +87,16 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     least = _SMALLEST * max(moment.total for moment in moments)
     large = {part for of in sizes for part, size in of.items() if size >= least} | {_NOT_READ}
     for of in sizes:
-        if rest := sum(of.pop(part) for part in of.keys() - large):
-            of[_OTHER] = of.get(_OTHER, 0) + rest
+        rest = sum(of.pop(part) for part in of.keys() - large)
+        of[_OTHER] += rest
     points = list(_points(session, moments, length_s))
     times = [round(at_s / factor, 9) for at_s, _ in points]
     digits = 3 if view.unit.factor > 1 else 0
     drawn = []
     others = [part for part in _KINDS.values() if part != _ANONYMOUS]
     for part in (_ANONYMOUS, *(part for both in files.values() for part in both), *others, _OTHER, _NOT_READ):
-        if any(part in of for of in sizes):
-            held = [round(of.get(part, 0) / view.unit.factor, digits) for of in sizes]
+        if any(of[part] for of in sizes):
+            held = [round(of[part] / view.unit.factor, digits) for of in sizes]
             y = [None if place is None else held[place] for _, place in points]
             drawn.append({**part._asdict(), "x": times, "y": y, "unit": view.unit})
     return drawn
@@ -103,16 +105,14 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 def _points(session: Session, moments: Sequence[Kinds], length_s: float) -> Iterator[tuple[float, int | None]]:
     """Yield times with the indexes of moments; None where a gap begins and where it ends. Times differ, they rise."""
     times = [moment.at_s for moment in moments]
+    apart_s = [math.inf, *(after_s - before_s for before_s, after_s in pairwise(times)), math.inf]
+    is_known = [False, *(_is_known(session, *both) for both in pairwise(moments)), False]
     for place, at_s in enumerate(times):
-        before_s, after_s = (times[place + by] if 0 <= place + by < len(times) else None for by in (-1, 1))
-        near_s = min(abs(other_s - at_s) for other_s in (before_s, after_s, at_s + length_s) if other_s is not None)
-        half_s = min(length_s * _ALONE, near_s / 3)
-        is_first = not place or not _is_known(session, moments[place - 1], moments[place])
-        is_last = after_s is None or not _is_known(session, moments[place], moments[place + 1])
-        if is_first:
+        half_s = min(length_s * _ALONE, apart_s[place] / 3, apart_s[place + 1] / 3)
+        if not is_known[place]:
             yield from ((at_s - half_s * 1.001, None), (at_s - half_s, place))
         yield at_s, place
-        if is_last:
+        if not is_known[place + 1]:
             yield from ((at_s + half_s, place), (at_s + half_s * 1.001, None))
 
 
@@ -139,9 +139,9 @@ def _without_near(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
 
 def _large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
     """Return the largest files, each with two parts: private copies of its pages, and its pages."""
-    largest: dict[str, int] = {}
-    for group in (group for moment in moments for group in moment.groups if group.kind == "file"):
-        largest[group.file] = max(largest.get(group.file, 0), group.rss)
+    largest = Counter[str]()
+    for moment in moments:
+        largest |= Counter({group.file: group.rss for group in moment.groups if group.kind == "file"})
     parts = {}
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
     for file, colour in zip(in_order, _FILE_COLOURS, strict=False):
@@ -150,18 +150,15 @@ def _large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
     return parts
 
 
-def _sizes(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> dict[_Part, int]:
+def _sizes(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_Part]:
     """Return the bytes of each part."""
-    sizes: dict[_Part, int] = {}
+    sizes = Counter({_NOT_READ: moment.not_read})
     for group in moment.groups:
         if group.kind == "file" and group.file in files:
             copied, pages = files[group.file]
-            sizes[copied], sizes[pages] = group.anonymous, group.rss - group.anonymous
-            continue
-        part = _OTHER_FILES if group.kind == "file" else _KINDS.get(group.kind, _OTHER)
-        sizes[part] = sizes.get(part, 0) + group.rss
-    if moment.not_read:
-        sizes[_NOT_READ] = moment.not_read
+            sizes.update({copied: group.anonymous, pages: group.rss - group.anonymous})
+        else:
+            sizes[_OTHER_FILES if group.kind == "file" else _KINDS.get(group.kind, _OTHER)] += group.rss
     return sizes
 
 

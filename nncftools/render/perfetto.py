@@ -18,6 +18,7 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import is_machinery, what_runs
+from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
@@ -32,6 +33,8 @@ from nncftools.units import MemoryUnit, shortened
 
 Event = dict[str, Any]
 Values = Iterable[float | None]
+_Span = tuple[float, float, list[Frame]]
+"""From when until when a thread had a stack."""
 
 MOST_SLICES = 50_000
 
@@ -54,34 +57,29 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
     stacks = [
         [frame for index in stack if not is_machinery(frame := snapshots.frames[index])] for stack in snapshots.stacks
     ]
-    by_thread: dict[int, list[StackSlice]] = {}
-    running: dict[int, list[StackSlice]] = {}
+    spans: dict[int, list[_Span]] = {}
     for window in sorted(watched.windows, key=lambda window: window.from_s):
         for thread in window.threads:
-            until_s = running[thread.thread][0].to_s if running.get(thread.thread) else -inf
-            ends = [*thread.time_s[1:], window.to_s]
-            for from_s, to_s, stack in zip(thread.time_s, ends, thread.stacks, strict=True):
-                if to_s < until_s:  # the window before has it
-                    continue
-                frames = [] if stack is None else stacks[stack]
-                is_next = from_s <= until_s
-                before = running.get(thread.thread, [])
-                same = _same(before, frames) if is_next else 0
-                begin_s = max(from_s, until_s)
-                ended = [of._replace(to_s=begin_s if is_next else of.to_s) for of in before[same:]]
-                by_thread.setdefault(thread.thread, []).extend(ended)
-                goes_on = [of._replace(to_s=to_s) for of in before[:same]]
-                running[thread.thread] = goes_on + [StackSlice(frame, begin_s, to_s) for frame in frames[same:]]
-                until_s = to_s
-    for thread_id, slices in running.items():
-        by_thread.setdefault(thread_id, []).extend(slices)
-    return {thread_id: slices for thread_id, slices in sorted(by_thread.items()) if slices}
+            frames = [[] if stack is None else stacks[stack] for stack in thread.stacks]
+            in_window = zip(thread.time_s, [*thread.time_s[1:], window.to_s], frames, strict=True)
+            spans.setdefault(thread.thread, []).extend(in_window)
+    return {thread: slices for thread, of in sorted(spans.items()) if (slices := list(_slices_of(of)))}
 
 
-def _same(running: Sequence[StackSlice], frames: Sequence[Frame]) -> int:
-    """Return how many of the outer frames go on, at the same lines."""
-    pairs = enumerate(zip(running, frames, strict=False))
-    return next((place for place, (of, frame) in pairs if of.frame != frame), min(len(running), len(frames)))
+def _slices_of(spans: Iterable[_Span]) -> Iterator[StackSlice]:
+    """Yield the slices of a thread: outer frames go on where the next stack follows at once, at the same lines."""
+    running: list[StackSlice] = []
+    until_s = -inf
+    for begin_s, to_s, frames in spans:
+        from_s = max(begin_s, until_s)
+        if from_s > to_s:  # the window before has it
+            continue
+        same = shared_depth([of.frame for of in running], frames) if from_s == until_s else 0
+        yield from running[same:]
+        running = [of._replace(to_s=to_s) for of in running[:same]]
+        running += [StackSlice(frame, from_s, to_s) for frame in frames[same:]]
+        until_s = to_s
+    yield from running
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
@@ -291,8 +289,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 
     Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
     """
-    if (snapshots := session.snapshots) is None:
-        return
+    snapshots = session.snapshots or Snapshots()
     looked_at = [watched for watched in snapshots.processes if watched.process == process]
     threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
     most = MOST_SLICES // max(1, len(snapshots.processes))

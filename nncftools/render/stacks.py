@@ -19,8 +19,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
-from nncftools.session.model import Frame, MappingGroup
-from nncftools.session.operation import Bracket
+from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
@@ -91,10 +90,9 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
     return "".join(f"{unit.brief(of.size)} {unit} by {shortened(of.label, _OWNER)}" for of in largest)
 
 
-def missing(session: Session) -> str:
-    """Return why stacks are missing."""
-    known = None if session.snapshots is None else session.snapshots.missing
-    return printable(known or "no stack was seen of any process whose memory grew")
+def missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
+    """Return why stacks are missing: what the helper said, ``unless`` it said nothing."""
+    return printable((session.snapshots or Snapshots()).missing or unless)
 
 
 def _held_by(root: Node, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
@@ -159,17 +157,16 @@ def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
 
 def _parts(groups: Sequence[MappingGroup], not_read: int, unit: MemoryUnit, room: int) -> str:
     """Return the kinds of memory, as many as fit into ``room`` characters."""
-    rest = sum(group.rss for group in groups)
-    least, parts = (rest + not_read) * _SMALL, list[tuple[float, str]]()
+    least, parts = (sum(group.rss for group in groups) + not_read) * _SMALL, list[tuple[float, str]]()
     for group in groups:
-        words = kind_name(group)
-        explained = words + _what_it_is(group, unit)
-        if len(_sizes([*parts, (group.rss, explained)], unit)) <= room:
-            words = explained
-        if group.rss < least or (parts and len(_sizes([*parts, (group.rss, words)], unit)) > room):
+        name = kind_name(group)
+        more = [*parts, (group.rss, name + _what_it_is(group, unit))]
+        if len(_sizes(more, unit)) > room:
+            more[-1] = group.rss, name
+        if group.rss < least or (parts and len(_sizes(more, unit)) > room):
             break
-        parts.append((group.rss, words))
-        rest -= group.rss
+        parts = more
+    rest = sum(group.rss for group in groups[len(parts) :])
     others = (rest, "other"), (not_read, "of other processes")
     return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
 
@@ -215,13 +212,9 @@ def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     """Return the build-up of the peak. Raises NncfToolsError, which names the format, when it is not known."""
     if (rise := of_peak(session)) is not None:
         return rise
-    snapshots = session.snapshots
-    if snapshots is not None and snapshots.missing:
-        why = f"none were taken: {printable(snapshots.missing)}"
-    elif snapshots is None or not snapshots.stacks:
-        why = "this session has none"
-    else:
-        why = "the moment of the peak is unknown"
+    snapshots = session.snapshots or Snapshots()
+    why = "the moment of the peak is unknown" if snapshots.stacks else "this session has none"
+    why = f"none were taken: {printable(snapshots.missing)}" if snapshots.missing else why
     raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", remedy=NEEDED)
 
 
@@ -284,8 +277,7 @@ def report(session: Session, view: View) -> bytes:
     places: dict[Named, int] = {}
     profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
     operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
-    moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
-    for (row, _), build_up in zip(operations, build_ups(session, moments), strict=True):
+    for (row, _), build_up in zip(operations, build_ups(session, [of for _, of in operations]), strict=True):
         if build_up is not None:
             profiles.append(_profile(f"{row.number} {row.title}", build_up, places))
     frames = [{key: value for key, value in frame._asdict().items() if value} for frame in places]
@@ -314,10 +306,11 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
     }
 
 
-def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Bracket]]:
+def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation, Moment]]:
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
-    known = [(row, peak) for row in every if (peak := row.operation.of("rss").peak) is not None]
-    known.sort(key=lambda item: -item[1].low)
+    peaks = ((row, row.operation.of("rss").peak) for row in every)
+    known = [(row, Moment(of.from_s, of.to_s, round(of.low))) for row, of in peaks if of is not None]
+    known.sort(key=lambda item: -item[1].size)
     return sorted(known[:_MOST_OPERATIONS], key=lambda item: item[0].number)
 
 
@@ -328,32 +321,23 @@ _FLAME_NAME = 120
 _WHOLE = "RSS at its peak"
 
 
-class _Box(NamedTuple):
-    """A rectangle of the graph; sizes are in bytes."""
-
-    parent: int | None
-    """The number of the box that it is a part of."""
-    name: str
-    place: str
-    size: int
-    certain: int
-    package: str | None
-    """None for what is not a frame."""
-
-
 def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
     boxes = _boxes(tree_of(build_up))
-    largest_first = sorted((-box.size, box.package) for box in boxes if box.package is not None)
+    frames = [node.frame for _, node in boxes]
+    packages = [None if frame is None else package_of(frame.file) for frame in frames]
+    largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
     fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
     places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
     return {
-        **{
-            column: [getattr(box, column) for box in boxes] for column in ("parent", "name", "place", "size", "certain")
-        },
-        "package": [places.get(box.package) for box in boxes],
+        "parent": [parent for parent, _ in boxes],
+        "name": [_box_name(node) for _, node in boxes],
+        "place": ["" if frame is None else place_text(frame) for frame in frames],
+        "size": [node.size for _, node in boxes],
+        "certain": [node.certain for _, node in boxes],
+        "package": [places.get(package) for package in packages],
         "packages": [
             {
                 "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
@@ -371,37 +355,29 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     }
 
 
-def _boxes(root: Node) -> list[_Box]:
-    """Return the boxes, each after the box that contains it; children that are not drawn become one box."""
+def _boxes(root: Node) -> list[tuple[int | None, Node]]:
+    """Return what to draw, each after the box that contains it, whose number it has; what is too small is one box."""
     drawn = _drawn(root)
-    boxes: list[_Box] = []
-    waiting: list[tuple[Node, int | None]] = [(root, None)]
+    boxes: list[tuple[int | None, Node]] = []
+    waiting: list[tuple[int | None, Node]] = [(None, root)]
     while waiting:
-        node, parent = waiting.pop()
+        parent, node = waiting.pop()
         number, children = len(boxes), node.sorted_children
-        boxes.append(_box(node, parent))
-        rest = [child for child in children if id(child) not in drawn]
-        if rest:
+        boxes.append((parent, node))
+        if rest := [child for child in children if id(child) not in drawn]:
             size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            boxes.append(_Box(number, f"… {len(rest):,} more", "", size, certain, None))
-        waiting += [(child, number) for child in reversed(children) if id(child) in drawn]
+            boxes.append((number, Node(size=size, certain=certain, label=f"… {len(rest):,} more")))
+        waiting += [(number, child) for child in reversed(children) if id(child) in drawn]
     return boxes
 
 
 def _drawn(root: Node) -> set[int]:
     """Return the ``id()`` of the nodes to draw: the largest ones, and of equal ones the outermost."""
-    large = []
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        if node.size >= root.size * _SMALLEST:
-            large.append((-node.size, depth, id(node)))
-            waiting += [(child, depth + 1) for child in node.children.values()]
-    return {number for *_, number in sorted(large)[:_MOST_NODES]}
+    large = [root]
+    for node in large:  # it grows, level by level
+        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
+    return {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
 
 
-def _box(node: Node, parent: int | None) -> _Box:
-    if node.frame is None:
-        return _Box(parent, node.text or _WHOLE, "", node.size, node.certain, None)
-    name = shortened(printable(what_runs(node.frame)), _FLAME_NAME)
-    return _Box(parent, name, place_text(node.frame), node.size, node.certain, package_of(node.frame.file))
+def _box_name(node: Node) -> str:
+    return node.text or _WHOLE if node.frame is None else shortened(printable(what_runs(node.frame)), _FLAME_NAME)

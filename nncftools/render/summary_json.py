@@ -120,7 +120,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
     if (rise := of_peak(session)) is None:
         return None
-    memory = near(session, rise.at_s, rise.size)
+    memory, root = near(session, rise.at_s, rise.size), tree_of(rise)
     groups: list[tuple[object, ...]] = []
     if memory is not None:
         groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]
@@ -129,9 +129,9 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         "at_s": rise.at_s,
         "size": rise.size,
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
-        "certain": sum(part.size for part in rise.parts if part.is_certain),
+        "certain": root.certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in held_by(tree_of(rise))],
+        "holders": [_holder(holder) for holder in held_by(root)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],

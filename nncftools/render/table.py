@@ -174,7 +174,7 @@ def painted(
     """Return a table for Rich to print.
 
     ``widths`` are the smallest widths of the first columns. ``unit`` is the one of all sizes that have none of their
-    own; the heading names it. With ``folds``, texts are wrapped where there is no room.
+    own; the heading names it. With ``folds``, texts are wrapped where there is no room, and indented.
     """
     of = table.of(Output.TEXT)
     result = grid(has_header=has_header)
@@ -196,7 +196,9 @@ def painted(
         for cell, text in zip(row.cells, texts, strict=True):
             text.append(f"\n{cell.below}" if cell.below else "", style="not bold dim")
         notes = [Text(row.note)] if has_notes else []
-        result.add_row(*texts, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+        indents = (2 * row.depth if folds and column.is_text else 0 for column in of.columns)
+        cells = (Padding.indent(text, by) if by else text for text, by in zip(texts, indents, strict=True))
+        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
     return result
 
 

@@ -7,9 +7,11 @@ numbered from 0, in the order of their lines. A kill may have cut the log off.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TypedDict
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -66,7 +68,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     """A stack of a thread that was first seen at this moment."""
 
     t_ns: int
-    stack: int | None
+    stack: Annotated[int, msgspec.Meta(ge=0)] | None
     """Its number; null for none."""
     same: int = 0
     """How many of its outer frames were in the same call at the reading before."""
@@ -153,7 +155,7 @@ _ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
 _ENTRY = re.compile(rb"([\x80-\xff])([\x00-\x7f]*)", re.DOTALL)
 """An entry of 3.11 and later: only its first byte has the highest bit."""
 _MOST_BITS = 30
-_NO_LINE = 128
+_NO_LINE = -128
 _LOCATIONS, _UNITS = 11, 10
 """From these versions on, tables are written another way."""
 
@@ -163,51 +165,33 @@ class LineTable:
 
     def __init__(self, version: int, table: bytes) -> None:
         """Take the bytes of a table as Python 3.``version`` writes them; damaged ones give some line."""
-        self._version, self._table = version, table
-        self._decoded = 0, 0, 0
-        """How far the table was decoded last, the end of the bytecode until there, and its line: modules go on."""
+        self._ends, self._lines = array("q"), array("q", [0])
+        end = 0
+        for size, step in _located(table) if version >= _LOCATIONS else _stepped(table, version):
+            end += size
+            self._ends.append(end)
+            self._lines.append(self._lines[-1] + step)
 
     def line_at(self, first_line: int, offset: int) -> int:
         """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
-        if self._version >= _LOCATIONS:
-            return first_line + self._located(offset)
-        return first_line + (self._old(offset) if self._version >= _UNITS else self._oldest(offset))
+        return first_line + self._lines[min(bisect_right(self._ends, offset) + 1, len(self._ends))]
 
-    def _located(self, offset: int) -> int:
-        """Return the lines since the first one, by CPython's Objects/locations.md."""
-        at, end, line = self._decoded = self._decoded if offset >= self._decoded[1] else (0, 0, 0)
-        for entry in _ENTRY.finditer(self._table, at):
-            self._decoded = entry.start(), end, line
-            first, rest = entry[1][0], entry[2]
-            kind = first >> 3 & 15
-            if _ONE_LINE <= kind < _LONG:
-                line += kind - _ONE_LINE
-            elif _LONG <= kind < _NO_PLACE:
-                line += _signed(rest)
-            end += (first & 7) * 2 + 2
-            if end > offset:
-                break
-        return line
 
-    def _old(self, offset: int) -> int:
-        """Return the lines since the first one, by CPython 3.10's Objects/lnotab_notes.txt."""
-        line = end = 0
-        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
-            line += 0 if step == _NO_LINE else (step ^ 128) - 128
-            end += size
-            if end > offset:
-                break
-        return line
+def _located(table: bytes) -> Iterator[tuple[int, int]]:
+    """Yield sizes of bytecode, and the step of the line before each, by CPython's Objects/locations.md."""
+    for entry in _ENTRY.finditer(table):
+        first, rest = entry[1][0], entry[2]
+        kind = first >> 3 & 15
+        step = kind - _ONE_LINE if _ONE_LINE <= kind < _LONG else 0
+        yield (first & 7) * 2 + 2, _signed(rest) if _LONG <= kind < _NO_PLACE else step
 
-    def _oldest(self, offset: int) -> int:
-        """Return the lines since the first one, by CPython 3.8's Objects/lnotab_notes.txt."""
-        line = end = 0
-        for size, step in zip(self._table[::2], self._table[1::2], strict=False):
-            end += size
-            if end > offset:
-                break
-            line += (step ^ 128) - 128
-        return line
+
+def _stepped(table: bytes, version: int) -> Iterator[tuple[int, int]]:
+    """Yield the same by CPython's Objects/lnotab_notes.txt; before 3.10, a step is behind its bytecode."""
+    steps = [(step ^ 128) - 128 for step in table[1::2]]
+    is_behind = version < _UNITS
+    steps = [0, *steps] if is_behind else [0 if step == _NO_LINE else step for step in steps]
+    return zip_longest(table[::2], steps, fillvalue=0)
 
 
 def _signed(data: bytes) -> int:
@@ -235,7 +219,7 @@ class Stacks:
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, the outermost first; without frames of the hook."""
-        self.hooked: list[list[int]] = []
+        self.hooked: dict[int | None, list[int]] = {None: []}
         """Of each stack, where frames of the hook were."""
 
     def take(self, line: SnapshotLine) -> None:
@@ -252,12 +236,8 @@ class Stacks:
             _expect(number, len(self.stacks))
             if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
                 raise LostError("the line was damaged")
-            self.hooked.append([at for at, frame in enumerate(stack) if self.frames[frame].file == _HOOK_FILE])
+            self.hooked[number] = [at for at, frame in enumerate(stack) if self.frames[frame].file == _HOOK_FILE]
             self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
-        elif "window" in line:
-            changes = [change for of_thread in line["window"]["threads"].values() for change in of_thread]
-            if not all(change.stack is None or 0 <= change.stack < len(self.stacks) for change in changes):
-                raise LookupError("the line was damaged")
 
 
 def _expect(number: int, expected: int) -> None:
@@ -359,15 +339,10 @@ class _SnapshotReader:
         for thread, changes in sorted(line["threads"].items()):
             times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            same = [self._same(change) for change in changes]
+            same = [change.same - bisect_left(self._stacks.hooked[change.stack], change.same) for change in changes]
             threads.append(model.ThreadStacks(thread, times, [change.stack for change in changes], same))
         window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
-
-    def _same(self, change: Change) -> int:
-        """Return how many frames were in the same call, without those of the hook."""
-        hooked = [] if change.stack is None else self._stacks.hooked[change.stack]
-        return change.same - bisect_left(hooked, change.same)
 
     def _take_mappings(self, line: Mappings) -> None:
         listed = []
