@@ -81,10 +81,9 @@ class Moment(NamedTuple):
 def of_peak(session: Session) -> BuildUp | None:
     """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
     peak = session.peaks.get("rss")
-    span_s = None if peak is None else span_of(peak)
-    if peak is None or span_s is None or (peak.low or 0) <= 0:
+    if peak is None or peak.low is None or peak.low <= 0 or (span_s := span_of(peak)) is None:
         return None
-    return build_ups(session, [Moment(*span_s, peak.low or 0, peak.process)])[0]
+    return build_ups(session, [Moment(*span_s, peak.low, peak.process)])[0]
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:

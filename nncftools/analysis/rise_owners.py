@@ -7,6 +7,7 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from math import inf
@@ -91,7 +92,7 @@ class RiseOwners:
     def _seen(self, thread: int, readings: range) -> list[int]:
         return [stack for stack, _ in self._threads[thread][readings.start : readings.stop] if stack is not None]
 
-    def _weights(self, readings: range, near: range, to_s: float) -> dict[tuple[int | None, bool], float]:
+    def _weights(self, readings: range, near: range, to_s: float) -> Counter[tuple[int | None, bool]]:
         """Return the shares of the threads, and whether each is sure; None for an unknown one.
 
         The kernel counts page faults per thread. What threads without Python code touch belongs to the only Python
@@ -100,21 +101,19 @@ class RiseOwners:
         python = self._python(readings) or self._python(near)
         number = bisect_left(self._fault_times, to_s)
         if number == len(self._faults):
-            return {(python[0] if len(python) == 1 else None, True): 1.0}
+            return Counter({(python[0] if len(python) == 1 else None, True): 1})
         reading = self._faults[number]
-        weights: dict[tuple[int | None, bool], float] = {
-            (thread, True): float(faults) for thread, faults in reading.threads if faults and thread in python
-        }
+        of_threads = {(thread, True): faults for thread, faults in reading.threads if faults and thread in python}
+        weights = Counter[tuple[int | None, bool]](of_threads)
         native = sum(faults for thread, faults in reading.threads if thread not in python)
         at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
         ended = [thread for thread in python if self._threads[thread][at][0] is None] if reading.lost else []
         if len(ended) == 1:
-            weights[ended[0], True] = weights.get((ended[0], True), 0.0) + reading.lost
+            weights[ended[0], True] += reading.lost
         else:
             native += reading.lost
         if native or not weights:
-            caller = self._caller(python, readings, near)
-            weights[caller] = weights.get(caller, 0.0) + (native or 1)
+            weights[self._caller(python, readings, near)] += native or 1
         return weights
 
     def _python(self, readings: range) -> list[int]:

@@ -54,9 +54,7 @@ class StackSlice(NamedTuple):
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
     """Return the slices of each thread that had a Python stack, by its ID: nested or disjoint ones."""
-    stacks = [
-        [frame for index in stack if not is_machinery(frame := snapshots.frames[index])] for stack in snapshots.stacks
-    ]
+    stacks = [[of for at in stack if not is_machinery(of := snapshots.frames[at])] for stack in snapshots.stacks]
     spans: dict[int, list[_Span]] = {}
     for window in sorted(watched.windows, key=lambda window: window.from_s):
         for thread in window.threads:

@@ -60,9 +60,8 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS of a session with snapshots."""
     if (rise := of_peak(session)) is not None:
         return lines_of(session, rise, unit)
-    peak, moment = session.peaks.get("rss"), session.peak_place
-    size = 0 if peak is None else peak.low or 0
-    kinds = [] if moment is None else _kinds(session, moment.to_s, size, unit, 2)
+    moment = session.peak_place
+    kinds = [] if moment is None else _kinds(session, moment.to_s, session.peaks["rss"].low or 0, unit, 2)
     return [("stacks", f"none: {missing(session)}"), *kinds]
 
 
