@@ -26,7 +26,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import markdown
 from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
-from nncftools.render.stacks import kind_name, lines_of, missing, moment_text
+from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import command_text
 from nncftools.session.model import MappingGroup, Process
@@ -52,7 +52,7 @@ class BuildUpReport:
     session: Session
     build_up: BuildUp
     unit: MemoryUnit
-    whole: str = "the peak"
+    whole: str = PEAK
     """What it is of, in a sentence."""
     is_growth: bool = False
     """Whether it is what grew between two moments: what mappings say is of one moment."""
@@ -150,7 +150,7 @@ def build_up_report(
     """
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
-    whole = "the peak"
+    whole = PEAK
     if operation is not None:
         title, rise = _of_operation(session, operation)
     elif between_s is not None:

@@ -35,6 +35,7 @@ class Named(NamedTuple):
 
 UNCERTAIN = Named("[not certain]")
 """The only frame of memory that certainly belongs to no function."""
+PEAK = "the peak"
 NEEDED = "stacks"
 """The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200
@@ -66,11 +67,12 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def lines_of(
-    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = "the peak", *, has_kinds: bool = True
+    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = PEAK, *, has_kinds: bool = True
 ) -> list[tuple[str, str]]:
     """Return headings and texts about a build-up; ``whole`` is what it is of."""
     root = tree_of(rise)
-    running = "running", "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
+    last = "running" if whole == PEAK else "rose last"  # at another moment, something else may run
+    running = last, "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
     held = _held_by(root, unit, _MOST_LINES - 2 - _height(running))  # a line for what it is made of, and what was seen
     seen = "seen", _seen(rise, root.certain, session, whole)
     lines = [running, *held, seen]
