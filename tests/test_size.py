@@ -16,8 +16,8 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 31_525
-MOST_FILES = 210
+MOST_LINES = 31_417
+MOST_FILES = 209
 LONGEST = 350
 LONGER = {
     "session.recording": "the one reader of a recording's lines",
