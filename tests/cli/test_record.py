@@ -868,7 +868,7 @@ class TestMarks:
         """Of a run without operations, the summary has at most 12 lines, also from the second run on."""
         code = "import time; b = bytearray(50 << 20); time.sleep(0.6)"
         nncf_tools("profile", "--no-plot", sys.executable, "-c", code)
-        result = nncf_tools("profile", sys.executable, "-c", code)
+        result = nncf_tools("profile", "-i", "0.3", sys.executable, "-c", code)
 
         lines = result.stderr.splitlines()
         assert len(lines) <= 12, result.stderr

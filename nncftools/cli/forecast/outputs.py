@@ -78,7 +78,8 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
         yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
     yield f"Peak {_range(known.peak, unit)}{_holder(known)}"
     floor, comfortable = _range(known.floor, unit), _range(known.comfortable, unit)
-    yield f"Floor {floor}: with less it does not work; comfortable: {comfortable}"
+    yield f"Floor {floor}: below, it does not work"
+    yield f"Comfortable {comfortable}: no file is read twice; the commands below have this limit"
     written = "unknown" if known.written is None else _range(known.written, unit)
     disk = "" if known.disk is None else f"; needs {unit.brief(known.disk.high)} {unit} of free disk"
     low, high = about_text(known.time.low), about_text(known.time.high)
@@ -105,7 +106,7 @@ def notes(result: Result) -> Iterator[str]:
     if known is not None and known.is_small:
         yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
     if known is not None and known.peak.is_at_least:
-        yield "at least: in small slices another line was higher, so an operation may hold more than its line says"
+        yield "at least: with few layers, another operation held the peak, so the highest line is known from few slices"
 
 
 def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-from matplotlib.ticker import MaxNLocator
-
 from nncftools import drawing
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Line, Result
@@ -47,7 +45,7 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
         drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
         top = max(top, unit.of(result.limit) * 1.05) if is_near else top
     axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axes.set_xticks(sorted({*(part.layers for part in result.used), result.layers}))
     axes.yaxis.set_major_formatter("{x:,.10g}")
     drawing.legend_below(canvas, 3)
     drawing.save(canvas, path)
