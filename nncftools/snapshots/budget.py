@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 100.0
+_SPREAD_OF_POLLS_S = 20.0
 """Polling at rest would spend what is left in this time."""
+_AMPLE = 0.25
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
@@ -39,6 +40,11 @@ class Budget:
         return self._own_cpu()
 
     @property
+    def is_ample(self) -> bool:
+        """Whether much is left: every poll may read stacks."""
+        return self.left_s > self._least_s * _AMPLE
+
+    @property
     def left_s(self) -> float:
         """The CPU seconds that may be spent now."""
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s
@@ -59,17 +65,22 @@ _GOLDEN = 0.618
 """Its multiples spread evenly. Polls at even distances could always meet the same function of a loop."""
 _RENEW_EVERY_NS = 100 * _MS
 _MEAN_OF = 10
-_FIRST_POLL_S, _FIRST_READING_S = 0.0002, 0.001
+_FIRST_S, _FIRST_READING_S = 0.0002, 0.001
 
 
 class Pace:
-    """Measures what polls cost. Spreads readings of stacks over the growth of memory, and polls at rest over time."""
+    """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time.
+
+    While much of the budget is left, each poll of a process that grows reads its stacks. Later, a poll does so if memory
+    has risen by a step: the others are cheap, and near enough to see when a fast rise begins.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._poll_s, self._reading_s, self._spent_s = _FIRST_POLL_S, _FIRST_READING_S, budget.spent_s
-        """What a poll costs without and with readings of stacks, and what was spent until the last one."""
-        self._left_s, self._calm_s, self._readings = budget.left_s, 0.0, 0
+        self._spent_s = budget.spent_s
+        self._poll_s, self._mean_s, self._reading_s = _FIRST_S, _FIRST_S, _FIRST_READING_S
+        """What a poll costs: without readings of stacks, all in the mean, and with readings."""
+        self._left_s, self._is_ample, self._calm_s, self._readings = budget.left_s, budget.is_ample, 0.0, 0
         self._renew_at_ns = self._polled_ns = 0
         self._phase = 0.0
         self._speed = 0.0
@@ -77,7 +88,10 @@ class Pace:
 
     def step(self, held: int) -> float:
         """Return how many bytes are to come between two readings of stacks, while memory is ``held`` bytes."""
-        return max(held, _LEAST_EXPECTED) * self._reading_s / self._left_s if self._left_s > 0 else math.inf
+        return 0.0 if self._is_ample else self._spread(held, self._reading_s)
+
+    def _spread(self, held: int, cost_s: float) -> float:
+        return max(held, _LEAST_EXPECTED) * cost_s / self._left_s if self._left_s > 0 else math.inf
 
     def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int, readings: int) -> float:
         """Return the time until the next poll, after one that began at ``now_ns``.
@@ -85,19 +99,22 @@ class Pace:
         Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
         """
         cost_s, self._spent_s = self._budget.spent_s - self._spent_s, self._budget.spent_s
+        self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
         if readings == self._readings:
             self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
         else:
             self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
         self._readings = readings
+        poll_s, reading_s = (self._mean_s, self._mean_s) if self._is_ample else (self._poll_s, self._reading_s)
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
-            self._left_s, self._calm_s = self._budget.left_s, self._budget.distance_s(self._poll_s)
+            self._left_s, self._is_ample = self._budget.left_s, self._budget.is_ample
+            self._calm_s = self._budget.distance_s(poll_s)
         self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
         self._polled_ns = now_ns
         calm_ns = now_ns - rose_fast_ns
         distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
         if self._left_s > 0 and self._speed:
-            distance_s = min(distance_s, max(_SHORTEST_S, self.step(held) / self._speed))
+            distance_s = min(distance_s, max(_SHORTEST_S, self._spread(held, reading_s) / self._speed))
         self._phase = (self._phase + _GOLDEN) % 1.0
         return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9
