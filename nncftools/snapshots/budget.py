@@ -71,8 +71,8 @@ _FIRST_S, _FIRST_READING_S = 0.0002, 0.001
 class Pace:
     """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time.
 
-    While much of the budget is left, each poll of a process that grows reads its stacks. Later, a poll does so if memory
-    has risen by a step: the others are cheap, and near enough to see when a fast rise begins.
+    While much of the budget is left, each poll of a process that grows reads its stacks. Later, only after
+    a step of memory: the others are cheap, and near enough to see when a fast rise begins.
     """
 
     def __init__(self, budget: Budget) -> None:

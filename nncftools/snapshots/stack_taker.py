@@ -233,7 +233,7 @@ class StackTaker:
     ) -> None:
         """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
 
-        Stacks are read after each ``step`` of bytes, and each half second. ``poll_again`` reads the memory of a process.
+        Stacks are read after each ``step`` of bytes and each half second. ``poll_again`` reads a process's memory.
         """
         by_process = {watched.process: watched for watched in processes}
         growing: dict[Watched, list[Watched]] = {}
