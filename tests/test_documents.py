@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = f"{shlex.quote(sys.executable)} -c pass"
+GROWS = f"{shlex.quote(sys.executable)} -c 'import time; data = bytearray(100 << 20).upper(); time.sleep(0.5)'"
 CANNOT_RUN = {
     "--install-completion": "changes the shell",
     "nncf-tools watch": "needs a recording that runs: tests/cli/test_watch.py",
@@ -28,6 +29,7 @@ STAND_INS = {
     "CMD": PYTHON,
     "--pid 4711 --duration 60": f"--pid {os.getpid()} --duration 0.2",
     "-o base.json": "-o again.json",
+    "-o before.json": "-o again.json",
 }
 
 
@@ -69,8 +71,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "bin/optimum-cli").write_text("#!/bin/sh\nexec sleep 0.2\n")
     (folder / "bin/optimum-cli").chmod(0o755)
     (folder / "my_package.py").write_text("")
-    for where in (["-o", "run.json"], [], []):
-        words = [*command_line("profile", "-q", "--no-stacks", *where, "--"), *shlex.split(PYTHON)]
+    for where, program in ((["-o", "run.json"], PYTHON), ([], PYTHON), ([], GROWS)):
+        words = [*command_line("profile", "-q", *where, "--"), *shlex.split(program)]
         subprocess.run(words, cwd=folder, check=True, timeout=HANGING_S)
     for name in ("before", "after", "run-rank0", "base-1", "base-2", "new-1", "new-2"):
         shutil.copy(folder / "run.json", folder / f"{name}.json")
