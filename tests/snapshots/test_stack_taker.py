@@ -362,7 +362,10 @@ def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch:
 @pytest.mark.process
 def test_unknown_python(tmp_path: pathlib.Path) -> None:
     """A Python that cannot be read is named with the reason, once, and not tried again."""
-    with subprocess.Popen([python("3.7"), "-S", "-c", "import time; time.sleep(1000)"]) as running:
+    words = [python("3.7"), "-S", "-c", "import time; print(flush=True); time.sleep(1000)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as running:
+        assert running.stdout
+        running.stdout.readline()  # before, its library may not be mapped
         watch = Watch(tmp_path, running.pid)
         until(lambda: watch.look() or watch.lines("problem"), "the problem")
         watch.grow(watch.watched, 10)
