@@ -37,6 +37,6 @@ def forecast(request: ForecastOptions) -> int:
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
     command = arguments.find(argv, request.model, writes=not request.no_output)
     folder = pathlib.Path(command.model)
-    model = slices.from_config(folder, argv) if request.from_config else slices.read(folder)
-    command, notes = arguments.by_size(command, model.parameters, model.weights)
+    model = slices.read(folder, argv if request.from_config else None)
+    command, notes = arguments.by_size(command, model.parameters, model.size(model.layers))
     return runs.run(request, command, model, outputs.new(request, command, model, notes))

@@ -30,7 +30,7 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
         model=str(model.folder),
         layers=model.layers,
         parameters=model.parameters,
-        weights=model.weights,
+        weights=model.size(model.layers),
         from_config=request.from_config,
         added=list(command.added),
         notes=notes,

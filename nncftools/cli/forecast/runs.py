@@ -90,7 +90,7 @@ def run(request: ForecastOptions, command: Command, model: Model, wanted: Result
 
 def _introduce(command: Command, model: Model, result: Result) -> None:
     output = "" if command.output is None else f", {command.output!r} by a scratch folder"
-    size = f"{model.parameters / 1e6:,.0f} M parameters, {brief_size(model.weights)}"
+    size = f"{result.parameters / 1e6:,.0f} M parameters, {brief_size(result.weights)}"
     screen.line(f"Model: {model.layers} layers, {size}")
     screen.line(f"Replaced in the command: {command.model!r} by a slice of it{output}")
     for note in result.notes:
