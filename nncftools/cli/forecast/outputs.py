@@ -1,27 +1,31 @@
-"""The result of a forecast: its file, and what is shown of it as text and Markdown."""
+"""The result of a forecast: its file, and what is shown of it as text, Markdown and picture."""
 
 from __future__ import annotations
 
 import pathlib
 import shlex
 from collections.abc import Iterator
+from functools import partial
 
-from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import Estimate, Forecast, Result, Slice
+from nncftools.analysis.forecast import LEAST_SLICES, Estimate, Forecast, Line, Result, Slice, lines
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.slices import Model
 from nncftools.errors import UsageError
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text
+from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened
 
 KIND = of_runs.Kind("forecast", "forecast", "slice")
+_NAME = 44
+_MOST_LINES = 5
+_NEAR = 1.5
+"""A limit that is further above is not drawn: lines would be at the bottom."""
 
 
 def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
     """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
-    if len(model.counts()) < analysis.LEAST_SLICES:
+    if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
         few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
         raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
@@ -72,7 +76,7 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     known = result.forecast
     if known is None:
         count = len(result.used)
-        yield f"Not known: {count} of {analysis.LEAST_SLICES} slices were run, and a line needs more than two points"
+        yield f"Not known: {count} of {LEAST_SLICES} slices were run, and a line needs more than two points"
         return
     if result.fits is not None and result.limit is not None:
         yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
@@ -116,10 +120,51 @@ def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:
     command = render_markdown.code(shlex.join(result.command))
     items = [f"- {render_markdown.text(sentence)}" for sentence in said]
     markdown = of_runs.joined([[command], *render_markdown.painted(rows), items], to_copy, notes(result))
+    return of_runs.Shown(
+        of_runs.text(rows, said, notes(result)), to_copy, markdown, partial(draw, result, unit) if known else None
+    )
 
-    def draw(path: pathlib.Path) -> None:
-        from nncftools.cli.forecast import picture
 
-        picture.draw(result, unit, path)
+def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the lines of operations, runs as dots, and the forecast with its interval. Raises OSError."""
+    from nncftools import drawing
 
-    return of_runs.Shown(of_runs.text(rows, said, notes(result)), to_copy, markdown, draw if known else None)
+    known = result.forecast
+    assert known is not None
+    canvas, axes = drawing.figure_of_command(result.command)
+    used = result.used[-LEAST_SLICES:]
+    for number, one in enumerate(_that_matter(lines(used), [*(part.layers for part in used), result.layers])):
+        colour, style = drawing.line_style(number)
+        name = shortened(f"{one.operation}, {one.what}", _NAME)
+        begin = one.layers[-2] if one.is_bent else 0
+        ends = [unit.of(one.at(count)) for count in (begin, result.layers)]
+        axes.plot([begin, result.layers], ends, style, color=colour, linewidth=1.2, label=name)
+        axes.plot(one.layers, [unit.of(size) for size in one.sizes], ".", color=colour, markersize=5)
+    axes.plot([part.layers for part in result.used], [unit.of(part.peak) for part in result.used], "o",
+              color=drawing.INK, markersize=7, fillstyle="none", label="peak of a slice")  # fmt: skip
+    low, value, high = (unit.of(size) for size in (known.peak.low, known.peak.value, known.peak.high))
+    axes.errorbar([result.layers], [value], [[value - low], [high - value]], fmt="D", color=drawing.INK,
+                  markersize=6, capsize=5, label="forecast")  # fmt: skip
+    least = "at least " if known.peak.is_at_least else ""
+    at, box = (result.layers, value), {"fc": "white", "ec": "none", "pad": 1}
+    drawing.annotate(axes, f"{least}{unit.label(known.peak.value)}", at, (-10, 8), fontsize=9, ha="right", bbox=box)
+    floor, said = unit.of(known.floor.value), f"floor, {unit.label(known.floor.value)}"
+    axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=said)
+    top = max(high, *(unit.of(part.peak) for part in result.used)) * 1.15
+    if result.limit is not None:
+        is_near = unit.of(result.limit) < top * _NEAR
+        where = "" if is_near else " (above the picture)"
+        drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
+        top = max(top, unit.of(result.limit) * 1.05) if is_near else top
+    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
+    axes.set_xticks(sorted({*(part.layers for part in result.used), result.layers}))
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    drawing.legend_below(canvas, 3)
+    drawing.save(canvas, path)
+
+
+def _that_matter(every: list[Line], layers: list[int]) -> list[Line]:
+    """Return the lines that are the highest with some number of layers, the one with all layers first."""
+    peaks = [one for one in every if not one.is_off] or every
+    highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak")) for count in layers[::-1] if peaks]
+    return list({one.operation: one for one in highest}.values())[:_MOST_LINES]
