@@ -29,7 +29,7 @@ def forecast(request: ForecastOptions) -> int:
     else of the command is changed. The exit status is 1 if --for does not fit, or
     if it is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
     """
-    from nncftools.cli.forecast import arguments, outputs, runs, slices
+    from nncftools.cli.forecast import arguments, runs, slices
 
     argv = planning.target(options.Request(words=request.words))
     request.check_resume()
@@ -39,4 +39,4 @@ def forecast(request: ForecastOptions) -> int:
     folder = pathlib.Path(command.model)
     model = slices.read(folder, argv if request.from_config else None)
     command, notes = arguments.by_size(command, model.parameters, model.size(model.layers))
-    return runs.run(request, command, model, outputs.new(request, command, model, notes))
+    return runs.run(request, command, model, runs.new(request, command, model, notes))
