@@ -59,7 +59,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The most anonymous and shared memory in its samples."""
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
+class Slice(msgspec.Struct, frozen=True):
     """A run with some of the layers; bytes and seconds, null for unknown."""
 
     layers: int
@@ -216,15 +216,11 @@ def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", wha
 def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of others, of the operations that all slices have."""
     layers = [part.layers for part in slices]
-    parts = [_merged(part.points, _varying(slices)) for part in slices]
+    counts = [Counter(point.operation for point in part.points) for part in slices]
+    varying = {name for count in counts for name in count if any(other[name] != count[name] for other in counts)}
+    parts = [_merged(part.points, varying) for part in slices]
     keys = [key for key in parts[0] if key[1] in of and all(key in part for part in parts)]
     return [line(layers, [part[key] for part in parts], *key) for key in keys]
-
-
-def _varying(slices: Sequence[Slice]) -> set[str]:
-    """Return the names of operations that are performed once per layer, or otherwise not equally often."""
-    counts = [Counter(point.operation for point in part.points) for part in slices]
-    return {name for count in counts for name in count if any(other[name] != count[name] for other in counts)}
 
 
 def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str], float]:
@@ -306,10 +302,9 @@ def _of_run(used: Sequence[Slice]) -> Line:
 
 def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
     """Return whether one that is on no line could win, or the winner's operation ends above its own peak's line."""
-    if any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates):
-        return True
+    is_off_and_higher = any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates)
     own = {one.what: one.at(full) for one in candidates if one.operation == winner.operation}
-    return max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
+    return is_off_and_higher or max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
 
 
 def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) -> tuple[int | None, str]:

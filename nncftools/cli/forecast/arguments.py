@@ -103,14 +103,13 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
     if has_mark and not writes:
         raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
     if has_mark or not writes:
-        return Command(words, _model(words[1:], model), OUTPUT if has_mark else None)
-    if any(word.startswith("QEfficient.") for word in words):
-        return Command(words, _model(words[1:], model), QEFF_HOME)
-    output = _only_word(_of_optimum(words))
-    if output is None:
+        output = OUTPUT if has_mark else None
+    elif any(word.startswith("QEfficient.") for word in words):
+        output = QEFF_HOME
+    elif (output := _only_word(_of_optimum(words))) is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
         raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
-    if sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
+    elif sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
         raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
     return Command(words, _model([word for word in words[1:] if word != output], model), output)
 

@@ -46,8 +46,6 @@ _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
 _SCRATCH = "nncf-tools-forecast-"
-_NAME = 44
-_MOST_LINES = 5
 _NEAR = 1.5
 """A limit that is further above is not drawn: lines would be at the bottom."""
 
@@ -182,7 +180,7 @@ class Runs:
             return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
         if size + written > free:
             return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
-        is_late = took_s > left_s or left_s <= 0
+        is_late = took_s >= left_s  # also when nothing is known of the time, and none is left
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
     def _try(self, layers: int) -> Slice | None:
@@ -211,23 +209,15 @@ def measured(layers: int, session: Session | None, failed: str, kept: int) -> Sl
     if session is None or needed is None or peak is None or peak.low is None:
         why = failed or "it was too short to see what memory it needs"
         raise NncfToolsError(f"the run with {layers} layers says nothing: {why}")
-    totals, used = session.totals, needs.of_session(session)
-    written = totals.get("write_chars", totals.get("write_bytes"))
-    fuller = 0 if used is None else min(sum(used.disks.values()), round(written or 0))
+    totals, took_s, used = session.totals, session.duration_s, needs.of_session(session)
+    chars = totals.get("write_chars", totals.get("write_bytes"))
+    written = None if chars is None else round(chars)
+    disk = max(kept, 0 if used is None else min(sum(used.disks.values()), written or 0))
     refaults, stall_s = totals.get("refaults") or 0, totals.get("memory_stall") or 0
-    is_pressed = refaults > peak.low * _REFAULTS and stall_s > session.duration_s * _STALL
-    return Slice(
-        layers=layers,
-        session=f"slice-{layers}.json",
-        duration_s=session.duration_s,
-        peak=peak.low,
-        floor=needed.floor,
-        comfortable=needed.comfortable,
-        written=None if written is None else round(written),
-        disk=max(kept, fuller),
-        unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
-        points=analysis.points(session),
-    )
+    is_pressed = refaults > peak.low * _REFAULTS and stall_s > took_s * _STALL
+    unused = failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else "")
+    sizes = peak.low, needed.floor, needed.comfortable, written, disk
+    return Slice(layers, f"slice-{layers}.json", took_s, *sizes, unused, analysis.points(session))
 
 
 def of_slice(part: Slice, unit: MemoryUnit) -> str:
@@ -310,7 +300,7 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     used = result.used[-LEAST_SLICES:]
     for number, one in enumerate(_that_matter(analysis.lines(used), [*(part.layers for part in used), result.layers])):
         colour, style = drawing.line_style(number)
-        name = shortened(f"{one.operation}, {one.what}", _NAME)
+        name = shortened(f"{one.operation}, {one.what}", 44)
         begin = one.layers[-2] if one.is_bent else 0
         ends = [unit.of(one.at(count)) for count in (begin, result.layers)]
         axes.plot([begin, result.layers], ends, style, color=colour, linewidth=1.2, label=name)
@@ -342,4 +332,4 @@ def _that_matter(every: list[Line], layers: list[int]) -> list[Line]:
     """Return the lines that are the highest with some number of layers, the one with all layers first."""
     peaks = [one for one in every if not one.is_off] or every
     highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak")) for count in layers[::-1] if peaks]
-    return list({one.operation: one for one in highest}.values())[:_MOST_LINES]
+    return list({one.operation: one for one in highest}.values())[:5]
