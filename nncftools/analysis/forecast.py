@@ -163,8 +163,7 @@ class Result(msgspec.Struct, kw_only=True):
     def finish(self, limit: int | None) -> None:
         """Forecast by the slices, and judge whether that fits into a size."""
         self.forecast, self.limit = forecast(self.slices, self.layers), limit
-        if self.forecast is not None and limit is not None:
-            self.fits = judged(self.forecast, limit)
+        self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
 
 def points(session: Session) -> list[Point]:
@@ -197,10 +196,9 @@ def _floor(operation: Operation, peak: float | None) -> float | None:
 
 
 def _certain_peak(rss: Figures) -> float | None:
-    peak = rss.peak
-    if peak is None or peak.high is None or peak.high - peak.low > max(peak.low * _UNSURE, _UNSURE_LEAST):
+    if (peak := rss.peak) is None or peak.high is None:
         return None
-    return peak.low
+    return peak.low if peak.high - peak.low <= max(peak.low * _UNSURE, _UNSURE_LEAST) else None
 
 
 def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "peak") -> Line:

@@ -36,7 +36,6 @@ def forecast(request: ForecastOptions) -> int:
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
     command = arguments.find(argv, request.model, writes=not request.no_output)
-    folder = pathlib.Path(command.model)
-    model = slices.read(folder, argv if request.from_config else None)
+    model = slices.read(pathlib.Path(command.model), argv if request.from_config else None)
     command, notes = arguments.by_size(command, model.parameters, model.size(model.layers))
     return runs.run(request, command, model, runs.new(request, command, model, notes))

@@ -23,7 +23,6 @@ from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
 from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
-from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, open_to_all
@@ -31,7 +30,6 @@ from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened
@@ -79,7 +77,7 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
     return _nearest(between, (middle + largest) / 2) if between else None
 
 
-def new(request: ForecastOptions, command: Command, model: Model, notes: list[str]) -> Result:
+def new(request: ForecastOptions, command: Command, model: slices.Model, notes: list[str]) -> Result:
     """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
@@ -97,7 +95,7 @@ def new(request: ForecastOptions, command: Command, model: Model, notes: list[st
     )
 
 
-def run(request: ForecastOptions, command: Command, model: Model, result: Result) -> int:
+def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
     with of_runs.folder_of_runs(request, KIND) as way:
         before = of_runs.begun(result, way.folder / KIND.state)
@@ -105,8 +103,8 @@ def run(request: ForecastOptions, command: Command, model: Model, result: Result
             raise UsageError(f"option --resume: {str(way.folder / KIND.state)!r} is of another model")
         result.slices = before.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
-        size = f"{result.parameters / 1e6:,.0f} M parameters, {brief_size(result.weights)}"
-        screen.line(f"Model: {result.layers} layers, {size}")
+        millions, size = result.parameters / 1e6, brief_size(result.weights)
+        screen.line(f"Model: {result.layers} layers, {millions:,.0f} M parameters, {size}")
         screen.line(f"Replaced in the command: {command.model!r} by a slice of it{output}")
         for note in result.notes:
             screen.message(note, "note: ")
@@ -130,7 +128,7 @@ class Runs:
 
     request: ForecastOptions
     command: Command
-    model: Model
+    model: slices.Model
     result: Result
     way: Way
     scratch: pathlib.Path
@@ -196,7 +194,7 @@ class Runs:
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
             with recording.one_of_several(starter, self.way, name, how) as (run, log):
-                recorded = recording.record(run, View([]), quiet=True)
+                recorded = recording.record(run)
                 failed = steps.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
             return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
@@ -232,8 +230,8 @@ def table(result: Result, unit: MemoryUnit) -> Table:
     rows = []
     for part in result.slices:
         cells = [size_cell(size, unit) for size in (part.peak, part.floor, part.comfortable, part.written)]
-        unused = " (not used)" if part.unused else ""
-        rows.append([Cell(f"{part.layers}{unused}"), *cells, figure_cell(part.duration_s, "s")])
+        layers = f"{part.layers}{' (not used)' if part.unused else ''}"
+        rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
     if (known := result.forecast) is not None:
         whole = known.peak, known.floor, known.comfortable, known.written
         cells = [size_cell(None if one is None else one.value, unit, is_strong=True) for one in whole]
