@@ -116,18 +116,16 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 def _model(words: Sequence[str], model: str | None) -> str:
     found = dict.fromkeys(part for word in words for part in (word, word.partition("=")[2]) if part)
-    if model is None:
-        folders = list(filter(_is_model, found))
-        if len(folders) != 1:
-            which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
-            raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
-        return folders[0]
-    if model not in found:
+    if model is not None and model not in found:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
-    if not _is_model(model):
-        hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-        raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
-    return model
+    folders = [word for word in found if model in {None, word} and _is_model(word)]
+    if len(folders) == 1:
+        return folders[0]
+    if model is None:
+        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+    hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
+    raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
 
 
 def _is_model(word: str) -> bool:

@@ -43,9 +43,6 @@ _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
-_SCRATCH = "nncf-tools-forecast-"
-_NEAR = 1.5
-"""A limit that is further above is not drawn: lines would be at the bottom."""
 
 
 def planned(counts: Sequence[int], layers: int) -> list[int]:
@@ -184,7 +181,7 @@ class Runs:
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         starter, name = self.starter, f"slice-{layers}"
-        with tempfile.TemporaryDirectory("", _SCRATCH, self.scratch, ignore_cleanup_errors=True) as made:
+        with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
             folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
             output = pathlib.Path(made, f"output-{layers}")
             with contextlib.suppress(Interrupted), starter.interruptible():
@@ -315,7 +312,7 @@ def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
     axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=said)
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
-        is_near = unit.of(result.limit) < top * _NEAR
+        is_near = unit.of(result.limit) < top * 1.5  # with one further above, lines would be at the bottom
         where = "" if is_near else " (above the picture)"
         drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
         top = max(top, unit.of(result.limit) * 1.05) if is_near else top

@@ -33,10 +33,8 @@ from nncftools.units import printable
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
 _COUNTS = "num_hidden_layers", "n_layer"
-_PERIOD = "sliding_window_pattern"
-"""After how many layers the kinds of attention repeat, whose weights are alike."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""Model types whose configs may leave the period out."""
+"""After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
@@ -161,7 +159,7 @@ def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
         per_layer.append([number < full for number in range(len(kinds))])  # the first ones look at all tokens
     seen = list(zip(*per_layer, strict=True))
-    stated = config.get(_PERIOD) or _IN_TURNS.get(str(config.get("model_type")))
+    stated = config.get("sliding_window_pattern") or _IN_TURNS.get(str(config.get("model_type")))
     least = stated if isinstance(stated, int) and stated > 0 else 1
     for both in range(least, len(kinds) + 1):
         for period in range(both - both % least, 0, -least):
