@@ -27,10 +27,9 @@ YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
 LEAST_SLICES = 3
 LEVELS, FLOOR = ("start", "peak", "end"), "floor"
 """What is known of an operation."""
-_MIB = 1 << 20
-_STRAIGHT, _STRAIGHT_LEAST = 0.015, 12 * _MIB
+_STRAIGHT, _STRAIGHT_LEAST = 0.015, 12 << 20
 """Points that are nearer to a line, as a share of the largest or in bytes, are on it: imports differ by some MiB."""
-_UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
+_UNSURE, _UNSURE_LEAST = 0.03, 16 << 20
 """A peak whose bracket is wider is not used: beside a boundary, samples show the neighbour."""
 _LEAST_S = 0.12
 """Of a shorter operation, samples show its neighbours."""
