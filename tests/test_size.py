@@ -16,8 +16,8 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 31_417
-MOST_FILES = 209
+MOST_LINES = 31_367
+MOST_FILES = 207
 LONGEST = 350
 LONGER = {
     "session.recording": "the one reader of a recording's lines",
@@ -25,7 +25,7 @@ LONGER = {
 """Files that are longer, and why they are one."""
 SMALLEST = 40
 MOST_SMALL = 16
-MOST_WITH_ONE_IMPORTER = 40
+MOST_WITH_ONE_IMPORTER = 39
 
 
 def code_lines(path: pathlib.Path) -> int:

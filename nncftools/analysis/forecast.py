@@ -27,10 +27,9 @@ YES, SLOWLY, NO, UNSURE = "fits", "fits slowly", "does not fit", "may not fit"
 LEAST_SLICES = 3
 LEVELS, FLOOR = ("start", "peak", "end"), "floor"
 """What is known of an operation."""
-_MIB = 1 << 20
-_STRAIGHT, _STRAIGHT_LEAST = 0.015, 12 * _MIB
+_STRAIGHT, _STRAIGHT_LEAST = 0.015, 12 << 20
 """Points that are nearer to a line, as a share of the largest or in bytes, are on it: imports differ by some MiB."""
-_UNSURE, _UNSURE_LEAST = 0.03, 16 * _MIB
+_UNSURE, _UNSURE_LEAST = 0.03, 16 << 20
 """A peak whose bracket is wider is not used: beside a boundary, samples show the neighbour."""
 _LEAST_S = 0.12
 """Of a shorter operation, samples show its neighbours."""
@@ -59,7 +58,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The most anonymous and shared memory in its samples."""
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
+class Slice(msgspec.Struct, frozen=True):
     """A run with some of the layers; bytes and seconds, null for unknown."""
 
     layers: int
@@ -163,8 +162,7 @@ class Result(msgspec.Struct, kw_only=True):
     def finish(self, limit: int | None) -> None:
         """Forecast by the slices, and judge whether that fits into a size."""
         self.forecast, self.limit = forecast(self.slices, self.layers), limit
-        if self.forecast is not None and limit is not None:
-            self.fits = judged(self.forecast, limit)
+        self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
 
 def points(session: Session) -> list[Point]:
@@ -197,10 +195,9 @@ def _floor(operation: Operation, peak: float | None) -> float | None:
 
 
 def _certain_peak(rss: Figures) -> float | None:
-    peak = rss.peak
-    if peak is None or peak.high is None or peak.high - peak.low > max(peak.low * _UNSURE, _UNSURE_LEAST):
+    if (peak := rss.peak) is None or peak.high is None:
         return None
-    return peak.low
+    return peak.low if peak.high - peak.low <= max(peak.low * _UNSURE, _UNSURE_LEAST) else None
 
 
 def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", what: str = "peak") -> Line:
@@ -216,15 +213,11 @@ def line(layers: Sequence[int], sizes: Sequence[float], operation: str = "", wha
 def lines(slices: Sequence[Slice], of: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of others, of the operations that all slices have."""
     layers = [part.layers for part in slices]
-    parts = [_merged(part.points, _varying(slices)) for part in slices]
+    counts = [Counter(point.operation for point in part.points) for part in slices]
+    varying = {name for count in counts for name in count if any(other[name] != count[name] for other in counts)}
+    parts = [_merged(part.points, varying) for part in slices]
     keys = [key for key in parts[0] if key[1] in of and all(key in part for part in parts)]
     return [line(layers, [part[key] for part in parts], *key) for key in keys]
-
-
-def _varying(slices: Sequence[Slice]) -> set[str]:
-    """Return the names of operations that are performed once per layer, or otherwise not equally often."""
-    counts = [Counter(point.operation for point in part.points) for part in slices]
-    return {name for count in counts for name in count if any(other[name] != count[name] for other in counts)}
 
 
 def _merged(found: Iterable[Point], varying: set[str]) -> Mapping[tuple[str, str], float]:
@@ -306,10 +299,9 @@ def _of_run(used: Sequence[Slice]) -> Line:
 
 def _may_be_more(candidates: Iterable[Line], winner: Line, full: int) -> bool:
     """Return whether one that is on no line could win, or the winner's operation ends above its own peak's line."""
-    if any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates):
-        return True
+    is_off_and_higher = any(one.is_off and one.at(full) > winner.at(full) * _NOTICEABLE for one in candidates)
     own = {one.what: one.at(full) for one in candidates if one.operation == winner.operation}
-    return max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
+    return is_off_and_higher or max(own.values(), default=0.0) > own.get("peak", float("inf")) * _NOTICEABLE
 
 
 def _held_from(candidates: Sequence[Line], winner: Line, full: int, least: int) -> tuple[int | None, str]:

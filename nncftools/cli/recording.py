@@ -88,8 +88,11 @@ class Recorded(NamedTuple):
     """Whether a signal asked us to stop, for instance while the summary was shown."""
 
 
-def record(run: Run, view: View, *, quiet: bool) -> Recorded:
-    """Record, write the files and show the summary.
+_NOTHING = View([])
+
+
+def record(run: Run, view: View = _NOTHING, *, quiet: bool = True) -> Recorded:
+    """Record, write the files and show the summary unless ``quiet``.
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """

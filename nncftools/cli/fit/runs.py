@@ -26,7 +26,6 @@ from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
 from nncftools.limits.needs import needs
-from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
 from nncftools.units import about_text, printable, seconds_text
@@ -259,7 +258,7 @@ class _Runs:
                 return None
             with Watch(group, most_s, self._starter) as watch:
                 entry = () if group is None else group.entry
-                recorded = recording.record(replace(run, entry=entry), View([]), quiet=True)
+                recorded = recording.record(replace(run, entry=entry))
             if groups.is_interrupted(self._starter):
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us

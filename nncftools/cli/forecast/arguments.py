@@ -103,32 +103,29 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
     if has_mark and not writes:
         raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
     if has_mark or not writes:
-        return Command(words, _model(words[1:], model), OUTPUT if has_mark else None)
-    if any(word.startswith("QEfficient.") for word in words):
-        return Command(words, _model(words[1:], model), QEFF_HOME)
-    output = _only_word(_of_optimum(words))
-    if output is None:
+        output = OUTPUT if has_mark else None
+    elif any(word.startswith("QEfficient.") for word in words):
+        output = QEFF_HOME
+    elif (output := _only_word(_of_optimum(words))) is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
         raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
-    if sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
+    elif sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
         raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
     return Command(words, _model([word for word in words[1:] if word != output], model), output)
 
 
 def _model(words: Sequence[str], model: str | None) -> str:
     found = dict.fromkeys(part for word in words for part in (word, word.partition("=")[2]) if part)
-    if model is None:
-        folders = list(filter(_is_model, found))
-        if len(folders) != 1:
-            which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
-            raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
-        return folders[0]
-    if model not in found:
+    if model is not None and model not in found:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
-    if not _is_model(model):
-        hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-        raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
-    return model
+    folders = [word for word in found if model in {None, word} and _is_model(word)]
+    if len(folders) == 1:
+        return folders[0]
+    if model is None:
+        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+    hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
+    raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
 
 
 def _is_model(word: str) -> bool:

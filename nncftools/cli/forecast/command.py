@@ -29,14 +29,13 @@ def forecast(request: ForecastOptions) -> int:
     else of the command is changed. The exit status is 1 if --for does not fit, or
     if it is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
     """
-    from nncftools.cli.forecast import arguments, outputs, runs, slices
+    from nncftools.cli.forecast import arguments, runs, slices
 
     argv = planning.target(options.Request(words=request.words))
     request.check_resume()
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
     command = arguments.find(argv, request.model, writes=not request.no_output)
-    folder = pathlib.Path(command.model)
-    model = slices.from_config(folder, argv) if request.from_config else slices.read(folder)
-    command, notes = arguments.by_size(command, model.parameters, model.weights)
-    return runs.run(request, command, model, outputs.new(request, command, model, notes))
+    model = slices.read(pathlib.Path(command.model), argv if request.from_config else None)
+    command, notes = arguments.by_size(command, model.parameters, model.size(model.layers))
+    return runs.run(request, command, model, runs.new(request, command, model, notes))

@@ -25,10 +25,7 @@ def main(what: str, folder: str) -> None:
         return
     with torch.device("meta"):
         model = make(config, dtype=dtype)
-    tensors = [
-        (name, str(one.dtype), list(one.shape), one.numel() * one.element_size())
-        for name, one in model.named_parameters()
-    ]
+    tensors = [(name, str(one.dtype), list(one.shape), one.nbytes) for name, one in model.named_parameters()]
     print(json.dumps({"tensors": tensors, "layer_types": getattr(config, "layer_types", None)}))
 
 

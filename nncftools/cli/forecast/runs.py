@@ -1,34 +1,40 @@
-"""The runs of a forecast: the command with slices of the model, each recorded as by ``profile --no-stacks``."""
+"""The runs of a forecast: the command with slices of the model, each recorded as by ``profile --no-stacks``.
+
+Their result is shown as text, Markdown and picture.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nncftools.analysis import forecast as analysis
-from nncftools.analysis.forecast import NO, UNSURE, Result, Slice
+from nncftools.analysis.forecast import LEAST_SLICES, Estimate, Line, Result, Slice
 from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
-from nncftools.cli.forecast import outputs, slices
+from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
-from nncftools.cli.forecast.slices import Model
 from nncftools.cli.sweep import steps
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, open_to_all
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
-from nncftools.render.view import View
+from nncftools.render import markdown as render_markdown
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import about_text, brief_size
+from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened
 
+KIND = of_runs.Kind("forecast", "forecast", "slice")
 _MOST_SHARE = 0.4
 """The largest slice's share of the layers."""
 _WRONG = 0.03
@@ -37,7 +43,6 @@ _BYTES_PER_WEIGHT, _FILES_PER_WEIGHT, _IMPORTS = 6, 4, 512 << 20
 """What a slice may take before that is known: an export of experts holds 4.3 times its weights."""
 _REFAULTS, _STALL = 0.1, 0.02
 _MOST_FAILED = 2
-_SCRATCH = "nncf-tools-forecast-"
 
 
 def planned(counts: Sequence[int], layers: int) -> list[int]:
@@ -60,20 +65,46 @@ def next_count(counts: Sequence[int], layers: int, done: Sequence[Slice]) -> int
     most, and it shows whether the line is straight where it is carried on. Below the smallest it would not count.
     """
     used, tried = [part for part in done if not part.unused], {part.layers for part in done}
-    if len(used) < analysis.LEAST_SLICES:
+    if len(used) < LEAST_SLICES:
         return next((count for count in [*planned(counts, layers), *counts] if count not in tried), None)
-    if len(used) > analysis.LEAST_SLICES or analysis.missed(used) <= _WRONG:
+    if len(used) > LEAST_SLICES or analysis.missed(used) <= _WRONG:
         return None
     smallest, middle, largest = (part.layers for part in used)
     between = [count for count in counts if smallest < count < largest and count not in tried]
     return _nearest(between, (middle + largest) / 2) if between else None
 
 
-def run(request: ForecastOptions, command: Command, model: Model, wanted: Result) -> int:
+def new(request: ForecastOptions, command: Command, model: slices.Model, notes: list[str]) -> Result:
+    """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
+    if len(model.counts()) < LEAST_SLICES:
+        turns = f" that repeat after {model.period}" if model.period > 1 else ""
+        few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
+        raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
+    return Result(
+        command=of_runs.shareable(command.words),
+        model=str(model.folder),
+        layers=model.layers,
+        parameters=model.parameters,
+        weights=model.size(model.layers),
+        from_config=request.from_config,
+        added=list(command.added),
+        notes=notes,
+    )
+
+
+def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    with of_runs.folder_of_runs(request, outputs.KIND) as way:
-        result = outputs.begun(wanted, way.folder) if request.resume else wanted
-        _introduce(command, model, result)
+    with of_runs.folder_of_runs(request, KIND) as way:
+        before = of_runs.begun(result, way.folder / KIND.state)
+        if (before.layers, before.weights, before.from_config) != (result.layers, result.weights, result.from_config):
+            raise UsageError(f"option --resume: {str(way.folder / KIND.state)!r} is of another model")
+        result.slices = before.slices
+        output = "" if command.output is None else f", {command.output!r} by a scratch folder"
+        millions, size = result.parameters / 1e6, brief_size(result.weights)
+        screen.line(f"Model: {result.layers} layers, {millions:,.0f} M parameters, {size}")
+        screen.line(f"Replaced in the command: {command.model!r} by a slice of it{output}")
+        for note in result.notes:
+            screen.message(note, "note: ")
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
             destination.check_owner("--scratch", scratch, scratch.stat())
@@ -81,20 +112,11 @@ def run(request: ForecastOptions, command: Command, model: Model, wanted: Result
                 raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
             is_done = Runs(request, command, model, result, way, scratch.absolute(), starter).go()
         result.finish(request.limit)
-        of_runs.write_state(result, way, outputs.KIND)
-        of_runs.finish(request, result, outputs.shown(result, request.unit), way, outputs.KIND)
+        of_runs.write_state(result, way, KIND)
+        of_runs.finish(request, result, shown(result, request.unit), way, KIND)
         if not is_done:
             return of_runs.interrupted(way, starter)
-        return int(result.forecast is None or result.fits in {NO, UNSURE})
-
-
-def _introduce(command: Command, model: Model, result: Result) -> None:
-    output = "" if command.output is None else f", {command.output!r} by a scratch folder"
-    size = f"{model.parameters / 1e6:,.0f} M parameters, {brief_size(model.weights)}"
-    screen.line(f"Model: {model.layers} layers, {size}")
-    screen.line(f"Replaced in the command: {command.model!r} by a slice of it{output}")
-    for note in result.notes:
-        screen.message(note, "note: ")
+        return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
 
 
 @dataclass(frozen=True)
@@ -103,7 +125,7 @@ class Runs:
 
     request: ForecastOptions
     command: Command
-    model: Model
+    model: slices.Model
     result: Result
     way: Way
     scratch: pathlib.Path
@@ -120,7 +142,7 @@ class Runs:
             untried = [count for count in reversed(counts) if count <= wanted and count not in tried]
             whys = {count: self.why_not(count, left_s) for count in untried}
             layers = next((count for count, why in whys.items() if not why), None)
-            if layers is None or (layers != wanted and len(result.used) >= analysis.LEAST_SLICES):
+            if layers is None or (layers != wanted and len(result.used) >= LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
                 return True
             screen.line(f"Running {layers} of {self.model.layers} layers… ({about_text(left_s)} of --time left)")
@@ -129,8 +151,8 @@ class Runs:
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            of_runs.write_state(result, self.way, outputs.KIND)
-            screen.line(f"{layers} layers: {outputs.of_slice(done, self.request.unit)}")
+            of_runs.write_state(result, self.way, KIND)
+            screen.line(f"{layers} layers: {of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
                 log = self.way.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
@@ -153,13 +175,13 @@ class Runs:
             return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
         if size + written > free:
             return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
-        is_late = took_s > left_s or left_s <= 0
+        is_late = took_s >= left_s  # also when nothing is known of the time, and none is left
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
         starter, name = self.starter, f"slice-{layers}"
-        with tempfile.TemporaryDirectory("", _SCRATCH, self.scratch, ignore_cleanup_errors=True) as made:
+        with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
             folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
             output = pathlib.Path(made, f"output-{layers}")
             with contextlib.suppress(Interrupted), starter.interruptible():
@@ -169,7 +191,7 @@ class Runs:
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
             with recording.one_of_several(starter, self.way, name, how) as (run, log):
-                recorded = recording.record(run, View([]), quiet=True)
+                recorded = recording.record(run)
                 failed = steps.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
             return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
@@ -182,20 +204,127 @@ def measured(layers: int, session: Session | None, failed: str, kept: int) -> Sl
     if session is None or needed is None or peak is None or peak.low is None:
         why = failed or "it was too short to see what memory it needs"
         raise NncfToolsError(f"the run with {layers} layers says nothing: {why}")
-    totals, used = session.totals, needs.of_session(session)
-    written = totals.get("write_chars", totals.get("write_bytes"))
-    fuller = 0 if used is None else min(sum(used.disks.values()), round(written or 0))
+    totals, took_s, used = session.totals, session.duration_s, needs.of_session(session)
+    chars = totals.get("write_chars", totals.get("write_bytes"))
+    written = None if chars is None else round(chars)
+    disk = max(kept, 0 if used is None else min(sum(used.disks.values()), written or 0))
     refaults, stall_s = totals.get("refaults") or 0, totals.get("memory_stall") or 0
-    is_pressed = refaults > peak.low * _REFAULTS and stall_s > session.duration_s * _STALL
-    return Slice(
-        layers=layers,
-        session=f"slice-{layers}.json",
-        duration_s=session.duration_s,
-        peak=peak.low,
-        floor=needed.floor,
-        comfortable=needed.comfortable,
-        written=None if written is None else round(written),
-        disk=max(kept, fuller),
-        unused=failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else ""),
-        points=analysis.points(session),
-    )
+    is_pressed = refaults > peak.low * _REFAULTS and stall_s > took_s * _STALL
+    unused = failed or (f"memory was short: {brief_size(refaults)} were read again" if is_pressed else "")
+    sizes = peak.low, needed.floor, needed.comfortable, written, disk
+    return Slice(layers, f"slice-{layers}.json", took_s, *sizes, unused, analysis.points(session))
+
+
+def of_slice(part: Slice, unit: MemoryUnit) -> str:
+    """Return what a slice took, in one line."""
+    sizes = f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
+    return f"not used: {part.unused}" if part.unused else sizes
+
+
+def table(result: Result, unit: MemoryUnit) -> Table:
+    """Return a row for each slice, and one for the forecast."""
+    names = f"Peak, {unit}", f"Floor, {unit}", f"Comfortable, {unit}", f"Written, {unit}", "Time"
+    rows = []
+    for part in result.slices:
+        cells = [size_cell(size, unit) for size in (part.peak, part.floor, part.comfortable, part.written)]
+        layers = f"{part.layers}{' (not used)' if part.unused else ''}"
+        rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
+    if (known := result.forecast) is not None:
+        whole = known.peak, known.floor, known.comfortable, known.written
+        cells = [size_cell(None if one is None else one.value, unit, is_strong=True) for one in whole]
+        rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
+    return Table(columns=[Column("Layers"), *map(Column, names)], rows=[Row(cells=cells) for cells in rows])
+
+
+def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what is known of the whole model, the answer to ``--for`` first."""
+    known = result.forecast
+    if known is None:
+        count = len(result.used)
+        yield f"Not known: {count} of {LEAST_SLICES} slices were run, and a line needs more than two points"
+        return
+    if result.fits is not None and result.limit is not None:
+        yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
+    before = f", from {known.holds_from} layers on (before: {known.before})" if known.before else ""
+    held_by = f", held by {known.operation}{before}" if known.operation else ""
+    yield f"Peak {_range(known.peak, unit)}{held_by}"
+    yield f"Floor {_range(known.floor, unit)}: below, it does not work"
+    yield f"Comfortable {_range(known.comfortable, unit)}: no file is read twice; the commands below have this limit"
+    disk = "" if known.disk is None else f"; needs {unit.brief(known.disk.high)} {unit} of free disk"
+    low, high = about_text(known.time.low), about_text(known.time.high)
+    yield f"Written {_range(known.written, unit)}{disk}; takes {low} to {high} on this machine"
+
+
+def _range(one: Estimate | None, unit: MemoryUnit) -> str:
+    if one is None:
+        return "unknown"
+    least = "at least " if one.is_at_least else ""
+    return f"{least}{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
+
+
+def notes(result: Result) -> Iterator[str]:
+    """Yield what makes the forecast less sure."""
+    yield from result.notes
+    unused = (part for part in result.slices if part.unused)
+    yield from (f"the slice of {part.layers} layers is not used: {part.unused}" for part in unused)
+    known = result.forecast
+    if known is not None and known.is_small:
+        yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
+    if known is not None and known.peak.is_at_least:
+        yield "at least: with few layers, another operation held the peak, so the highest line is known from few slices"
+
+
+def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:
+    """Return the result as it is shown, with how to run the command with a limit that is comfortable for it."""
+    known, rows, said = result.forecast, table(result, unit), [f"{sentence}." for sentence in sentences(result, unit)]
+    to_copy = [] if known is None else of_runs.with_limit(result.command, known.comfortable.high)
+    command = render_markdown.code(shlex.join(result.command))
+    items = [f"- {render_markdown.text(sentence)}" for sentence in said]
+    markdown = of_runs.joined([[command], *render_markdown.painted(rows), items], to_copy, notes(result))
+    picture = None if known is None else partial(draw, result, unit)
+    return of_runs.Shown(of_runs.text(rows, said, notes(result)), to_copy, markdown, picture)
+
+
+def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the lines of operations, runs as dots, and the forecast with its interval. Raises OSError."""
+    from nncftools import drawing
+
+    known = result.forecast
+    assert known is not None
+    canvas, axes = drawing.figure_of_command(result.command)
+    used = result.used[-LEAST_SLICES:]
+    for number, one in enumerate(_that_matter(analysis.lines(used), [*(part.layers for part in used), result.layers])):
+        colour, style = drawing.line_style(number)
+        name = shortened(f"{one.operation}, {one.what}", 44)
+        begin = one.layers[-2] if one.is_bent else 0
+        ends = [unit.of(one.at(count)) for count in (begin, result.layers)]
+        axes.plot([begin, result.layers], ends, style, color=colour, linewidth=1.2, label=name)
+        axes.plot(one.layers, [unit.of(size) for size in one.sizes], ".", color=colour, markersize=5)
+    counts, peaks = [part.layers for part in result.used], [unit.of(part.peak) for part in result.used]
+    axes.plot(counts, peaks, "o", color=drawing.INK, markersize=7, fillstyle="none", label="peak of a slice")
+    low, value, high = (unit.of(size) for size in (known.peak.low, known.peak.value, known.peak.high))
+    axes.errorbar([result.layers], [value], [[value - low], [high - value]], fmt="D", color=drawing.INK,
+                  markersize=6, capsize=5, label="forecast")  # fmt: skip
+    least = "at least " if known.peak.is_at_least else ""
+    at, box = (result.layers, value), {"fc": "white", "ec": "none", "pad": 1}
+    drawing.annotate(axes, f"{least}{unit.label(known.peak.value)}", at, (-10, 8), fontsize=9, ha="right", bbox=box)
+    floor, said = unit.of(known.floor.value), f"floor, {unit.label(known.floor.value)}"
+    axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=said)
+    top = max(high, *peaks) * 1.15
+    if result.limit is not None:
+        is_near = unit.of(result.limit) < top * 1.5  # with one further above, lines would be at the bottom
+        where = "" if is_near else " (above the picture)"
+        drawing.draw_limit(axes, unit.of(result.limit), f"limit, {unit.label(result.limit)}{where}")
+        top = max(top, unit.of(result.limit) * 1.05) if is_near else top
+    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
+    axes.set_xticks([*counts, result.layers])
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    drawing.legend_below(canvas, 3)
+    drawing.save(canvas, path)
+
+
+def _that_matter(every: list[Line], layers: list[int]) -> list[Line]:
+    """Return the lines that are the highest with some number of layers, the one with all layers first."""
+    peaks = [one for one in every if not one.is_off] or every
+    highest = [max(peaks, key=lambda one: (one.at(count), one.what == "peak")) for count in layers[::-1] if peaks]
+    return list({one.operation: one for one in highest}.values())[:5]

@@ -17,6 +17,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -32,10 +33,8 @@ from nncftools.units import printable
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
 _COUNTS = "num_hidden_layers", "n_layer"
-_PERIOD = "sliding_window_pattern"
-"""After how many layers the kinds of attention repeat, whose weights are alike."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""Model types whose configs may leave the period out."""
+"""After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
@@ -62,11 +61,6 @@ class Model:
         """Return how many numbers its weights have."""
         return sum(math.prod(one.shape) for one in self.tensors.values())
 
-    @property
-    def weights(self) -> int:
-        """Return how many bytes they have."""
-        return self.size(self.layers)
-
     def counts(self) -> list[int]:
         """Return the numbers of layers that a slice can have."""
         return [count for count in range(max(1, self.head), self.layers) if (count - self.head) % self.period == 0]
@@ -91,30 +85,11 @@ def layer_of(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def read(folder: pathlib.Path) -> Model:
-    """Return a model with its weights. Raises NncfToolsError for one that cannot be sliced, with the reason."""
-    config, layers = _config(folder)
-    return _model(folder, config, layers, _tensors(folder), None)
+def read(folder: pathlib.Path, words: Sequence[str] | None = None) -> Model:
+    """Return a model: with its weights or, without any, by its config, as the Python of a command (``words``) sees it.
 
-
-def from_config(folder: pathlib.Path, words: Sequence[str]) -> Model:
-    """Return a model without weights, by its config, as the Python of a command sees it. Raises NncfToolsError."""
-    config, layers = _config(folder)
-    if "auto_map" in config:
-        raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
-    python = interpreter(words)
-    if python is None or shutil.which(python) is None:
-        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
-    with naming(pathlib.Path(python), "names and shapes of weights from this program"):
-        seen = json.loads(_run(python, "look", folder))
-    if seen["layer_types"]:
-        config["layer_types"] = seen["layer_types"]
-    tensors = {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
-    return _model(folder, config, layers, tensors, python)
-
-
-def _config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
-    """Return the config of a model and its number of layers. Raises NncfToolsError for a model without slices."""
+    Raises NncfToolsError for one that cannot be sliced, with the reason.
+    """
     config = config_of(folder)
     others = [key for key in _OTHER_MODELS if isinstance(config.get(key), dict)]
     if config.get("is_encoder_decoder") or others:
@@ -123,7 +98,37 @@ def _config(folder: pathlib.Path) -> tuple[dict[str, Any], int]:
     counts = [config[key] for key in _COUNTS if isinstance(config.get(key), int)]
     if len(counts) != 1 or not 1 <= counts[0] <= 10_000:  # noqa: PLR2004 — no model has more
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({' or '.join(_COUNTS)} expected)")
-    return config, counts[0]
+    (layers,) = counts
+    python = None if words is None else _python(config, words)
+    tensors = _tensors(folder) if python is None else _random_tensors(folder, config, python)
+    per_layer: dict[int, list[object]] = defaultdict(list)
+    for name, one in sorted(tensors.items()):
+        per_layer[layer_of(name)].append((_LAYER.sub(".#.", name, count=1), one.kind, tuple(one.shape)))
+    per_layer.pop(-1, None)
+    if sorted(per_layer) != list(range(layers)):
+        has = f"the weights have {len(per_layer)} (up to number {max(per_layer, default=-1)})"
+        raise _refused(folder, f"{CONFIG} says {layers} layers, {has}; put the right number there")
+    kinds = [per_layer[number] for number in range(layers)]
+    return Model(folder, config, layers, tensors, *_turns(config, kinds), python)
+
+
+def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
+    """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
+    if "auto_map" in config:
+        raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
+    python = interpreter(words)
+    if python is None or shutil.which(python) is None:
+        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
+    return python
+
+
+def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
+    """Return the tensors of a model without weights; its config gets the kinds of layers that classes work out."""
+    with naming(pathlib.Path(python), "names and shapes of weights from this program"):
+        seen = json.loads(_run(python, "look", folder))
+    if seen["layer_types"]:
+        config["layer_types"] = seen["layer_types"]
+    return {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
 
 
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
@@ -144,38 +149,23 @@ class _Index(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def _model(
-    folder: pathlib.Path, config: Mapping[str, Any], layers: int, tensors: Mapping[str, Tensor], python: str | None
-) -> Model:
-    per_layer: dict[int, list[object]] = defaultdict(list)
-    for name, one in sorted(tensors.items()):
-        if layer_of(name) >= 0:
-            per_layer[layer_of(name)].append((_LAYER.sub(".#.", name, count=1), one.kind, tuple(one.shape)))
-    if sorted(per_layer) != list(range(layers)):
-        has = f"the weights have {len(per_layer)} (up to number {max(per_layer, default=-1)})"
-        raise _refused(folder, f"{CONFIG} says {layers} layers, {has}; put the right number there")
-    kinds = [per_layer[number] for number in range(layers)]
-    return Model(folder, config, layers, tensors, *_turns(config, layers, kinds), python)
-
-
-def _turns(config: Mapping[str, Any], layers: int, kinds: Sequence[object]) -> tuple[int, int]:
+def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int]:
     """Return how many layers at the beginning differ, and after how many the others repeat.
 
     ``kinds`` says what each layer consists of: layers are alike where these are equal.
     """
-    per_layer = [kinds, *(value for key, value in config.items() if _is_per_layer(key, value, layers))]
+    per_layer = [kinds, *(value for key, value in config.items() if _is_per_layer(key, value, len(kinds)))]
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
-        per_layer.append([number < full for number in range(layers)])  # the first ones look at all tokens
+        per_layer.append([number < full for number in range(len(kinds))])  # the first ones look at all tokens
     seen = list(zip(*per_layer, strict=True))
-    stated = config.get(_PERIOD) or _IN_TURNS.get(str(config.get("model_type")))
+    stated = config.get("sliding_window_pattern") or _IN_TURNS.get(str(config.get("model_type")))
     least = stated if isinstance(stated, int) and stated > 0 else 1
-    for both in range(least, layers + 1):
-        for head in range(both - least + 1):
-            period = both - head
-            if period % least == 0 and seen[head:-period] == seen[both:]:
-                return head, period
-    return 0, layers
+    for both in range(least, len(kinds) + 1):
+        for period in range(both - both % least, 0, -least):
+            if seen[both - period : -period] == seen[both:]:
+                return both - period, period
+    return 0, len(kinds)
 
 
 def _is_per_layer(key: str, value: object, layers: int) -> bool:
@@ -203,10 +193,8 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
     """Copy tensors from files of weights to a new one. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, one in tensors.items():
-        head[name] = Entry(one.kind, list(one.shape), (at, at + one.size))
-        at += one.size
+    for (name, one), end in zip(tensors.items(), accumulate(one.size for one in tensors.values()), strict=True):
+        head[name] = Entry(one.kind, list(one.shape), (end - one.size, end))
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
     with replacing(target) as beside, beside.open("wb") as slice_file:

@@ -28,7 +28,6 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way, above_standard
-from nncftools.render.view import View
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
@@ -277,7 +276,7 @@ def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None
         words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
     )
     with recording.one_of_several(running.starter, way, name, request) as (run, log):
-        recorded = recording.record(replace(run, entry=entry, environment=ENVIRONMENT), View([]), quiet=True)
+        recorded = recording.record(replace(run, entry=entry, environment=ENVIRONMENT))
         result = None if recorded.status else running.result()
         failed = "" if result is not None else f"{name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)
