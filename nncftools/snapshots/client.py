@@ -119,13 +119,7 @@ class Helper:
         if self._process is None:
             return
         self._send(b"end\n")
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._process:  # closes the pipes, and waits
+            if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
         self._process = None

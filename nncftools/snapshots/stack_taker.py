@@ -288,7 +288,8 @@ class StackTaker:
             if watched.process.number not in self._native:
                 self._native.add(watched.process.number)
                 self._writer.line("native", watched.process.number)
-        self._postpone(watched, now_ns)
+        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
+        watched.failures += 1
         return False
 
     def _read(self, watched: Watched, now_ns: int) -> None:
@@ -328,10 +329,6 @@ class StackTaker:
         self._problems += 1
         if self._problems <= _MOST_PROBLEMS:
             self._writer.line("problem", {"process": watched.process.number, "text": text})
-
-    def _postpone(self, watched: Watched, now_ns: int) -> None:
-        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
-        watched.failures += 1
 
     def close(self) -> None:
         """Write what is not written yet; and a line if no program that grew was Python."""

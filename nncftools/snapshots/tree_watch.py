@@ -92,9 +92,8 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
             break
         kept.add(number)
         pending += [_farthest(points, first, number), _farthest(points, number, last)]
-    chosen = sorted(kept)
     thin = [points[0]]
-    for before, number in pairwise(chosen):
+    for before, number in pairwise(sorted(kept)):
         t_ns, rss, _ = points[number]
         thin.append((t_ns, rss, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
     return thin
@@ -211,9 +210,8 @@ class TreeWatch:
         """Watch the children of ``sampler``, or ``pid`` if there is one; only one process without ``children``."""
         self._writer = writer
         self._only_first = not children and pid is None
-        self._tree = Tree(
-            PROC, ["statm"], reaper=sampler if pid is None else None, children=children or self._only_first
-        )
+        reaper = sampler if pid is None else None
+        self._tree = Tree(PROC, ["statm"], reaper=reaper, children=children or self._only_first)
         if pid is not None:
             self._tree.add(pid)
         self._watched: dict[Process, Watched] = {}
