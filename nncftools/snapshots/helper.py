@@ -82,19 +82,19 @@ def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
         if sizes[0] != b"0":
             _add(mappings, name, [int(size) * 1024 for size in sizes])
     kinds = {name: _kind(name) for name in mappings}
-    of_files = sorted((sizes[0] for name, sizes in mappings.items() if kinds[name] == FILE), reverse=True)
+    of_files = sorted((figures[0] for name, figures in mappings.items() if kinds[name] == FILE), reverse=True)
     least = max([_SMALLEST_FILE, *of_files[_MOST_FILES - 1 : _MOST_FILES]])
     merged: dict[tuple[str, str], list[int]] = {}
-    for name, sizes in mappings.items():
+    for name, figures in mappings.items():
         kind, file = kinds[name], ""
         if kind == FILE and name in executable:
             kind = LIBRARIES
-        elif kind == FILE and sizes[0] < least:
+        elif kind == FILE and figures[0] < least:
             kind = OTHER_FILES
         elif kind == FILE:
             file = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
-        _add(merged, (kind, file), sizes)
-    return [(*key, sizes) for key, sizes in sorted(merged.items(), key=lambda item: -item[1][0])]
+        _add(merged, (kind, file), figures)
+    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
 def _add(sums: dict[Key, list[int]], key: Key, sizes: list[int]) -> None:
@@ -195,10 +195,10 @@ class Helper:
             self._tree.poll(now_ns)
             self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, self._pace.step(self._tree.held))
             if now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
-                self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
                 is_wanted = _lives(self._order["sampler"])
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
@@ -208,7 +208,7 @@ class Helper:
             is_wanted = self._sleep(now_ns, control) and is_wanted
         self._stacks.close()
         self._tree.write_points()
-        cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
+        cpu_s = round(self._budget.spent_s() + self._mappings.spent_s, 3)
         self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
         self._writer.flush()
 
