@@ -6,6 +6,7 @@ flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -247,10 +248,9 @@ def collapsed_report(session: Session, _view: View) -> str:
 
     Raises NncfToolsError when the session has no stacks.
     """
-    sums: dict[str, int] = {}
+    sums = Counter[str]()
     for frames, size in named_stacks(build_up_of_peak(session, "collapsed")):
-        stack = ";".join(frame.name.replace(";", ":") for frame in frames)
-        sums[stack] = sums.get(stack, 0) + size
+        sums[";".join(frame.name.replace(";", ":") for frame in frames)] += size
     largest_first = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return "".join(f"{stack} {size}\n" for stack, size in largest_first)
 
