@@ -133,10 +133,9 @@ class PythonMemory:
         """
         self._runtime, self.version = runtime, version
         self._layout = dict(zip(_FIELDS, _LAYOUTS[version], strict=True))
-        fields = self._layout["previous"], self._layout["code"], self._layout["instruction"]
-        self._frame = Struct(f"<{max(fields) // 8 + 1}Q")
-        self._previous, self._code, self._instruction = [at // 8 for at in fields]
-        self._names = self._layout["names"] // 8
+        fields = [self._layout[field] // 8 for field in ("previous", "code", "instruction")]
+        self._frame = Struct(f"<{max(fields) + 1}Q")
+        self._words = (*fields, self._layout["names"] // 8)
         self._blocks: dict[int, bytes] = {}
         self._codes: dict[int, Code] = {}
         self._held, self._until_s = 0, 0.0
@@ -181,7 +180,7 @@ class PythonMemory:
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
         blocks, unpack, codes = self._blocks, self._frame.unpack_from, self._codes
-        previous, code, instruction, names = self._previous, self._code, self._instruction, self._names
+        previous, code, instruction, names = self._words
         owner, variables_at = self._layout["owner"], self._layout["locals"]
         stack: list[RawFrame] = []
         is_import = False

@@ -240,8 +240,7 @@ class StackTaker:
                 continue
             if watched.growth.rose_ns > watched.faults_read_ns and now_ns >= watched.faults_after_ns:
                 self._read_faults(watched, now_ns)
-            reader = self._python(watched, processes, now_ns) if self._is_allowed else None
-            if reader is not None:
+            if self._is_allowed and (reader := self._python(watched, processes, now_ns)) is not None:
                 growing.setdefault(reader, []).append(watched)
         for watched in list(self._timelines):
             self._write(watched, now_ns, is_end=watched not in growing)
