@@ -172,10 +172,10 @@ def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         growth = "" if state.growth_per_s is None else f", growing by {unit.brief(state.growth_per_s)} {unit}/s"
         share = _share(judged, state.rss, unit)
         yield "held", f"RSS {unit.brief(state.rss)} {unit} at {seconds_text(state.at_s)}{growth}{share}"
-    largest = (
-        f"{shortened(printable(of.name), _NAME) or 'a process'} (pid {of.pid}) {unit.brief(most_memory(of))} {unit}"
-        for of in state.largest
-    )
+    largest = []
+    for process in state.largest:
+        name = shortened(printable(process.name), _NAME) or "a process"
+        largest.append(f"{name} (pid {process.pid}) {unit.brief(most_memory(process))} {unit}")
     for heading, text in (
         ("largest", ", ".join(largest)),
         ("during", state.operation),
