@@ -94,17 +94,12 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
     return build_ups(session, [Moment(peak.from_s, peak.to_s, round(peak.low))])[0]
 
 
-def at(session: Session, time_s: float) -> BuildUp | None:
-    """Return the build-up of what the processes held at a moment, in seconds since the start."""
-    return build_ups(session, [Moment(time_s, time_s)])[0]
+def at(session: SessionData, time_s: float, since_s: float | None = None) -> BuildUp | None:
+    """Return the build-up of what the processes held at a moment, in seconds since the start.
 
-
-def grown_between(session: SessionData, from_s: float, to_s: float) -> BuildUp | None:
-    """Return what the processes that grew between two moments held more at the second one, in seconds since the start.
-
-    None where the helper saw no process.
+    With ``since_s``, what those that grew since then held more. None where the helper saw no process.
     """
-    return build_ups(session, [Moment(to_s, to_s, since_s=from_s)])[0]
+    return build_ups(session, [Moment(time_s, time_s, since_s=since_s)])[0]
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:

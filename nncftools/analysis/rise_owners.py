@@ -71,11 +71,10 @@ class RiseOwners:
             yield from self._owners(begin_s, end_s, size * (end_s - begin_s) / (to_s - from_s))
 
     def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Stack, int, float]]:
-        first = max(0, bisect_right(self._times, from_s) - 1)
-        last = min(max(first, bisect_left(self._times, to_s - _ROUNDED_S)), len(self._times) - 1)
-        near = range(
-            bisect_left(self._times, from_s - _NEAR_S, 0, last + 1), bisect_right(self._times, to_s + _NEAR_S, first)
-        )
+        times = self._times
+        first = max(0, bisect_right(times, from_s) - 1)
+        last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
+        near = range(bisect_left(times, from_s - _NEAR_S, 0, last + 1), bisect_right(times, to_s + _NEAR_S, first))
         readings = range(max(first, near.start), min(last + 1, near.stop))
         weights = self._weights(readings, near, to_s)
         whole = sum(weights.values())

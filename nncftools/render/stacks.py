@@ -6,6 +6,7 @@ flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,11 +34,7 @@ class Named(NamedTuple):
     line: int = 0
 
 
-UNCERTAIN = Named("[not certain]")
-"""The only frame of memory that certainly belongs to no function."""
 PEAK = "the peak"
-NEEDED = "stacks"
-"""The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200
 _HOLDERS = 4
 _LINE = 64
@@ -48,13 +45,8 @@ _SMALL = 0.01
 _MOSTLY = 0.95
 _SHORT, _OWNER = 32, 60
 """Characters of a name."""
-_WORDS = {
-    "anonymous": "anonymous",
-    "other_files": "smaller files",
-    "libraries": "libraries",
-    "stack": "stacks of threads",
-    "shared": "shared memory",
-}
+_WORDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
+"""Other kinds are called by their names."""
 
 
 def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
@@ -191,10 +183,10 @@ def _seen(rise: BuildUp, certain: int, session: Session, whole: str) -> str:
     """Return which part of the memory was seen and which is certain, and what the rest is."""
     seen, shared, not_seen = percents([rise.sum_of(SEEN, PROGRAM), rise.sum_of(SHARED), rise.sum_of(NOT_SEEN)])
     text = f"{seen} % of {whole}, {min(seen, percents([certain, rise.size - certain])[0])} % certain"
-    reason = None if session.snapshots is None else session.snapshots.missing
+    reason = missing(session, "")
     rest = [f"{shared} % {WITHOUT_STACK[SHARED]}"] if shared else []
     if not_seen and (shared or reason):
-        rest.append(f"{not_seen} % {WITHOUT_STACK[NOT_SEEN]}{f': {printable(reason)}' if reason else ''}")
+        rest.append(f"{not_seen} % {WITHOUT_STACK[NOT_SEEN]}{f': {reason}' if reason else ''}")
     return f"{text}; {', '.join(rest)}" if rest else text
 
 
@@ -216,13 +208,13 @@ def build_up_of_peak(session: Session, format_: str) -> BuildUp:
     snapshots = session.snapshots or Snapshots()
     why = "the moment of the peak is unknown" if snapshots.stacks else "this session has none"
     why = f"none were taken: {printable(snapshots.missing)}" if snapshots.missing else why
-    raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", remedy=NEEDED)
+    raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", remedy="stacks")
 
 
 def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[tuple[Named, ...], int]]:
     """Yield stacks, the outermost frame first, and their bytes: they sum to the peak.
 
-    With ``only_certain``, memory counts for the innermost function that it certainly belongs to.
+    With ``only_certain``, memory counts for the innermost function that it certainly belongs to, if there is one.
     """
     waiting: list[tuple[tuple[Named, ...], Node]] = [((), tree_of(build_up))]
     while waiting:
@@ -235,7 +227,7 @@ def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
             else:
                 waiting.append(((*above, _named(child.frame)), child))
         if size:
-            yield above or (UNCERTAIN,), size
+            yield above or (Named("[not certain]"),), size
 
 
 def place_text(frame: Frame) -> str:
@@ -256,16 +248,14 @@ def collapsed_report(session: Session, _view: View) -> str:
 
     Raises NncfToolsError when the session has no stacks.
     """
-    sums: dict[str, int] = {}
+    sums = Counter[str]()
     for frames, size in named_stacks(build_up_of_peak(session, "collapsed")):
-        stack = ";".join(frame.name.replace(";", ":") for frame in frames)
-        sums[stack] = sums.get(stack, 0) + size
+        sums[";".join(frame.name.replace(";", ":") for frame in frames)] += size
     largest_first = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return "".join(f"{stack} {size}\n" for stack, size in largest_first)
 
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_NAME = 200
 _MOST_OPERATIONS = 10
 
 
@@ -285,7 +275,7 @@ def report(session: Session, view: View) -> bytes:
     document = {
         "$schema": _SCHEMA,
         "exporter": f"nncf-tools {session.tool_version}".rstrip(),
-        "name": shortened(printable(view.title) or command_text(session), _NAME),
+        "name": shortened(printable(view.title) or command_text(session), _LONGEST),
         "activeProfileIndex": 0,
         "shared": {"frames": frames},
         "profiles": profiles,
@@ -298,7 +288,7 @@ def _profile(name: str, of: BuildUp, places: dict[Named, int], *, only_certain: 
     held = list(named_stacks(of, only_certain=only_certain))
     return {
         "type": "sampled",
-        "name": f"{shortened(printable(name), _NAME)}, at {seconds_text(of.at_s)}",
+        "name": f"{shortened(printable(name), _LONGEST)}, at {seconds_text(of.at_s)}",
         "unit": "bytes",
         "startValue": 0,
         "endValue": sum(size for _, size in held),
@@ -358,7 +348,10 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
 
 def _boxes(root: Node) -> list[tuple[int | None, Node]]:
     """Return what to draw, each after the box that contains it, whose number it has; what is too small is one box."""
-    drawn = _drawn(root)
+    large = [root]
+    for node in large:  # it grows, level by level: of equal ones, the outermost are first
+        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
+    drawn = {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
     boxes: list[tuple[int | None, Node]] = []
     waiting: list[tuple[int | None, Node]] = [(None, root)]
     while waiting:
@@ -370,14 +363,6 @@ def _boxes(root: Node) -> list[tuple[int | None, Node]]:
             boxes.append((number, Node(size=size, certain=certain, label=f"… {len(rest):,} more")))
         waiting += [(number, child) for child in reversed(children) if id(child) in drawn]
     return boxes
-
-
-def _drawn(root: Node) -> set[int]:
-    """Return the ``id()`` of the nodes to draw: the largest ones, and of equal ones the outermost."""
-    large = [root]
-    for node in large:  # it grows, level by level
-        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
-    return {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
 
 
 def _box_name(node: Node) -> str:

@@ -56,8 +56,7 @@ def stack_access(*, with_hook: bool) -> StackAccess:
     if scope >= ONLY_ADMINISTRATORS:
         return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set it to 0 with sysctl")
     if with_hook:
-        missing = f"{why}, except of Pythons that load the hook"
-        return StackAccess(is_allowed=True, missing=missing, needs_ptrace=True)
+        return StackAccess(is_allowed=True, missing=f"{why}, except of Pythons that load the hook", needs_ptrace=True)
     missing = f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`"
     return StackAccess(is_allowed=False, missing=missing)
 
@@ -120,12 +119,7 @@ class Helper:
             return
         self._send(b"end\n")
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._process:  # closes the pipes, and waits
+            if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
         self._process = None

@@ -15,6 +15,7 @@ import os
 import re
 import select
 import time
+from operator import add
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
@@ -24,9 +25,11 @@ from nncftools.snapshots.tree_watch import PROC, TreeWatch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from typing import TypedDict
+    from typing import TypedDict, TypeVar
 
     from nncftools.snapshots.tree_watch import Watched
+
+    Key = TypeVar("Key")
 
     class Order(TypedDict):
         """What to watch, and at what cost."""
@@ -70,19 +73,32 @@ def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
     Large files have a group of their own, named by their path. In a group of files, anonymous pages are copies: the
     process has written to its private mapping.
     """
-    mappings: dict[tuple[str, bytes], list[int]] = {}
+    mappings: dict[bytes, list[int]] = {}
     executable = set()
     for match in _MAPPING.finditer(smaps):
         rights, name, *sizes = match.groups()
         if b"x" in rights and name.startswith(b"/"):
             executable.add(name)
-        if sizes[0] == b"0":
-            continue
-        key = _kind(name), name
-        sums = mappings.setdefault(key, [0] * len(sizes))
-        for column, size in enumerate(sizes):
-            sums[column] += int(size) * 1024
-    return _merged(mappings, executable)
+        if sizes[0] != b"0":
+            _add(mappings, name, [int(size) * 1024 for size in sizes])
+    kinds = {name: _kind(name) for name in mappings}
+    of_files = sorted((figures[0] for name, figures in mappings.items() if kinds[name] == FILE), reverse=True)
+    least = max([_SMALLEST_FILE, *of_files[_MOST_FILES - 1 : _MOST_FILES]])
+    merged: dict[tuple[str, str], list[int]] = {}
+    for name, figures in mappings.items():
+        kind, file = kinds[name], ""
+        if kind == FILE and name in executable:
+            kind = LIBRARIES
+        elif kind == FILE and figures[0] < least:
+            kind = OTHER_FILES
+        elif kind == FILE:
+            file = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
+        _add(merged, (kind, file), figures)
+    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
+
+
+def _add(sums: dict[Key, list[int]], key: Key, sizes: list[int]) -> None:
+    sums[key] = list(map(add, sums[key], sizes)) if key in sums else sizes
 
 
 def _kind(name: bytes) -> str:
@@ -91,23 +107,6 @@ def _kind(name: bytes) -> str:
     if name.startswith(b"/"):
         return LIBRARIES if b".so" in name.rpartition(b"/")[2] else FILE
     return STACK if name.startswith(b"[stack") else ANONYMOUS
-
-
-def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]) -> list[tuple[str, str, list[int]]]:
-    sizes = sorted((figures[0] for (kind, _), figures in mappings.items() if kind == FILE), reverse=True)
-    least = max(_SMALLEST_FILE, sizes[_MOST_FILES - 1] if len(sizes) >= _MOST_FILES else 0)
-    merged: dict[tuple[str, str], list[int]] = {}
-    for (kind, name), figures in mappings.items():
-        key = kind, ""
-        if kind == FILE and name in executable:
-            key = LIBRARIES, ""
-        elif kind == FILE:
-            path = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
-            key = (FILE, path) if figures[0] >= least else (OTHER_FILES, "")
-        sums = merged.setdefault(key, [0] * len(figures))
-        for column, size in enumerate(figures):
-            sums[column] += size
-    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
 _STEP = 1.0
@@ -196,10 +195,10 @@ class Helper:
             self._tree.poll(now_ns)
             self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, self._pace.step(self._tree.held))
             if now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
-                self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
                 is_wanted = _lives(self._order["sampler"])
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
@@ -209,7 +208,7 @@ class Helper:
             is_wanted = self._sleep(now_ns, control) and is_wanted
         self._stacks.close()
         self._tree.write_points()
-        cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
+        cpu_s = round(self._budget.spent_s() + self._mappings.spent_s, 3)
         self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
         self._writer.flush()
 
@@ -237,12 +236,10 @@ def _lives(pid: int) -> bool:
 def main(log: int) -> int:
     """Watch as the order on standard input asks; return the exit status."""
     gc.disable()
-    text = b""
-    while not text.endswith(b"\n"):
-        data = os.read(0, 4096)
-        if not data:
-            return 0  # the starter is gone before the command began
-        text += data
+    with open(0, "rb", buffering=0, closefd=False) as control:
+        text = control.readline()  # without a buffer, what follows is left for the poll
+    if not text.endswith(b"\n"):
+        return 0  # the starter is gone before the command began
     writer = Writer(log)
     try:
         Helper(json.loads(text), writer).run(0)

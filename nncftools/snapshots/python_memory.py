@@ -129,14 +129,13 @@ class PythonMemory:
     def __init__(self, process: str, runtime: int, version: int) -> None:
         """Open the memory of the process with this folder in ``/proc``; ``runtime`` is where ``_PyRuntime`` is.
 
-        Raises OSError.
+        Its minor version is ``version``. Raises OSError.
         """
-        self._runtime, self._version = runtime, version
+        self._runtime, self.version = runtime, version
         self._layout = dict(zip(_FIELDS, _LAYOUTS[version], strict=True))
-        fields = self._layout["previous"], self._layout["code"], self._layout["instruction"]
-        self._frame = Struct(f"<{max(fields) // 8 + 1}Q")
-        self._previous, self._code, self._instruction = [at // 8 for at in fields]
-        self._names = self._layout["names"] // 8
+        fields = [self._layout[field] // 8 for field in ("previous", "code", "instruction")]
+        self._frame = Struct(f"<{max(fields) + 1}Q")
+        self._words = (*fields, self._layout["names"] // 8)
         self._blocks: dict[int, bytes] = {}
         self._codes: dict[int, Code] = {}
         self._held, self._until_s = 0, 0.0
@@ -144,11 +143,6 @@ class PythonMemory:
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
-
-    @property
-    def version(self) -> int:
-        """The minor version of this Python."""
-        return self._version
 
     def close(self) -> None:
         """Close the memory."""
@@ -164,7 +158,7 @@ class PythonMemory:
             found = {thread: stack for thread, stack in threads if thread and stack}
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
-        if self._version >= _KERNEL_IDS:
+        if self.version >= _KERNEL_IDS:
             return found
         if len(found) == 1:
             return dict.fromkeys([self._pid], *found.values())
@@ -186,7 +180,7 @@ class PythonMemory:
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
         blocks, unpack, codes = self._blocks, self._frame.unpack_from, self._codes
-        previous, code, instruction, names = self._previous, self._code, self._instruction, self._names
+        previous, code, instruction, names = self._words
         owner, variables_at = self._layout["owner"], self._layout["locals"]
         stack: list[RawFrame] = []
         is_import = False
@@ -214,7 +208,7 @@ class PythonMemory:
 
         A statement that imports a module needs none: it imports it once.
         """
-        if self._version < _WITHOUT_VERSIONS:
+        if self.version < _WITHOUT_VERSIONS:
             return self._word(names + _VERSION).to_bytes(8, "little")
         table = self._word(names + _TABLE)
         index_bytes, is_of_texts, count = _TABLE_HEADER.unpack(self._read(table, _TABLE_HEADER.size))
@@ -238,13 +232,13 @@ class PythonMemory:
         code = self._code_at(address)
         if instruction not in code.frames:
             self._held += _PLACE
-            if self._version >= _KERNEL_IDS:
+            if self.version >= _KERNEL_IDS:
                 offset = instruction - address - self._layout["bytecode"]
             else:
                 offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
             if not _BEFORE_FIRST <= offset < code.size:  # a frame that is being made holds what was there before
                 raise ValueError
-            code.frames[instruction] = code, offset * 2 if self._version == _UNITS else offset
+            code.frames[instruction] = code, offset * 2 if self.version == _UNITS else offset
         return code.frames[instruction]
 
     def _code_at(self, address: int) -> Code:
@@ -278,11 +272,10 @@ class PythonMemory:
     def _decoded(self, data: bytes, identity: bytes) -> Code:
         layout = self._layout
         first_line = int.from_bytes(data[layout["first_line"] : layout["first_line"] + 4], "little", signed=True)
-        name, file, table = (
-            int.from_bytes(data[at : at + 8], "little") for at in (layout["name"], layout["file"], layout["lines"])
-        )
+        places = layout["name"], layout["file"], layout["lines"]
+        name, file, table = (int.from_bytes(data[at : at + 8], "little") for at in places)
         count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
-        size = int.from_bytes(data[16:24], "little") * 2 if self._version >= _KERNEL_IDS else _LARGEST_TABLE
+        size = int.from_bytes(data[16:24], "little") * 2 if self.version >= _KERNEL_IDS else _LARGEST_TABLE
         texts = self._text(name), self._text(file)
         return Code(identity, texts, first_line, self._bytes(table), local_bytes=count * 8, size=size)
 
@@ -298,7 +291,7 @@ class PythonMemory:
         length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout["text"]
         kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
         if not is_ascii:
-            start += 16 if self._version > _KERNEL_IDS else 24
+            start += 16 if self.version > _KERNEL_IDS else 24
         text = data[start : start + length * kind]
         if not is_compact or not length or len(text) != length * kind:
             raise ValueError
@@ -329,13 +322,13 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     Raises OSError, UnknownPythonError.
     """
     why = ""
-    pythons = [(begin, path, named) for begin, path in _mapped_files(maps) if (named := _PYTHON.search(path))]
+    pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
     for begin, path, named in pythons[:_MOST_FILES]:
         why = "its Python has no symbol _PyRuntime"
         with contextlib.suppress(FileNotFoundError, ValueError, error):
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
             if "runtime" in found:
-                offset = begin if is_relative else 0
+                offset = int(begin, 16) if is_relative else 0
                 version = int(named[1] or 0)
                 if "version" in found:
                     with open(f"{process}/mem", "rb", buffering=0) as memory:
@@ -355,11 +348,18 @@ def _minor(version: bytes) -> int:
 
 
 def _symbols(path: str) -> tuple[dict[str, int], bool]:
-    """Return where a file has ``_SYMBOLS``; each file is read once. Raises OSError, ValueError."""
+    """Return where a file has ``_SYMBOLS``, and whether that is relative to its first address; each file is read once.
+
+    Raises OSError, ValueError.
+    """
     status = os.stat(path)
     key = status.st_dev, status.st_ino
     if key not in _known_symbols:
-        _known_symbols[key] = _symbols_of(path)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _known_symbols[key] = _symbols_of(file)
+        finally:
+            os.close(file)
     return _known_symbols[key]
 
 
@@ -379,25 +379,8 @@ _LARGEST_SECTION = 1 << 24
 _PAGE = 4096
 
 
-def _mapped_files(maps: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the files of ``/proc/PID/maps``, each with the address at which it begins."""
-    for begin, path in _MAPPING.findall(maps):
-        yield int(begin, 16), path
-
-
-def _symbols_of(path: str) -> tuple[dict[str, int], bool]:
-    """Return the values of ``_SYMBOLS`` in a file (elf(5)), and whether they are relative to its first address.
-
-    Raises OSError and ValueError.
-    """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return _dynamic_symbols(file)
-    finally:
-        os.close(file)
-
-
-def _dynamic_symbols(file: int) -> tuple[dict[str, int], bool]:
+def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
+    """Return the same of an open file (elf(5)). Raises ValueError."""
     header = _read_file(file, _HEADER.size, 0)
     if not header.startswith(_MAGIC):
         raise ValueError("no ELF file of 64 bits")

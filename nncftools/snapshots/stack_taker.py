@@ -15,7 +15,7 @@ from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonErr
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
@@ -140,11 +140,10 @@ _FAULTS_SHARE = 0.001
 
 
 class Timeline:
-    """The stacks of one process since its last line in the log."""
+    """The stacks of one process since its last line in the log, which knows it by ``number``."""
 
-    def __init__(self, memory: PythonMemory, interned: Interned) -> None:
-        self.memory = memory
-        self._interned = interned
+    def __init__(self, number: int, memory: PythonMemory, interned: Interned) -> None:
+        self._number, self._memory, self._interned = number, memory, interned
         self._raw: dict[int, RawStack] = {}
         self._numbers: dict[int, int] = {}
         self._calls: dict[int, Calls] = {}
@@ -152,16 +151,15 @@ class Timeline:
 
     def _begin(self, t_ns: int) -> None:
         self._times = [t_ns] if t_ns else []
-        self._threads: dict[int, list[Change]] = {
-            thread: [(t_ns, number, 0)] for thread, number in self._numbers.items()
-        }
+        numbers = self._numbers.items()
+        self._threads: dict[int, list[Change]] = {thread: [(t_ns, number, 0)] for thread, number in numbers}
 
     def read(self) -> bool:
         """Read the stacks now; return whether that was possible. Raises EndedError."""
         for _ in range(_TRIES):
             t_ns = time.monotonic_ns()
             try:
-                raw = self.memory.stacks()
+                raw = self._memory.stacks()
                 if all(_root(stack) == _root(self._raw.get(thread, stack)) for thread, stack in raw.items()):
                     self._take(t_ns, raw)
                     return True
@@ -177,12 +175,12 @@ class Timeline:
             before = self._raw.get(thread, ())
             equal = next(compress(count(), map(ne, stack, before)), min(len(stack), len(before)))
             if len(stack) == len(before) == equal:
-                if self.memory.is_known(stack):
+                if self._memory.is_known(stack):
                     continue
                 equal = 0  # another code object is in the place of one of these
-            changed[thread] = equal, self.memory.frames(stack, equal)
+            changed[thread] = equal, self._memory.frames(stack, equal)
         for thread, (equal, frames) in changed.items():
-            number = self._interned.stack(frames, self.memory.version)
+            number = self._interned.stack(frames, self._memory.version)
             calls = self._calls.setdefault(thread, Calls())
             same, is_loop = calls.follow(raw[thread], self._raw.get(thread, ()), equal)
             if is_loop:
@@ -197,16 +195,16 @@ class Timeline:
         self._raw = raw
         self._times.append(t_ns)
 
-    def lines(self, now_ns: int, *, is_end: bool) -> Iterator[dict[str, object]]:
-        """Yield the line of what was read if it is time to, and begin the next one where this one ends."""
-        if not self._times:
-            return
-        is_cut = is_end or now_ns - self._times[-1] > _GAP_NS
-        if is_cut or len(self._times) > _READINGS:
-            yield {"t_ns": self._times, "threads": self._threads}
+    def write(self, writer: Writer, now_ns: int, *, is_end: bool) -> None:
+        """Write what was read if it is time to, and begin the next line where this one ends; close at the end."""
+        is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
+        if self._times and (is_cut or len(self._times) > _READINGS):
+            writer.line("window", {"process": self._number, "t_ns": self._times, "threads": self._threads})
             if is_cut:
                 self._numbers, self._raw, self._calls = {}, {}, {}
             self._begin(0 if is_cut else self._times[-1])
+        if is_end:
+            self._memory.close()
 
 
 def _root(stack: RawStack) -> int:
@@ -229,22 +227,20 @@ class StackTaker:
         self.taken = self.failed = 0
 
     def look(
-        self, processes: Collection[Watched], now_ns: int, poll_again: Callable[[Watched], object], step: float
+        self, processes: dict[Process, Watched], now_ns: int, poll_again: Callable[[Watched], object], step: float
     ) -> None:
         """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
 
         Stacks are read after each ``step`` of bytes and each half second. ``poll_again`` reads a process's memory.
         """
-        by_process = {watched.process: watched for watched in processes}
         growing: dict[Watched, list[Watched]] = {}
         """By the process whose stacks tell why these grow."""
-        for watched in processes:
+        for watched in processes.values():
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue
             if watched.growth.rose_ns > watched.faults_read_ns and now_ns >= watched.faults_after_ns:
                 self._read_faults(watched, now_ns)
-            reader = self._python(watched, by_process, now_ns) if self._is_allowed else None
-            if reader is not None:
+            if self._is_allowed and (reader := self._python(watched, processes, now_ns)) is not None:
                 growing.setdefault(reader, []).append(watched)
         for watched in list(self._timelines):
             self._write(watched, now_ns, is_end=watched not in growing)
@@ -257,12 +253,12 @@ class StackTaker:
                 self._read(watched, now_ns)
                 poll_again(watched)
 
-    def _python(self, watched: Watched, by_process: dict[Process, Watched], now_ns: int) -> Watched | None:
+    def _python(self, watched: Watched, processes: dict[Process, Watched], now_ns: int) -> Watched | None:
         """Return the process, or else the nearest above it, that runs Python."""
         nearest: Watched | None = watched
         while nearest is not None and not self._is_python(nearest, now_ns):
             above = nearest.process.parent
-            nearest = None if above is None else by_process.get(above)
+            nearest = None if above is None else processes.get(above)
         return nearest
 
     def _is_python(self, watched: Watched, now_ns: int) -> bool:
@@ -283,12 +279,13 @@ class StackTaker:
             pass
         else:
             if memory is not None:
-                self._timelines[watched] = Timeline(memory, self._interned)
+                self._timelines[watched] = Timeline(watched.process.number, memory, self._interned)
                 return True
             if watched.process.number not in self._native:
                 self._native.add(watched.process.number)
                 self._writer.line("native", watched.process.number)
-        self._postpone(watched, now_ns)
+        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
+        watched.failures += 1
         return False
 
     def _read(self, watched: Watched, now_ns: int) -> None:
@@ -303,11 +300,8 @@ class StackTaker:
 
     def _write(self, watched: Watched, now_ns: int, *, is_end: bool) -> None:
         """Write a timeline if it is time to; at rest or at its end, close the memory."""
-        timeline = self._timelines[watched]
-        for line in timeline.lines(now_ns, is_end=is_end):
-            self._writer.line("window", {"process": watched.process.number, **line})
+        self._timelines[watched].write(self._writer, now_ns, is_end=is_end)
         if is_end:
-            timeline.memory.close()
             del self._timelines[watched]
 
     def _read_faults(self, watched: Watched, now_ns: int) -> None:
@@ -328,10 +322,6 @@ class StackTaker:
         self._problems += 1
         if self._problems <= _MOST_PROBLEMS:
             self._writer.line("problem", {"process": watched.process.number, "text": text})
-
-    def _postpone(self, watched: Watched, now_ns: int) -> None:
-        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
-        watched.failures += 1
 
     def close(self) -> None:
         """Write what is not written yet; and a line if no program that grew was Python."""

@@ -16,7 +16,7 @@ from nncftools.sampler.tree import PAGE, Tree, shared
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
@@ -92,9 +92,8 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
             break
         kept.add(number)
         pending += [_farthest(points, first, number), _farthest(points, number, last)]
-    chosen = sorted(kept)
     thin = [points[0]]
-    for before, number in pairwise(chosen):
+    for before, number in pairwise(sorted(kept)):
         t_ns, rss, _ = points[number]
         thin.append((t_ns, rss, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
     return thin
@@ -211,23 +210,18 @@ class TreeWatch:
         """Watch the children of ``sampler``, or ``pid`` if there is one; only one process without ``children``."""
         self._writer = writer
         self._only_first = not children and pid is None
-        self._tree = Tree(
-            PROC, ["statm"], reaper=sampler if pid is None else None, children=children or self._only_first
-        )
+        reaper = sampler if pid is None else None
+        self._tree = Tree(PROC, ["statm"], reaper=reaper, children=children or self._only_first)
         if pid is not None:
             self._tree.add(pid)
-        self._watched: dict[Process, Watched] = {}
+        self.watched: dict[Process, Watched] = {}
+        """The processes that live."""
         self._look_at_ns = 0
         self.rose_ns = self.rose_fast_ns = time.monotonic_ns()
         """When the memory of any process last rose, and when it last rose by much from one poll to the next."""
 
         self.rise = self.held = 0
         """By how many bytes memory rose since the poll before, and the RSS of all processes."""
-
-    @property
-    def watched(self) -> Collection[Watched]:
-        """The processes that live."""
-        return self._watched.values()
 
     def poll(self, now_ns: int) -> None:
         """Read the memory of all processes; look for new ones from time to time."""
@@ -239,7 +233,7 @@ class TreeWatch:
                 self._tree.children = False
         self.rise = 0
         for process in list(self._tree.processes):
-            watched = self._watched.get(process)
+            watched = self.watched.get(process)
             t_ns, pages, mapped = _memory(process)
             if watched is None:
                 self._meet(process, t_ns, pages)
@@ -250,7 +244,7 @@ class TreeWatch:
                     self._introduce(watched)
                 self._add(watched, t_ns, pages)
                 watched.anonymous = (pages - mapped) * PAGE
-        self.held = sum([watched.growth.rss for watched in self.watched])
+        self.held = sum([watched.growth.rss for watched in self.watched.values()])
 
     def poll_again(self, watched: Watched) -> None:
         """Read the memory of a process right after its stacks: what rose later rose between two readings of stacks."""
@@ -273,7 +267,7 @@ class TreeWatch:
         above = process.parent
         if not pages or (process.forked_copy and above is not None and shared(process.pid, above.pid)):
             return  # a child of vfork(2) has its parent's memory until exec
-        watched = self._watched[process] = Watched(process, t_ns)
+        watched = self.watched[process] = Watched(process, t_ns)
         self._add(watched, t_ns, pages)
 
     def _introduce(self, watched: Watched) -> None:
@@ -294,13 +288,13 @@ class TreeWatch:
             watched.growth.add(now_ns, 0)
             self._write_points(watched, now_ns)
         if not watched.process.alive:
-            del self._watched[watched.process]
+            del self.watched[watched.process]
             self._tree.remove(watched.process)
 
     def write_points(self) -> None:
         """Write how the memory of all processes has changed since the last time."""
         now_ns = time.monotonic_ns()
-        for watched in self._watched.values():
+        for watched in self.watched.values():
             self._write_points(watched, now_ns)
 
     def _write_points(self, watched: Watched, now_ns: int) -> None:

@@ -16,7 +16,6 @@ from nncftools.analysis.build_up import (
     Part,
     at,
     build_ups,
-    grown_between,
     of_operation,
     of_peak,
 )
@@ -339,7 +338,8 @@ def test_programs_without_python(made: Made) -> None:
 
 def growth(made: Made, from_s: float, to_s: float) -> BuildUp:
     """Return what grew between two moments."""
-    found = grown_between(session({"rss": mib(0, 1)}, snapshots=made.snapshots, processes=made.processes), from_s, to_s)
+    of = session({"rss": mib(0, 1)}, snapshots=made.snapshots, processes=made.processes)
+    found = build_up.at(of, to_s, since_s=from_s)
     assert found is not None
     assert sum(part.size for part in found.parts) == found.size
     return found
@@ -372,4 +372,4 @@ class TestGrowth:
         made.process([(0, 100), (2, 10)], (0.0, "a"))
 
         assert growth(made, 0.5, 2.0).size == 0
-        assert grown_between(session(), 0.0, 1.0) is None
+        assert build_up.at(session(), 1.0, since_s=0.0) is None

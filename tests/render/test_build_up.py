@@ -63,7 +63,7 @@ class TestText:
 
     def test_sums(self) -> None:
         """The rows at one depth sum to the whole."""
-        rows = whole(exported()).code.rows
+        rows = whole(exported()).tables["Code"].rows
         sizes = [float(row.cells[0].text) for row in rows if row.depth == 1]
 
         assert sum(sizes) == pytest.approx(500, abs=1)
@@ -98,7 +98,7 @@ class TestText:
             type(first)(process=1, pid=101, time_s=[0.0, 0.1, 1.0], rss=[0, 50 * MIB, 50 * MIB], apart_s=[0.0] * 3)
         )
         of.processes.append(process(1))
-        found = [[cell.text for cell in row.cells][-2:] for row in whole(of).processes.rows]
+        found = [[cell.text for cell in row.cells][-2:] for row in whole(of).tables["Processes"].rows]
 
         assert found == [["100", "work"], ["101", "work"]]
 
@@ -119,7 +119,7 @@ class TestChoice:
         found = whole(exported(), "Load")
 
         assert found.title == "Peak of Load at 0.480 s: RSS 400.0 MiB"
-        assert found.build_up.size == 400 * MIB
+        assert sum(float(row.cells[0].text) for row in found.tables["Code"].rows if not row.depth) == 400
 
     def test_function(self) -> None:
         """An operation is also chosen by the function that it called, as in a gate."""

@@ -327,7 +327,7 @@ class TestMadeUp:
         read = module._read_file
         sizes = []
         monkeypatch.setattr(module, "_read_file", lambda file, size, at: sizes.append(size) or read(file, size, at))
-        module._symbols_of(str(tmp_path / "python3"))
+        module._symbols(str(tmp_path / "python3"))
 
         assert len(sizes) == 5
 

@@ -391,8 +391,8 @@ def own_library() -> tuple[int, pathlib.Path]:
         begin, end = (int(text, 16) for text in line.split()[0].split("-"))
         if begin <= address < end:
             path = line.split()[5]
-            every = module._mapped_files(pathlib.Path("/proc/self/maps").read_bytes())
-            return next(begin for begin, name in every if name.decode() == path), pathlib.Path(path)
+            every = module._MAPPING.findall(pathlib.Path("/proc/self/maps").read_bytes())
+            return next(int(begin, 16) for begin, name in every if name.decode() == path), pathlib.Path(path)
     raise AssertionError
 
 

@@ -78,7 +78,7 @@ class Watch(Log):
         self.spent_s = 0.0
         self.budget = Budget(0.5, 5.0, own_cpu=lambda: self.spent_s)
         self.stacks = StackTaker(self.writer, self.budget, is_allowed=is_allowed)
-        self.every: list[Watched] = []
+        self.every: dict[Process, Watched] = {}
         self.again: list[Watched] = []
         """Whose memory was read again, right after its stacks."""
         self.watched = self.add(pid)
@@ -87,7 +87,7 @@ class Watch(Log):
         """Watch another process, which has 100 MiB."""
         watched = Watched(Process("/proc", pid, parent, pid, (), allowance=Allowance()), 0)
         watched.is_introduced = True
-        self.every.append(watched)
+        self.every[watched.process] = watched
         self.grow(watched, 100)
         return watched
 
