@@ -183,10 +183,14 @@ class PythonMemory:
         previous, code, instruction, names = self._words
         owner, variables_at = self._layout["owner"], self._layout["locals"]
         stack: list[RawFrame] = []
-        is_import = False
-        for _ in steps:
+        is_import, checked = False, -1
+        for step in steps:
             if not frame:
                 return tuple(stack[::-1])
+            if frame == checked:  # torn: a circle, after at most as many frames again as were read so far (Brent)
+                raise UnreadableError
+            if not step & step - 1:
+                checked = frame
             begin = frame & -_BLOCK
             block = blocks.get(begin) or self._block(begin)
             at = frame - begin

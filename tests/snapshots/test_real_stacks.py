@@ -272,22 +272,30 @@ steps()
 @pytest.mark.process
 @pytest.mark.parametrize("version", VERSIONS)
 def test_torn_readings_are_rare(tmp_path: pathlib.Path, version: str) -> None:
-    """Of a program that calls and returns all the time, nearly all readings are stacks that it can have."""
+    """Of a program that calls and returns all the time, nearly all readings are stacks that it can have.
+
+    Before 3.11, frames are given back one by one and used again at once: here, up to half of the readings are refused.
+    """
     text = """
-def even(n): return odd(n - 1) + 1 if n else 0
-def odd(n): return even(n - 1) + 1 if n else 0
+def even(n): return odd(n - 1) + 1 if n else len([0] * 30_000)
+def odd(n): return even(n - 1) + 1 if n else len([0] * 30_000)
 print(0, flush=True)
 while True: even(30)
 """
+    readings, whole = 0, 0
     with told(tmp_path, version, text) as (pid, _):
         memory = memory_of(pid)
-        whole = 0
         for _ in range(1_000):
-            names = [name for name, *_ in stacks(memory)[pid]]
-            whole += names == ["<module>", *(("even", "odd")[at % 2] for at in range(len(names) - 1))]
+            time.sleep(0.0001)  # else, many are of one moment at which the program waits for its core
+            with contextlib.suppress(UnreadableError):
+                names = [name for name, *_ in places(memory, memory.stacks()[pid])]
+                readings += 1
+                whole += names == ["<module>", *(("even", "odd")[at % 2] for at in range(len(names) - 1))]
         memory.close()
 
-    assert whole >= 950
+    is_old = int(version.partition(".")[2]) < KERNEL_IDS
+    assert readings >= (200 if is_old else 900)
+    assert whole >= (0.6 if is_old else 0.95) * readings
 
 
 @pytest.mark.process
@@ -311,7 +319,10 @@ while True:
         memory = memory_of(pid)
         for _ in range(3_000):
             time.sleep(0.0001)
-            for name, file, line in stacks(memory)[pid]:
+            frames: Frames = []
+            with contextlib.suppress(UnreadableError):
+                frames = places(memory, memory.stacks().get(pid, ()))
+            for name, file, line in frames:
                 if name[1:].isdigit():
                     seen += 1
                     wrong += file != f"/made/{name[1:]}.py" or line - int(name[1:]) % 50 not in {1, 2}
