@@ -186,11 +186,16 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:  # another program that shares the terminal or pipe made it non-blocking
-            import select
+            has_room(descriptor)
 
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            poll.poll()
+
+def has_room(descriptor: int, within_ms: int | None = None) -> bool:
+    """Wait until a pipe or terminal can be written; return whether it can. Raises ValueError for a negative number."""
+    import select
+
+    poll = select.poll()  # select() takes no descriptor from 1,024 on
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(within_ms))
 
 
 def descriptors_in_use() -> int:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "importers": {"session"},
     "marks": {"session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
-    "snapshots": {"journal", "sampler.tree"},
+    "snapshots": {"journal", "sampler.target", "sampler.tree"},
     "compression": {"drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "snapshots.client", "journal", "analysis", "session", "marks", "render", "importers"},

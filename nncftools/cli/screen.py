@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
+from nncftools.files import has_room
 from nncftools.units import folds, printable, shortened
 
 if TYPE_CHECKING:
@@ -150,9 +151,7 @@ def _write(content: RenderableType | bytes, stream: TextIO) -> None:
 
 def _wait_for_room(descriptor: int) -> None:
     """Wait until a stream is read, or give it up after a signal: Python would write again after it, and never end."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    while starter is not None and not poll.poll(_PAUSE_MS):
+    while starter is not None and not has_room(descriptor, _PAUSE_MS):
         if starter.received is not None:
             drop_unread()
 

@@ -15,9 +15,8 @@ import _thread
 import contextlib
 import json
 import os
-import select
 
-from nncftools.files import above_standard, write_all
+from nncftools.files import above_standard, has_room, write_all
 from nncftools.sampler.target import readable
 
 TYPE_CHECKING = False
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
-_ROOM_WITHIN_S = 1.0
+_ROOM_WITHIN_MS = 1_000
 
 
 def encoded(value: object) -> bytes:
@@ -146,7 +145,7 @@ class StarterLink(Link):
         The end of a long order may still fill the pipe. The wait for a stopped sampler is limited to one second.
         """
         try:
-            select.select([], [self._outgoing], [], _ROOM_WITHIN_S)
+            has_room(self._outgoing, _ROOM_WITHIN_MS)
             os.write(self._outgoing, encoded({key: value}))
         except BlockingIOError:
             return True

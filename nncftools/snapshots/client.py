@@ -9,13 +9,13 @@ import contextlib
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler.target import readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 if TYPE_CHECKING:
@@ -120,6 +120,6 @@ class Helper:
         self._send(b"end\n")
         assert self._process.stdout is not None
         with contextlib.suppress(OSError), self._process:  # closes the pipes, and waits
-            if not select.select([self._process.stdout], [], [], _PATIENCE_S)[0]:  # readable at its end
+            if not readable([self._process.stdout.fileno()], _PATIENCE_S):  # at its end it is
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process = None

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
+import resource
 import subprocess
 import sys
 import threading
@@ -287,3 +289,21 @@ def test_session_as_a_table() -> None:
     assert list(table.columns) == profiler.session.samples.metrics
     assert len(table) == len(profiler.session.samples)
     assert table["rss"].max() == profiler.session.peaks["rss"].sampled
+
+
+@pytest.mark.process
+def test_many_open_files() -> None:
+    """A process with more open files than select() takes is recorded, stacks too, and to the end."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, limits[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_500)]
+    try:
+        with Profiler(stacks=True) as profiler:
+            wait_for_samples(profiler, 2)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert profiler.session is not None
+    assert profiler.session.warnings == []
