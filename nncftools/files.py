@@ -190,7 +190,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def has_room(descriptor: int, within_ms: int | None = None) -> bool:
-    """Wait until a pipe or terminal can be written; return whether it can. Raises ValueError for a negative number."""
+    """Wait until a pipe or terminal can be written, for ever without a time; return whether it can.
+
+    Raises ValueError for a negative descriptor.
+    """
     import select
 
     poll = select.poll()  # select() takes no descriptor from 1,024 on

@@ -59,7 +59,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     with Starter() as starter:
         screen.starter = starter
         run = recording.Run(starter, planning.plan(columns, request), "", argv, target)
-        recorded = recording.record(run, view, quiet=True)
+        recorded = recording.record(run, view)
     if recorded.session is not None:
         screen.if_read(_summary(recorded.session, metrics, view.unit), screen.OUT)
     return recorded.status

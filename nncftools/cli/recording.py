@@ -92,7 +92,7 @@ _NOTHING = View([])
 
 
 def record(run: Run, view: View = _NOTHING, *, quiet: bool = True) -> Recorded:
-    """Record, write the files and show the summary unless ``quiet``.
+    """Record and write the files; unless ``quiet``, show the summary.
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """

@@ -31,8 +31,8 @@ class Budget:
         self._share = share
         self._least_s = least_s
         self._clock = clock
-        self.spent_s = own_cpu
-        """Returns the CPU seconds so far."""
+        self.own_cpu = own_cpu
+        """Returns the CPU seconds that count so far."""
         self._begun_s = clock()
 
     @property
@@ -43,7 +43,7 @@ class Budget:
     @property
     def left_s(self) -> float:
         """The CPU seconds that may be spent now."""
-        return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s()
+        return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.own_cpu()
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
@@ -73,7 +73,7 @@ class Pace:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._spent_s = budget.spent_s()
+        self._spent_s = budget.own_cpu()
         self._poll_s, self._mean_s, self._reading_s = _FIRST_S, _FIRST_S, _FIRST_READING_S
         """What a poll costs: without readings of stacks, all in the mean, and with readings."""
         self._left_s, self._is_ample, self._calm_s, self._readings = budget.left_s, budget.is_ample, 0.0, 0
@@ -94,7 +94,7 @@ class Pace:
 
         Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
         """
-        before_s, self._spent_s = self._spent_s, self._budget.spent_s()
+        before_s, self._spent_s = self._spent_s, self._budget.own_cpu()
         cost_s = self._spent_s - before_s
         self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
         if readings == self._readings:

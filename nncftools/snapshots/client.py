@@ -115,11 +115,15 @@ class Helper:
 
     def close(self) -> None:
         """End it; it has a second to write what it still has."""
-        if self._process is None:
-            return
         self._send(b"end\n")
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError), self._process:  # closes the pipes, and waits
-            if not readable([self._process.stdout.fileno()], _PATIENCE_S):  # at its end it is
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+        process, self._process = self._process, None  # now: Ctrl-C may end the wait
+        if process is None:
+            return
+        assert process.stdout is not None
+        at_end: list[int] = []
+        with contextlib.suppress(OSError), process:  # closes the pipes, and waits
+            try:
+                at_end = readable([process.stdout.fileno()], _PATIENCE_S)
+            finally:
+                if not at_end:
+                    os.killpg(process.pid, signal.SIGKILL)

@@ -208,7 +208,7 @@ class Helper:
             is_wanted = self._sleep(now_ns, control) and is_wanted
         self._stacks.close()
         self._tree.write_points()
-        cpu_s = round(self._budget.spent_s() + self._mappings.spent_s, 3)
+        cpu_s = round(self._budget.own_cpu() + self._mappings.spent_s, 3)
         self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
         self._writer.flush()
 

@@ -384,7 +384,7 @@ _PAGE = 4096
 
 
 def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
-    """Return the same of an open file (elf(5)). Raises ValueError."""
+    """Return what ``_symbols`` does, of an open file (elf(5)). Raises ValueError."""
     header = _read_file(file, _HEADER.size, 0)
     if not header.startswith(_MAGIC):
         raise ValueError("no ELF file of 64 bits")

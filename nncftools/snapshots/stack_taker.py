@@ -196,7 +196,10 @@ class Timeline:
         self._times.append(t_ns)
 
     def write(self, writer: Writer, now_ns: int, *, is_end: bool) -> None:
-        """Write what was read if it is time to, and begin the next line where this one ends; close at the end."""
+        """Write what was read if it is time to, and begin the next line where this one ends.
+
+        At the end, close the memory.
+        """
         is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
         if self._times and (is_cut or len(self._times) > _READINGS):
             writer.line("window", {"process": self._number, "t_ns": self._times, "threads": self._threads})

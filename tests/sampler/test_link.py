@@ -95,7 +95,7 @@ def test_questions_are_answered(both: Both, outgoing: int) -> None:
 
 def test_full_pipe_stops_nobody(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped sampler does not stop the starter, even when the pipe is full."""
-    monkeypatch.setattr(link, "_ROOM_WITHIN_S", 0)
+    monkeypatch.setattr(link, "_ROOM_WITHIN_MS", 0)
     ours, _ = both
     ours.send_order({})  # type: ignore[typeddict-item]
 

@@ -172,6 +172,27 @@ def test_helper_that_hangs(log: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_interrupted_close(log: int, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    """Ctrl-C while a helper ends, or an error of a signal's handler, kills it; closing again is no error."""
+
+    def interrupt(*_: object) -> None:
+        raise error
+
+    helper = Helper(log)
+    pid = helper.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(client, "readable", interrupt)
+    with pytest.raises(error):
+        helper.close()
+    helper.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.process
 def test_helper_that_died(log: int) -> None:
     """A helper that has died makes no trouble."""
     helper = Helper(log)

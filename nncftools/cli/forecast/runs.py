@@ -175,7 +175,7 @@ class Runs:
             return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
         if size + written > free:
             return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
-        is_late = took_s >= left_s  # also when nothing is known of the time, and none is left
+        is_late = took_s > left_s or left_s <= 0
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
     def _try(self, layers: int) -> Slice | None:
