@@ -33,6 +33,8 @@ _FUNCTION = re.compile(
     r"FUNC (?P<name>.+?) -?\d+\.\d+ (?P<start>\d+\.\d+) -?\d+\.\d+ (?P<end>\d+\.\d+)(?: (?P<level>\d{1,4}))?"
 )
 _MAX_CALLS = 10_000
+_LONGEST_LIST = 1 << 16
+"""A longer one is text: of 400 KB, a list takes 240 MB while it is parsed."""
 
 
 def recognises(head: Head) -> bool:
@@ -179,7 +181,7 @@ def _command(text: str) -> tuple[list[str], int | None]:
     """Return the command, and the PID when only that is known."""
     if is_pid(text):
         return [], int(text)
-    if text.startswith("["):  # attached by name
+    if text.startswith("[") and len(text) <= _LONGEST_LIST:  # attached by name
         try:
             listed = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import tracemalloc
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_command(tmp_path: pathlib.Path, line: str, command: list[str], attached
     found = imported(tmp_path, MPROF.replace(b"python 'a b.py' --fast", line.encode()))
 
     assert (found.command, found.attached_to) == (command, attached_to)
+
+
+def test_very_long_list(tmp_path: pathlib.Path) -> None:
+    """A list of 400 KB in the place of a command is not parsed as Python: that took 240 MB."""
+    listed = b"[" + b"0," * 200_000 + b"]"
+    tracemalloc.start()
+    try:
+        imported(tmp_path, MPROF.replace(b"python 'a b.py' --fast", listed))
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def children(folder: pathlib.Path, text: bytes = CHILDREN) -> Session:
