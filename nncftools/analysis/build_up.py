@@ -288,11 +288,15 @@ class _Builder:
         return min(size, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or size)
 
     def _top(self, last: _ProcessRise, at_s: float) -> Part | None:
-        """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
+        """Return the part that most of the last rise belongs to, with a size of 0; None if its stack was not seen.
+
+        Of the stacks before and after it, that is the one after.
+        """
         highest = last.levels[-1]
         middle_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
         band = highest._replace(from_s=middle_s, to_s=middle_s)
-        top, _ = list(self._parts_of(last._replace(levels=[band]), at_s))[-1]
+        parts = list(self._parts_of(last._replace(levels=[band]), at_s))
+        top, _ = max(reversed(parts), key=lambda part: part[1])
         return top if top.stack or top.kind == PROGRAM else None
 
 
