@@ -25,12 +25,21 @@ def made() -> Made:
     [
         ({MAIN: "spin", WORKER: "load"}, {MAIN: 1, WORKER: 99}, {"load": 99, "spin": 1}),
         ({MAIN: "a", WORKER: "b"}, {MAIN: 25, WORKER: 75}, {"a": 25, "b": 75}),
+        ({MAIN: "load", WORKER: "monitor"}, {MAIN: 99, WORKER: 1}, {"load": 99, "monitor": 1}),
         ({MAIN: "infer"}, {POOL: 100}, {"infer": 100}),
         ({MAIN: "matmul"}, {MAIN: 30, POOL: 35, POOL + 1: 35}, {"matmul": 100}),
         ({MAIN: "a", WORKER: "b"}, {POOL: 100}, {}),
         ({MAIN: "a"}, {}, {"a": 100}),
     ],
-    ids=["one with most faults", "several", "pool", "main takes part", "one of two", "huge pages have few faults"],
+    ids=[
+        "one with most faults",
+        "several",
+        "a page of another",
+        "pool",
+        "main takes part",
+        "one of two",
+        "huge pages have few faults",
+    ],
 )
 def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], expected: dict[str, int]) -> None:
     """A rise belongs to the threads with the page faults; those of native threads to the only Python thread."""
@@ -39,6 +48,8 @@ def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], ex
 
     assert by_function(build_up) == expected
     assert expected or by_kind(build_up) == {NOT_SEEN: 100}
+    running = "" if build_up.top is None else build_up.top.stack[-1].function
+    assert running == max(expected, key=expected.__getitem__, default="")
 
 
 def test_pool_beside_a_waiting_thread(made: Made) -> None:
