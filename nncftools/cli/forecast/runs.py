@@ -95,7 +95,7 @@ def new(request: ForecastOptions, command: Command, model: slices.Model, notes: 
 def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
     with of_runs.folder_of_runs(request, KIND) as way:
-        before = of_runs.begun(result, way.folder / KIND.state)
+        before = of_runs.begun(result, way.folder / KIND.state) if request.resume else result
         if (before.layers, before.weights, before.from_config) != (result.layers, result.weights, result.from_config):
             raise UsageError(f"option --resume: {str(way.folder / KIND.state)!r} is of another model")
         result.slices = before.slices
