@@ -21,9 +21,11 @@ _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 _KEPT_PARTS = 2
 _LONGEST = 60
 _BRIEF = 28
-_CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py")
-_CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context"}
-"""Functions of PyTorch that stand between a caller and each ``forward``."""
+_CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py", "/transformers/modeling_layers.py")
+_CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context", "__call__"}
+"""Functions of PyTorch and transformers that stand between a caller and each ``forward``."""
+_WRAPPERS = {"wrapper", "wrapped"}
+"""What decorators of libraries put before a function."""
 _LOCALS, _MODULE = ".<locals>", "<module>"
 
 
@@ -78,10 +80,12 @@ def what_runs(frame: Frame) -> str:
 
 
 def is_machinery(frame: Frame) -> bool:
-    """Return whether a frame says nothing about the program: of Python's import system, or of PyTorch's calls."""
+    """Return whether a frame only passes a call on: of Python's import system, a decorator, or PyTorch's modules."""
     if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):
         return True
-    return frame.file.endswith(_CALLING_FILES) and frame.function.rpartition(".")[2] in _CALLING
+    name = frame.function.rpartition(".")[2]
+    is_wrapper = name in _WRAPPERS and package_of(frame.file) != OWN
+    return is_wrapper or (name in _CALLING and frame.file.endswith(_CALLING_FILES))
 
 
 _NO_FUNCTION = "<"

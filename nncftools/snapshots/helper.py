@@ -199,12 +199,12 @@ class Helper:
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
                 self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
+                if not self._writer.flush():  # the disk is full, and this log is the first to do without
+                    break
                 is_wanted = _lives(self._order["sampler"])
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
                 self._tree.write_points()
-            if not self._writer.flush():  # the disk is full, and this log is the first to do without
-                break
             is_wanted = self._sleep(now_ns, control) and is_wanted
         self._stacks.close()
         self._tree.write_points()

@@ -55,8 +55,13 @@ def test_label_after_another_frame() -> None:
         ("torch/nn/modules/module.py:1 Module._call_impl", True),
         ("torch/nn/modules/module.py:1 Module.to", False),
         ("own/module.py:1 _call_impl", False),
+        ("transformers/modeling_layers.py:1 GradientCheckpointingLayer.__call__", True),
+        ("transformers/utils/generic.py:1 can_return_tuple.<locals>.wrapper", True),
+        ("torch/_tensor.py:1 wrapped", True),
+        ("torch/nn/modules/activation.py:1 inner", False),
+        ("/home/me/work/cache.py:1 cached.<locals>.wrapper", False),
     ],
 )
 def test_machinery(place: str, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
-    """The import system and PyTorch's calls say nothing about the program."""
+    """The import system, PyTorch's calls and the decorators of libraries say nothing about the program."""
     assert is_machinery(frame(place)) is expected
