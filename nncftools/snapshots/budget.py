@@ -53,7 +53,7 @@ class Budget:
 _MS = 1_000_000
 _DISTANCES = ((0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The longest distance of polls in seconds, up to this time after memory last rose fast."""
-_SHORTEST_S = 0.004
+_SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
 """Memory is expected to double, or to grow by so many bytes. What is left of the budget is for this growth."""
 _DECAY = 0.5

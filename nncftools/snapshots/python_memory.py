@@ -87,6 +87,7 @@ _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
 """A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
 _BLOCK = 4096
+"""A page."""
 _MARGIN = 512
 """A frame that begins near the end of a block is read so far."""
 _MOST_THREADS = 1_000
@@ -380,7 +381,6 @@ _DYNAMIC_SYMBOLS = 11
 _LOADED = 1
 _MOST_SECTIONS = 1_000
 _LARGEST_SECTION = 1 << 24
-_PAGE = 4096
 
 
 def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
@@ -393,7 +393,7 @@ def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
     sections = list(_SECTION.iter_unpack(table))
     segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
     loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
-    base = min(loaded) // _PAGE * _PAGE if loaded and kind == _RELOCATABLE else 0
+    base = min(loaded) // _BLOCK * _BLOCK if loaded and kind == _RELOCATABLE else 0
     found = {}
     for section in sections:
         if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):

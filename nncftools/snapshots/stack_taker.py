@@ -160,7 +160,8 @@ class Timeline:
             t_ns = time.monotonic_ns()
             try:
                 raw = self._memory.stacks()
-                if all(_root(stack) == _root(self._raw.get(thread, stack)) for thread, stack in raw.items()):
+                # with another outermost code object, it is torn
+                if all(stack[0][1] == self._raw.get(thread, stack)[0][1] for thread, stack in raw.items()):
                     self._take(t_ns, raw)
                     return True
             except UnreadableError:
@@ -208,11 +209,6 @@ class Timeline:
             self._begin(0 if is_cut else self._times[-1])
         if is_end:
             self._memory.close()
-
-
-def _root(stack: RawStack) -> int:
-    """Return the code object of the outermost frame."""
-    return stack[0][1]
 
 
 class StackTaker:
