@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SPREAD_OF_POLLS_S = 20.0
 """Polling at rest would spend what is left in this time."""
-_AMPLE = 0.25
+_AMPLE = 0.15
 _SLOWEST_POLLS = 0.25
 """The part of the share that polling may take when nothing is left."""
 
@@ -67,15 +67,16 @@ _FIRST_S, _FIRST_READING_S = 0.0002, 0.001
 class Pace:
     """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time.
 
-    While much of the budget is left, each poll of a process that grows reads its stacks. Later, only after
-    a step of memory: the others are cheap, and near enough to see when a fast rise begins.
+    While much of the budget is left, polls follow the growth, and each of a process that grows reads its stacks. Later,
+    polls are spread over time, and read stacks after a step of memory: memory that is freed and taken again all the time
+    would spend any budget.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._spent_s = budget.own_cpu()
-        self._poll_s, self._mean_s, self._reading_s = _FIRST_S, _FIRST_S, _FIRST_READING_S
-        """What a poll costs: without readings of stacks, all in the mean, and with readings."""
+        self._poll_s, self._reading_s = _FIRST_S, _FIRST_READING_S
+        """What a poll costs: in the mean, and with readings of stacks."""
         self._left_s, self._is_ample, self._calm_s, self._readings = budget.left_s, budget.is_ample, 0.0, 0
         self._renew_at_ns = self._polled_ns = 0
         self._phase = 0.0
@@ -96,22 +97,19 @@ class Pace:
         """
         before_s, self._spent_s = self._spent_s, self._budget.own_cpu()
         cost_s = self._spent_s - before_s
-        self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
-        if readings == self._readings:
-            self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
-        else:
+        self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
+        if readings != self._readings:
             self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
         self._readings = readings
-        poll_s, reading_s = (self._mean_s, self._mean_s) if self._is_ample else (self._poll_s, self._reading_s)
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._left_s, self._is_ample = self._budget.left_s, self._budget.is_ample
-            self._calm_s = self._budget.distance_s(poll_s)
+            self._calm_s = self._budget.distance_s(self._poll_s)
         self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
         self._polled_ns = now_ns
         calm_ns = now_ns - rose_fast_ns
         distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
-        if self._left_s > 0 and self._speed:
-            distance_s = min(distance_s, max(_SHORTEST_S, self._spread(held, reading_s) / self._speed))
+        if self._is_ample and self._speed:
+            distance_s = min(distance_s, max(_SHORTEST_S, self._spread(held, self._poll_s) / self._speed))
         self._phase = (self._phase + _GOLDEN) % 1.0
         return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9
