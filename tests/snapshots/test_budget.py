@@ -79,6 +79,13 @@ def test_less_is_left(clock: Clock) -> None:
     assert mean_rest_s(clock, GROWS, polls=20) > before * 2
 
 
+def test_little_is_left(clock: Clock) -> None:
+    """Memory that is freed and taken again all the time cannot spend the rest soon: it lasts for some 20 seconds."""
+    clock.cpu_s = 0.44
+
+    assert mean_rest_s(clock, GROWS, polls=20, poll_s=0.0005) > 0.1
+
+
 def test_nothing_is_left(clock: Clock) -> None:
     """Polls that read no stacks stay near each other: then a fast rise is seen when it begins."""
     clock.cpu_s = 0.5
@@ -95,10 +102,10 @@ def test_readings_are_spread_over_growth(clock: Clock) -> None:
     """While much is left, each poll may read stacks; later, a step is the part of the growth that a reading costs."""
     assert Pace(clock.budget()).step(100 * MIB) == 0
 
-    clock.cpu_s = 0.4
+    clock.cpu_s = 0.45
     pace = Pace(clock.budget())
 
-    assert pace.step(100 * MIB) == pytest.approx(512 * MIB * 0.001 / 0.1)
+    assert pace.step(100 * MIB) == pytest.approx(512 * MIB * 0.001 / 0.05)
     assert pace.step(2048 * MIB) == pytest.approx(4 * pace.step(0))
 
 
