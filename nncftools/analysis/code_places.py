@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from nncftools.session.model import Frame, Snapshots
@@ -79,13 +80,22 @@ def what_runs(frame: Frame) -> str:
     return f"import {module}" if module else frame.function or "?"
 
 
-def is_machinery(frame: Frame) -> bool:
-    """Return whether a frame only passes a call on: of Python's import system, a decorator, or PyTorch's modules."""
+def telling(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
+    """Return the frames of a stack that say something about the program, and their places; all if there are none.
+
+    The others only pass a call on: those of Python's import system, of a decorator, or of the calls of modules.
+    """
+    every, last = list(enumerate(stack)), len(stack) - 1
+    return [(place, frame) for place, frame in every if not _passes_on(frame, is_innermost=place == last)] or every
+
+
+def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
     if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):
         return True
     name = frame.function.rpartition(".")[2]
-    is_wrapper = name in _WRAPPERS and package_of(frame.file) != OWN
-    return is_wrapper or (name in _CALLING and frame.file.endswith(_CALLING_FILES))
+    if name in _WRAPPERS and not is_innermost:
+        return package_of(frame.file) not in {OWN, PYTHON}
+    return name in _CALLING and frame.file.endswith(_CALLING_FILES)
 
 
 _NO_FUNCTION = "<"

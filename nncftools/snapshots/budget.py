@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_SPREAD_OF_POLLS_S = 20.0
-"""Polling at rest would spend what is left in this time."""
-_AMPLE = 0.15
-_SLOWEST_POLLS = 0.25
-"""The part of the share that polling may take when nothing is left."""
+_SPREAD_S = 20.0
+"""At rest, polls would spend what is left in this time."""
+_AMPLE, _RESERVE = 0.15, 0.05
+"""Parts of the least budget. With more than the first left, every poll of what grows reads stacks; the second is for
+rises to a new maximum."""
+_SLOWEST_POLLS, _FARTHEST_S = 0.1, 0.5
+"""The part of the share that polling may take when nothing is left, but for polls at this distance."""
 
 
 class Budget:
@@ -45,9 +47,14 @@ class Budget:
         """The CPU seconds that may be spent now."""
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.own_cpu()
 
+    @property
+    def spread(self) -> float:
+        """The part of a core with which what is left, but for the reserve, lasts for a while."""
+        return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
+
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
-        return poll_s / max(self._share * _SLOWEST_POLLS, self.left_s / _SPREAD_OF_POLLS_S)
+        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.spread), _FARTHEST_S)
 
 
 _MS = 1_000_000
@@ -68,24 +75,26 @@ class Pace:
     """Measures what polls cost, and spreads them: over the growth of memory, and at rest over time.
 
     While much of the budget is left, polls follow the growth, and each of a process that grows reads its stacks. Later,
-    polls are spread over time, and read stacks after a step of memory: memory that is freed and taken again all the time
-    would spend any budget.
+    only rises to a new maximum are followed, with a step of memory between readings. Memory that is freed and taken
+    again all the time would spend any budget: below the maximum, readings are spread over time.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._spent_s = budget.own_cpu()
-        self._poll_s, self._reading_s = _FIRST_S, _FIRST_READING_S
-        """What a poll costs: in the mean, and with readings of stacks."""
+        self._poll_s, self._mean_s, self._reading_s = _FIRST_S, _FIRST_S, _FIRST_READING_S
+        """What a poll costs: without readings of stacks, all in the mean, and with readings."""
         self._left_s, self._is_ample, self._calm_s, self._readings = budget.left_s, budget.is_ample, 0.0, 0
-        self._renew_at_ns = self._polled_ns = 0
+        self._renew_at_ns = self._polled_ns = self._read_at_ns = self._highest = 0
         self._phase = 0.0
         self._speed = 0.0
         """Bytes a second by which memory rises."""
 
-    def step(self, held: int) -> float:
+    def step(self, held: int, now_ns: int) -> float:
         """Return how many bytes are to come between two readings of stacks, while memory is ``held`` bytes."""
-        return 0.0 if self._is_ample else self._spread(held, self._reading_s)
+        if self._is_ample or now_ns >= self._read_at_ns:
+            return 0.0
+        return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
         return max(held, _LEAST_EXPECTED) * cost_s / self._left_s if self._left_s > 0 else math.inf
@@ -97,19 +106,24 @@ class Pace:
         """
         before_s, self._spent_s = self._spent_s, self._budget.own_cpu()
         cost_s = self._spent_s - before_s
-        self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
-        if readings != self._readings:
+        self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
+        if readings == self._readings:
+            self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
+        else:
             self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
+            self._read_at_ns = now_ns + int(self._reading_s / max(self._budget.spread, 1e-9) * 1e9)
         self._readings = readings
+        poll_s, reading_s = (self._mean_s, self._mean_s) if self._is_ample else (self._poll_s, self._reading_s)
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._left_s, self._is_ample = self._budget.left_s, self._budget.is_ample
-            self._calm_s = self._budget.distance_s(self._poll_s)
+            self._calm_s = self._budget.distance_s(poll_s)
         self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
         self._polled_ns = now_ns
         calm_ns = now_ns - rose_fast_ns
         distance_s = max(self._calm_s, next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns))
-        if self._is_ample and self._speed:
-            distance_s = min(distance_s, max(_SHORTEST_S, self._spread(held, self._poll_s) / self._speed))
+        if self._speed and self._left_s > 0 and (self._is_ample or held > self._highest):
+            distance_s = min(distance_s, max(_SHORTEST_S, self._spread(held, reading_s) / self._speed))
+        self._highest = max(self._highest, held)
         self._phase = (self._phase + _GOLDEN) % 1.0
         return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9

@@ -193,7 +193,8 @@ class Helper:
         while is_wanted:
             now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
-            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, self._pace.step(self._tree.held))
+            step = self._pace.step(self._tree.held, now_ns)
+            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, step)
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:

@@ -124,8 +124,6 @@ _REST_NS = 1 * _S
 """Stacks are read until memory has not risen for so long."""
 _GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
-_LONGEST_NS = 500 * _MS
-"""While memory rises, stacks are read so often."""
 _EARLY = 0.5
 """Distances of polls vary by half: what rose until the next one may be more than a step."""
 _READINGS = 200
@@ -230,7 +228,7 @@ class StackTaker:
     ) -> None:
         """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
 
-        Stacks are read after each ``step`` of bytes and each half second. ``poll_again`` reads a process's memory.
+        Stacks are read after each ``step`` of bytes. ``poll_again`` reads a process's memory.
         """
         growing: dict[Watched, list[Watched]] = {}
         """By the process whose stacks tell why these grow."""
@@ -244,11 +242,9 @@ class StackTaker:
         for watched in list(self._timelines):
             self._write(watched, now_ns, is_end=watched not in growing)
         for watched, grown in growing.items():
-            is_due = sum([of.growth.risen for of in grown]) >= step * _EARLY or now_ns - watched.read_ns > _LONGEST_NS
-            if is_due and self._budget.left_s > 0:
+            if sum([of.growth.risen for of in grown]) >= step * _EARLY and self._budget.left_s > 0:
                 for of in grown:
                     of.growth.risen = 0
-                watched.read_ns = now_ns
                 self._read(watched, now_ns)
                 poll_again(watched)
 

@@ -162,7 +162,7 @@ class Watched:
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
-        self.faults_read_ns = self.faults_after_ns = self.read_ns = 0
+        self.faults_read_ns = self.faults_after_ns = 0
         self._program = self._running_program()
         self.begin_program()
 

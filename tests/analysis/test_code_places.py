@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.code_places import brief_label, is_machinery, package_of
+from nncftools.analysis.code_places import brief_label, package_of, telling
 from nncftools.session.model import Frame
 from tests.made_up_stacks import SITE, frame
 
@@ -60,8 +60,18 @@ def test_label_after_another_frame() -> None:
         ("torch/_tensor.py:1 wrapped", True),
         ("torch/nn/modules/activation.py:1 inner", False),
         ("/home/me/work/cache.py:1 cached.<locals>.wrapper", False),
+        ("/usr/lib/python3.11/curses/__init__.py:1 wrapper", False),
     ],
 )
 def test_machinery(place: str, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
     """The import system, PyTorch's calls and the decorators of libraries say nothing about the program."""
-    assert is_machinery(frame(place)) is expected
+    assert telling([frame("a.py:1 main"), frame(place), frame("a.py:2 work")])[1:-1] == (
+        [] if expected else [(1, frame(place))]
+    )
+
+
+def test_innermost_wrapper() -> None:
+    """A function of this name that calls nothing takes memory itself."""
+    stack = [frame("a.py:1 main"), frame("torch/_tensor.py:1 wrapped"), frame("torch/_tensor.py:2 wrapped")]
+
+    assert telling(stack) == [(0, stack[0]), (2, stack[2])]

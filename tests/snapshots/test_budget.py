@@ -42,13 +42,14 @@ def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
 
 
 def test_polls_at_rest_spend_little(clock: Clock) -> None:
-    """Polls that take 0.1 ms are at most 5 ms apart at first, and 40 ms when nothing is left."""
+    """Polls that take 0.1 ms are at most 5 ms apart at first, and 100 ms when nothing is left; all are within 0.5 s."""
     budget = clock.budget()
 
     assert budget.distance_s(0.0001) < 0.005
 
     clock.cpu_s = 0.5
-    assert budget.distance_s(0.0001) == pytest.approx(0.04)
+    assert budget.distance_s(0.0001) == pytest.approx(0.1)
+    assert budget.distance_s(0.01) == 0.5
 
 
 GROWS, RESTS = 20 * MIB, 0
@@ -79,34 +80,57 @@ def test_less_is_left(clock: Clock) -> None:
     assert mean_rest_s(clock, GROWS, polls=20) > before * 2
 
 
-def test_little_is_left(clock: Clock) -> None:
-    """Memory that is freed and taken again all the time cannot spend the rest soon: it lasts for some 20 seconds."""
+def late_pace(clock: Clock) -> tuple[Pace, int]:
+    """Return the pace when little is left, after a reading of stacks at 300 MiB; and its time."""
     clock.cpu_s = 0.44
+    pace, now_ns = Pace(clock.budget()), time.monotonic_ns()
+    pace.rest_s(now_ns, now_ns, GROWS, 300 * MIB, 1)
+    return pace, now_ns
 
-    assert mean_rest_s(clock, GROWS, polls=20, poll_s=0.0005) > 0.1
+
+def test_below_the_maximum(clock: Clock) -> None:
+    """When little is left, memory that is freed and taken again is read from time to time; a new maximum at once."""
+    pace, now_ns = late_pace(clock)
+
+    assert pace.step(300 * MIB, now_ns) == math.inf
+    assert pace.step(300 * MIB, now_ns + 10**9) == 0
+    assert pace.step(301 * MIB, now_ns) < 16 * MIB
+
+
+def test_polls_below_the_maximum(clock: Clock) -> None:
+    """They are far apart then, and follow a rise to a new maximum."""
+    pace, now_ns = late_pace(clock)
+
+    def distance_s(at_s: float, held: int) -> float:
+        poll_ns = now_ns + int(at_s * 1e9)
+        return pace.rest_s(poll_ns, now_ns, GROWS, held, 1) + (time.monotonic_ns() - poll_ns) / 1e9
+
+    again = [distance_s(number / 10, 300 * MIB) for number in range(1, 9)]
+    clock.cpu_s += 0.001
+
+    assert statistics.mean(again) > 0.01
+    assert distance_s(0.9, 320 * MIB) < statistics.mean(again)
 
 
 def test_nothing_is_left(clock: Clock) -> None:
-    """Polls that read no stacks stay near each other: then a fast rise is seen when it begins."""
+    """Polls go on, at most half a second apart."""
     clock.cpu_s = 0.5
     pace, now_ns, rests = Pace(clock.budget()), time.monotonic_ns(), []
     for number in range(50):
         clock.cpu_s += 0.0001
         rests.append(pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0))
 
-    assert statistics.mean(rests[20:]) < 0.1
-    assert pace.step(300 * MIB) == math.inf
+    assert statistics.mean(rests[20:]) < 0.5
 
 
 def test_readings_are_spread_over_growth(clock: Clock) -> None:
     """While much is left, each poll may read stacks; later, a step is the part of the growth that a reading costs."""
-    assert Pace(clock.budget()).step(100 * MIB) == 0
+    assert Pace(clock.budget()).step(100 * MIB, 0) == 0
 
-    clock.cpu_s = 0.45
-    pace = Pace(clock.budget())
+    pace, now_ns = late_pace(clock)
 
-    assert pace.step(100 * MIB) == pytest.approx(512 * MIB * 0.001 / 0.05)
-    assert pace.step(2048 * MIB) == pytest.approx(4 * pace.step(0))
+    assert pace.step(400 * MIB, now_ns) == pytest.approx(512 * MIB * 0.0009 / 0.06)
+    assert pace.step(2048 * MIB, now_ns) == pytest.approx(4 * pace.step(400 * MIB, now_ns))
 
 
 def test_distances_are_uneven(clock: Clock) -> None:
