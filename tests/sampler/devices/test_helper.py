@@ -203,7 +203,7 @@ def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch
     assert not session.peaks[HELD].low
     assert session.operations[0].of(HELD).peak_low == 30 * GIB
     assert session.operations[0].of(HELD).end_bounds == Bounds(12 * GIB, None)
-    assert "at most 31,232 MiB more than at 0.0" in report
+    assert "at most 31,232 MiB more than at 0." in report
     assert "unknown, because the driver does not tell what a process holds (WSL, MIG and some containers)" in report
 
 
