@@ -16,7 +16,7 @@ from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_LINES = 31_321
+MOST_LINES = 31_322
 MOST_FILES = 207
 LONGEST = 350
 LONGER = {

@@ -16,8 +16,9 @@ _SPREAD_S = 20.0
 _AMPLE, _RESERVE = 0.15, 0.05
 """Parts of the least budget. With more than the first left, every poll of what grows reads stacks; the second is for
 rises to a new maximum."""
-_SLOWEST_POLLS, _FARTHEST_S = 0.1, 0.5
-"""The part of the share that polling may take when nothing is left, but for polls at this distance."""
+_SLOWEST_POLLS, _FARTHEST_S, _COSTLY = 0.1, 0.5, 0.25
+"""The part of the share that polling takes when nothing is left; more where polls would be farther apart, up to the last
+one: there may be thousands of processes."""
 
 
 class Budget:
@@ -54,7 +55,8 @@ class Budget:
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
-        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.spread), _FARTHEST_S)
+        farthest_s = max(_FARTHEST_S, poll_s / (self._share * _COSTLY))
+        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.spread), farthest_s)
 
 
 _MS = 1_000_000
