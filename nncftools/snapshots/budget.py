@@ -17,8 +17,8 @@ _AMPLE, _RESERVE = 0.15, 0.05
 """Parts of the least budget. With more than the first left, every poll of what grows reads stacks; the second is for
 rises to a new maximum."""
 _SLOWEST_POLLS, _FARTHEST_S, _COSTLY = 0.1, 0.5, 0.25
-"""The part of the share that polling takes when nothing is left; more where polls would be farther apart, up to the last
-one: there may be thousands of processes."""
+"""The part of the share that polling takes when nothing is left. Polls are not farther apart than the second, unless
+they take the last part of the share then: there may be thousands of processes."""
 
 
 class Budget:
