@@ -42,7 +42,7 @@ def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
 
 
 def test_polls_at_rest_spend_little(clock: Clock) -> None:
-    """Polls of 0.1 ms are at most 5 ms apart at first, 100 ms when nothing is left; costly ones take a part of the share."""
+    """Polls of 0.1 ms are at most 5 ms apart at first, 100 ms when nothing is left; costly ones are farther apart."""
     budget = clock.budget()
 
     assert budget.distance_s(0.0001) < 0.005
