@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import telling
+from nncftools.analysis.code_places import reported_frames
 from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at
 from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     @property
     def is_certain(self) -> bool:
         """Whether it is certain to within two frames of the innermost function."""
-        likely = sum(place >= self.certain for place, _ in telling(self.stack))
+        likely = sum(place >= self.certain for place, _ in reported_frames(self.stack))
         return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 

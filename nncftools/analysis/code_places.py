@@ -80,7 +80,7 @@ def what_runs(frame: Frame) -> str:
     return f"import {module}" if module else frame.function or "?"
 
 
-def telling(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
+def reported_frames(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
     """Return the frames of a stack that say something about the program, and their places; all if there are none.
 
     The others only pass a call on: those of Python's import system, of a decorator, or of the calls of modules.

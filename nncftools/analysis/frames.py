@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, brief_label, module_of, package_of, telling
+from nncftools.analysis.code_places import OWN, PYTHON, brief_label, module_of, package_of, reported_frames
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -88,7 +88,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """
     root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
-        label, certain, path = "", part.certain, list[tuple[int, Frame | None]](telling(part.stack))
+        label, certain, path = "", part.certain, list[tuple[int, Frame | None]](reported_frames(part.stack))
         if part.kind != SEEN:
             label = WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
             certain, path = int(part.is_certain), [(0, None)]
@@ -223,7 +223,7 @@ def _is_tool(frame: Frame) -> bool:
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
-    shown = [frame for _, frame in telling(stack)]
+    shown = [frame for _, frame in reported_frames(stack)]
     known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
     return next(known, shown[-1] if shown else None)
 
@@ -236,7 +236,7 @@ def running_text(top: Part) -> str:
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
         return ", ".join(filter(None, (name, _starter(top.stack))))
-    stack = [frame for _, frame in telling(top.stack)]
+    stack = [frame for _, frame in reported_frames(top.stack)]
     if (frame := best_frame(stack)) is None:
         return ""
     caller = _caller(stack[: stack.index(frame) + 1])

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.code_places import telling, what_runs
+from nncftools.analysis.code_places import reported_frames, what_runs
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
@@ -54,7 +54,7 @@ class StackSlice(NamedTuple):
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
     """Return the slices of each thread that had a Python stack, by its ID: nested or disjoint ones."""
-    stacks = [[of for _, of in telling([snapshots.frames[at] for at in stack])] for stack in snapshots.stacks]
+    stacks = [[of for _, of in reported_frames([snapshots.frames[at] for at in stack])] for stack in snapshots.stacks]
     spans: dict[int, list[_Span]] = {}
     for window in sorted(watched.windows, key=lambda window: window.from_s):
         for thread in window.threads:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 _SPREAD_S = 20.0
-"""At rest, polls would spend what is left in this time."""
+"""Polls at rest, and readings below the maximum when little is left, would spend in this time what is left."""
 _AMPLE, _RESERVE = 0.15, 0.05
 """Parts of the least budget. With more than the first left, every poll of what grows reads stacks; the second is for
 rises to a new maximum."""
@@ -49,14 +49,14 @@ class Budget:
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.own_cpu()
 
     @property
-    def spread(self) -> float:
-        """The part of a core with which what is left, but for the reserve, lasts for a while."""
+    def rate(self) -> float:
+        """The part of a core at which what is left, but for the reserve, would be spent in ``_SPREAD_S``."""
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def distance_s(self, poll_s: float) -> float:
         """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
         farthest_s = max(_FARTHEST_S, poll_s / (self._share * _COSTLY))
-        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.spread), farthest_s)
+        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.rate), farthest_s)
 
 
 _MS = 1_000_000
@@ -94,7 +94,7 @@ class Pace:
 
     def step(self, held: int, now_ns: int) -> float:
         """Return how many bytes are to come between two readings of stacks, while memory is ``held`` bytes."""
-        if self._is_ample or now_ns >= self._read_at_ns:
+        if self._is_ample or (self._left_s > 0 and now_ns >= self._read_at_ns):
             return 0.0
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
@@ -113,7 +113,7 @@ class Pace:
             self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
         else:
             self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
-            self._read_at_ns = now_ns + int(self._reading_s / max(self._budget.spread, 1e-9) * 1e9)
+            self._read_at_ns = now_ns + int(self._reading_s / max(self._budget.rate, 1e-9) * 1e9)
         self._readings = readings
         poll_s, reading_s = (self._mean_s, self._mean_s) if self._is_ample else (self._poll_s, self._reading_s)
         if now_ns >= self._renew_at_ns:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.code_places import brief_label, package_of, telling
+from nncftools.analysis.code_places import brief_label, package_of, reported_frames
 from nncftools.session.model import Frame
 from tests.made_up_stacks import SITE, frame
 
@@ -65,7 +65,7 @@ def test_label_after_another_frame() -> None:
 )
 def test_machinery(place: str, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
     """The import system, PyTorch's calls and the decorators of libraries say nothing about the program."""
-    assert telling([frame("a.py:1 main"), frame(place), frame("a.py:2 work")])[1:-1] == (
+    assert reported_frames([frame("a.py:1 main"), frame(place), frame("a.py:2 work")])[1:-1] == (
         [] if expected else [(1, frame(place))]
     )
 
@@ -74,4 +74,4 @@ def test_innermost_wrapper() -> None:
     """A function of this name that calls nothing takes memory itself."""
     stack = [frame("a.py:1 main"), frame("torch/_tensor.py:1 wrapped"), frame("torch/_tensor.py:2 wrapped")]
 
-    assert telling(stack) == [(0, stack[0]), (2, stack[2])]
+    assert reported_frames(stack) == [(0, stack[0]), (2, stack[2])]

@@ -122,6 +122,8 @@ def test_nothing_is_left(clock: Clock) -> None:
         rests.append(pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0))
 
     assert statistics.mean(rests[20:]) < 0.5
+    assert pace.step(300 * MIB, now_ns) == math.inf
+    assert pace.step(301 * MIB, now_ns) == math.inf
 
 
 def test_readings_are_spread_over_growth(clock: Clock) -> None:
