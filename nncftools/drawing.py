@@ -57,8 +57,8 @@ def missing_glyphs_as_boxes() -> Iterator[None]:
 
 def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
     """Write a figure in the format ``kind``, by default the suffix of the path. Raises OSError."""
-    with replacing(path) as beside, missing_glyphs_as_boxes():
-        drawing.savefig(beside, format=kind or path.suffix[1:].lower())
+    with replacing(path) as output, missing_glyphs_as_boxes():
+        drawing.savefig(output, format=kind or path.suffix[1:].lower())
 
 
 def plain(axes: Axes) -> None:

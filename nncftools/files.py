@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 
@@ -11,42 +12,129 @@ TYPE_CHECKING = False  # the sampler uses this module and does without typing
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
+    from typing import BinaryIO
 
 
 _STANDARD_ERROR = 2
+_MOST_LINKS = 40
+"""As many as Linux follows."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a new, empty file in the folder of ``path``; it replaces ``path`` at the end, or is removed on an error.
+def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Yield a binary file to write a whole output to: the one way to write one.
 
-    It is yielded by its descriptor, so the name has no ending, and the folder is held open: another user who may write
-    there cannot lead the content elsewhere. Raises OSError.
+    A regular file is written beside its place, in the folder that is held open, and renamed at the end; an error
+    leaves the earlier file. A descriptor, a device and a FIFO get the whole content at the end: see ``file_behind``.
+    Raises OSError.
     """
-    folder, name = os.open(path.parent, FOLDER), f".{os.urandom(4).hex()}.{path.name}"
-    try:
-        file = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
+    file = file_behind(path)
+    if file is None:
+        content = io.BytesIO()
+        yield content
+        stream = _open_stream(path)
         try:
-            beside = type(path)(f"/proc/self/fd/{file}")
-            yield beside if beside.exists() else path.with_name(name)
-            os.fsync(file)
-            os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            write_all(stream, content.getvalue())
+        finally:
+            os.close(stream)
+        return
+    name = f".{os.urandom(4).hex()}.{file.name}"
+    folder = os.open(file.parent, FOLDER)
+    try:
+        beside = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
+        try:
+            with os.fdopen(beside, "w+b") as opened:
+                yield opened
+                opened.flush()
+                os.fsync(beside)
+            os.replace(name, file.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
             raise
-        finally:
-            os.close(file)
     finally:
         os.close(folder)
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Write a whole file, or leave the one that is there. Raises OSError."""
-    with replacing(path) as beside:
-        beside.write_bytes(content)
+    """Write a whole output, or leave the file that is there. Raises OSError like ``replacing``."""
+    with replacing(path) as output:
+        output.write(content)
+
+
+def file_behind(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the regular file that a write to ``path`` makes or replaces; None for a descriptor, a device or a FIFO.
+
+    Symbolic links are followed. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
+    """
+    path = followed(path)
+    if _descriptor_at(path) is not None:
+        return None
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if stat.S_ISREG(status.st_mode):
+        _refuse_other_owner(status, path.parent)
+        return path
+    _refuse_other_device(status)
+    return None
+
+
+def _open_stream(path: pathlib.Path) -> int:
+    """Open what is no regular file, without waiting, and return a descriptor. Raises OSError."""
+    path = followed(path)
+    descriptor = _descriptor_at(path)
+    if descriptor is not None:
+        return above_standard(os.dup(descriptor))
+    try:
+        stream = above_standard(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "no program reads from this FIFO") from error
+        raise
+    try:
+        _refuse_other_device(os.fstat(stream))
+        os.set_blocking(stream, True)
+    except OSError:
+        os.close(stream)
+        raise
+    return stream
+
+
+def _descriptor_at(path: pathlib.Path) -> int | None:
+    """Return the N of ``/dev/fd/N``, by any name of its folder; None for another path."""
+    if not path.name.isdecimal():
+        return None
+    own_folders = {os.path.realpath("/dev/fd"), os.path.realpath("/proc/self/fd")}
+    return int(path.name) if os.path.realpath(path.parent) in own_folders else None
+
+
+def _refuse_other_owner(status: os.stat_result, folder: pathlib.Path) -> None:
+    """Raise OSError for a regular file that is not ours to replace.
+
+    Root may replace what belongs to the owner of both the folder and the working folder, as in a container that works
+    in a mounted checkout.
+    """
+    owner = status.st_uid
+    if owner == os.geteuid():
+        return
+    if os.geteuid() == 0 and owner == os.stat(folder).st_uid == os.stat(".").st_uid:  # noqa: PTH116 — no pathlib here
+        return
+    raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})")
+
+
+def _refuse_other_device(status: os.stat_result) -> None:
+    """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
+    if not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+        raise OSError(errno.EPERM, "it is a socket or a disk")
+    theirs = another_owner(status)
+    if theirs:
+        raise OSError(errno.EPERM, f"it {theirs}")
 
 
 class Way:
@@ -106,7 +194,7 @@ def ways_to(*paths: pathlib.Path | None) -> dict[pathlib.Path, Way]:
 
 
 def open_ours(path: pathlib.Path) -> int:
-    """Open a file to write to, empty and append-only, where other users may have put a trap; return its descriptor.
+    """Open a log to write to, empty and append-only, where other users may have put a trap; return its descriptor.
 
     It never waits: Python tries an open again after a signal, so none ends one that waits for a FIFO's reader.
 
@@ -143,27 +231,41 @@ def _refuse_trap(status: os.stat_result) -> None:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
 
+def open_output(path: pathlib.Path) -> int:
+    """Open an output that grows while a command runs, and return its descriptor.
+
+    A file is opened as by ``open_ours``; a descriptor, a device and a FIFO as by ``replacing``. Raises OSError.
+    """
+    file = file_behind(path)
+    return _open_stream(path) if file is None else open_ours(file)
+
+
 def followed(path: pathlib.Path) -> pathlib.Path:
-    """Return the path that a write is for, behind a symbolic link. Raises OSError for another user's link."""
-    if not path.is_symlink():
-        return path
-    theirs = another_owner(path.lstat())
-    if theirs:
-        raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}")
-    return path.resolve()
+    """Return the path that a write is for, behind symbolic links. Raises OSError for another user's link."""
+    for _ in range(_MOST_LINKS):
+        if _descriptor_at(path) is not None or not path.is_symlink():
+            return path
+        theirs = another_owner(path.lstat())
+        if theirs:
+            raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}")
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def another_owner(status: os.stat_result) -> str:
     """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
     if status.st_uid in {os.geteuid(), 0}:
         return ""
+    return f"belongs to another user ({_name_user(status.st_uid)})"
+
+
+def _name_user(user: int) -> str:
     import pwd
 
     try:
-        name = pwd.getpwuid(status.st_uid).pw_name
+        return pwd.getpwuid(user).pw_name
     except KeyError:
-        name = f"user {status.st_uid}"
-    return f"belongs to another user ({name})"
+        return f"user {user}"
 
 
 def open_to_all(status: os.stat_result) -> str:

@@ -20,8 +20,8 @@ def test_the_file_takes_its_place(tmp_path: pathlib.Path, before: str | None) ->
     path = tmp_path / "a.txt"
     if before is not None:
         path.write_text(before)
-    with replacing(path) as beside:
-        beside.write_text("new")
+    with replacing(path) as output:
+        output.write(b"new")
 
     assert contents(tmp_path) == {"a.txt": "new"}
 
@@ -30,8 +30,9 @@ def test_until_the_end_the_old_file_stays(tmp_path: pathlib.Path) -> None:
     """While the new file is written, the name shows the old one."""
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with replacing(path) as beside:
-        beside.write_text("new")
+    with replacing(path) as output:
+        output.write(b"new")
+        output.flush()
         during = path.read_text()
 
     assert during == "old"
@@ -43,8 +44,8 @@ def test_on_an_error_the_old_file_stays(tmp_path: pathlib.Path, error: type[Base
     path = tmp_path / "a.txt"
     path.write_text("old")
 
-    with pytest.raises(error), replacing(path) as beside:  # noqa: PT012 — the error comes from inside
-        beside.write_text("half")
+    with pytest.raises(error), replacing(path) as output:  # noqa: PT012 — the error comes from inside
+        output.write(b"half")
         raise error
     assert contents(tmp_path) == {"a.txt": "old"}
 
@@ -54,13 +55,13 @@ def test_nobody_leads_the_content_elsewhere(tmp_path: pathlib.Path) -> None:
     folder, precious = tmp_path / "folder", tmp_path / "precious"
     folder.mkdir()
     precious.write_text("mine")
-    with replacing(folder / "a.txt") as beside:
+    with replacing(folder / "a.txt") as output:
         (made,) = folder.iterdir()
         made.unlink()
         made.symlink_to(precious)
         folder.rename(tmp_path / "moved")
         folder.mkdir()
-        beside.write_text("new")
+        output.write(b"new")
 
     assert contents(folder) == {}
     assert precious.read_text() == "mine"

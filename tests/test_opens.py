@@ -14,12 +14,6 @@ ROOT = pathlib.Path(nncftools.__file__).parent
 OPEN = {"open", "write_text", "write_bytes", "touch", "mkfifo", "memfd_create", "symlink_to"}
 OPEN |= {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"}
 OPEN |= {"copy", "copy2", "copyfile", "copytree", "extractall", "savefig", "save_model"}
-BY_THE_ONE_WAY = (
-    "beside.write_text",
-    "beside.write_bytes",
-    "stack.enter_context(replacing(folder / path.name)).write_bytes",
-)
-"""Writes to what ``replacing`` has opened."""
 BARE = {
     "it is the one way itself": {
         "files os.open",
@@ -50,7 +44,6 @@ BARE = {
         "cli.watch tempfile.TemporaryDirectory",
     },
     "it copies a user's model into a new folder with a random name that is ours alone": {
-        "cli.forecast.slices beside.open",
         "cli.forecast.slices shutil.copy",
     },
     "it opens a descriptor, a buffer or a stream, no path": {
@@ -119,7 +112,7 @@ def calls(path: pathlib.Path) -> Iterator[str]:
         if isinstance(node, ast.Call):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in OPEN and ast.unparse(function) not in BY_THE_ONE_WAY:
+            if name in OPEN:
                 yield f"{name_of(path)} {ast.unparse(function)}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way, replacing, ways_to
+from nncftools.files import Way, ways_to, write_file
 from nncftools.journal.reading import SIDECARS
 from nncftools.units import MemoryUnit, not_one_of, printable
 
@@ -98,7 +98,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)
     if limits and len(groups) == 1:
         raise UsageError("option --fail-if: a gate needs BASE and NEW")
-    output = None if output is None else destination.replaceable("--output", output, force=force)
+    output = None if output is None else destination.check_output("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
     ways = ways_to(output, plot)
     if plot is not None and len(groups) > _MOST_CURVES:
@@ -116,8 +116,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
     if output is None:
         screen.to_stdout(content)
     else:
-        with destination.reaching("--output", output, ways) as path, replacing(path) as beside:
-            beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
+        with destination.reaching("--output", output, ways) as path:
+            write_file(path, screen.plain(content).encode(errors="backslashreplace"))
         screen.to_stderr(f"Written to {printable(str(output))}\n")
     if plot is not None:
         _draw(loaded, unit, plot, ways)

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import BinaryIO
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import FOLDER, Way, above_standard, another_owner, followed, open_ours
+from nncftools.files import FOLDER, Way, above_standard, another_owner, file_behind, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -128,8 +128,9 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
     logs = _logs(folder, metrics, (True, False), rank)
-    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
-        written("--log-dir", path, force=True)
+    refuse_link("--log-dir", journal)
+    for path in (session, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
+        check_file("--log-dir", path, force=True)
     paths = folder / session.name, folder / journal.name
     return Destination(*paths, logs, None, str(log_dir), Way(folder), force=True, option="--log-dir")
 
@@ -200,12 +201,14 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
 
     In a rank of a job the name gets the rank, so that ranks do not overwrite each other's files.
     """
-    output = written("--output", numbered(output, launcher.suffix(os.environ)), force=force)
+    output = numbered(output, launcher.suffix(os.environ))
+    check_file("--output", output, force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
     for path in (journal, reading.snapshots_beside(journal), *sidecars):
-        written("--output", path, force=force)
+        refuse_link("--output", path)
+        check_file("--output", path, force=force)
     folder = _free_folder("--output", journal)
     return Destination(folder / output.name, folder / journal.name, (), None, str(output), Way(folder), force=force)
 
@@ -245,7 +248,7 @@ def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destin
     page = target.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
     for path in (panels, page):
         if path is not None and target.folder is None:
-            written(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
+            check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
     return replace(target, sidecar=sidecar, panels=panels, page=page)
 
 
@@ -254,39 +257,51 @@ def session_stem(session: pathlib.Path) -> str:
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
-def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Check a file that a recording will write, and return it. Raises UsageError like ``replaceable``, and for a link.
+def refuse_link(option: str, path: pathlib.Path) -> None:
+    """Raise UsageError for a symbolic link in the place of a recording's own log, which is opened without following."""
+    if path.is_symlink():
+        raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
 
-    Through a symbolic link, another user could choose which file is written hours later.
+
+def check_file(option: str, path: pathlib.Path, *, force: bool) -> None:
+    """Check a file that is written hours later. Raises UsageError like ``check_output``, and for a device or FIFO."""
+    if _replaceable(option, path, force=force) is None:
+        raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
+
+
+def check_output(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    """Check an output that is written at once: return the file that is meant, or a device or FIFO as it was named.
+
+    Raises UsageError for a file that may not be written, or exists without ``force``.
     """
-    return replaceable(option, path, force=force, may_be_link=False)
+    return _replaceable(option, path, force=force) or path
 
 
-def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bool = True) -> pathlib.Path:
-    """Return the file that a write to ``path`` would create or replace; links are followed.
+def _replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path | None:
+    """Return the regular file that a write would make or replace, behind links; None for a device or FIFO.
 
-    Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
+    Raises UsageError like ``check_output``.
     """
-    try:
-        if path.is_symlink() and not may_be_link:
-            raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-        path = followed(path)
-        exists, is_file = path.exists(), path.is_file()
-    except OSError as error:
-        raise cannot_write(option, path, error, UsageError) from error
-    if exists and not is_file:
-        kind = "a folder" if path.is_dir() else "a device or pipe"
-        raise UsageError(f"option {option}: {str(path)!r} is {kind}; a file name expected")
+    with writing(option, path, UsageError):
+        try:
+            file = file_behind(path)
+        except IsADirectoryError as error:
+            raise UsageError(f"option {option}: {str(path)!r} is a folder; a file name expected") from error
+        if file is None:
+            return None
+        if path.is_symlink():
+            file.parent.stat()
+        exists = file.exists()
     if exists and not force:
         raise UsageError(f"option {option}: {str(path)!r} exists; choose another name or give --force")
-    return path
+    return file
 
 
 def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Check a picture's path and return it. Raises UsageError like ``replaceable``, and for an unknown format."""
+    """Check a picture's path and return it. Raises UsageError like ``check_output``, and for an unknown format."""
     if path.suffix.lower() not in PICTURES:
         raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(PICTURES)}")
-    return replaceable(option, path, force=force)
+    return check_output(option, path, force=force)
 
 
 def cannot_write(

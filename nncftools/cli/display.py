@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import screen
 from nncftools.cli.destination import writing
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import above_standard, open_ours, write_all
+from nncftools.files import above_standard, open_output, write_all
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter, held_back
 
@@ -287,7 +287,7 @@ class OutputDisplay:
             self._captured = self.output
         elif self.output is not None:
             with writing("--capture", self.output, UsageError):
-                self._captured = open_ours(self.output)
+                self._captured = open_output(self.output)
             self._stack.callback(os.close, self._captured)
 
     def _put(self, descriptor: int, data: bytes) -> None:

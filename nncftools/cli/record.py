@@ -137,7 +137,7 @@ def _capture(request: Request) -> pathlib.Path | None:
     if capture is not None:
         if request.pid is not None:
             raise UsageError("option --capture: only with a command, not with --pid")
-        capture = destination.written("--capture", capture, force=request.force)
+        capture = destination.check_output("--capture", capture, force=request.force)
     if request.repeat > 1 and (request.pid is not None or capture is not None):
         raise UsageError(f"option --repeat: not with {'--capture' if request.pid is None else '--pid'}")
     if request.repeat > 1 and request.opens:

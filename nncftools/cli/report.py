@@ -137,7 +137,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     if peak and format_ not in _PEAK_FORMATS:
         raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
     if output is not None and not output.is_dir():
-        output = destination.replaceable("--output", output, force=force)
+        output = destination.check_output("--output", output, force=force)
     pictures = {
         option: destination.picture(option, picture, force=force)
         for option, picture in (("--plot", plot), ("--panels", panels))
@@ -229,14 +229,14 @@ def _write(content: Content, output: pathlib.Path, ways: Mapping[pathlib.Path, W
 
     if isinstance(content, Mapping):
         for name in content:
-            destination.replaceable("--output", output / name, force=force)
+            destination.check_output("--output", output / name, force=force)
         with destination.writing("--output", output):
             ways[output].make()
             with ways[output].reached() as folder:
                 for name, write_part in content.items():
                     write_part(folder / name)
         return
-    destination.replaceable("--output", output, force=force)
+    destination.check_output("--output", output, force=force)
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
     with destination.reaching("--output", output, ways) as path:
         write_file(path, gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)

@@ -22,7 +22,7 @@ from nncftools.compression import results as computed
 from nncftools.compression.checking import BASELINE, load, number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
-from nncftools.files import Way, followed, replacing, ways_to
+from nncftools.files import Way, file_behind, replacing, ways_to
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -310,14 +310,14 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
     for ending, path in targets.items():
         try:
-            target = followed(path)
+            file = file_behind(path)
         except OSError as error:
             raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-        if target.exists() and not target.is_file():
-            raise ResultsError(f"cannot write {str(path)!r}: it is not a file")
-        if any(target.exists() and target.samefile(source) for source in request.inputs):
+        if file is None:
+            continue
+        if file.exists() and any(file.samefile(source) for source in request.inputs):
             raise ResultsError(f"cannot write {str(path)!r}: it is the input", remedy="folder")
-        targets[ending] = target
+        targets[ending] = file
     return targets
 
 
@@ -335,7 +335,7 @@ def write(contents: dict[pathlib.Path, bytes], ways: Mapping[pathlib.Path, Way] 
         with contextlib.ExitStack() as stack:
             for path, content in contents.items():
                 folder = stack.enter_context(ways[path.parent].reached())
-                stack.enter_context(replacing(folder / path.name)).write_bytes(content)
+                stack.enter_context(replacing(folder / path.name)).write(content)
     except OSError as error:
         raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 

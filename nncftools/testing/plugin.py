@@ -53,13 +53,19 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
 
     A job's rank and a pytest-xdist worker's name are put before the extension.
     """
+    from nncftools.files import file_behind
     from nncftools.session import launcher
 
     path = pathlib.Path(config.invocation_params.dir, given)
     if not path.parent.is_dir():
         raise pytest.UsageError(f"option --memory-output: there is no folder {path.parent}")
-    if path.is_dir() or not path.name:
-        raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected")
+    try:
+        if file_behind(path) is None:  # a device or FIFO has no names for workers
+            return path
+    except IsADirectoryError as error:
+        raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected") from error
+    except OSError as error:
+        raise pytest.UsageError(f"option --memory-output: cannot write {given}: {error.strerror}") from error
     worker = getattr(config, "workerinput", None)
     suffix = launcher.suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
     stem, dot, endings = path.name.partition(".")

@@ -104,10 +104,9 @@ class TestBadInput:
         assert message.startswith("memory_monitor: error: option --log-dir: cannot write to ")
         assert not (tmp_path / "ran").exists()
 
-    @pytest.mark.parametrize("name", ["session.json", "rss_memory_usage.txt"])
-    def test_link(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, name: str) -> None:
-        """A file that is a link is refused: it could lead anywhere."""
-        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    def test_link(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+        """A journal that is a link is refused: it could lead anywhere."""
+        (tmp_path / "session.journal.jsonl").symlink_to(tmp_path / "elsewhere")
 
         assert main(["--log-dir", str(tmp_path), "true"]) == 2
         assert "symbolic link" in capsys.readouterr().err

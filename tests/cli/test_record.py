@@ -697,9 +697,9 @@ class TestFiles:
         assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
-    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
+    @pytest.mark.parametrize("name", ["run.journal.jsonl", "run.marks.json"])
     def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
-        """A symbolic link in the place of an output file is refused by name, before the command starts."""
+        """A symbolic link in the place of a recording's log is refused by name, before the command starts."""
         (tmp_path / "there").mkdir()
         (tmp_path / name).symlink_to("there/real.json")
         result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from nncftools.marks.line import VARIABLE
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S, Run
 from tests.made_up import MIB
+from tests.trust.another_user import OTHER, as_another
 
 pytest_plugins = ["pytester"]
 
@@ -531,6 +533,32 @@ def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     suite("def test_it(): pass", "--memory", "--memory-output=run.json")
 
     assert [path.name for path in suite.path.glob("*.json")] == ["run-rank1.json"]
+
+
+@as_another
+@pytest.mark.process
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_output_to_a_device(suite: Suite, workers: tuple[str, ...]) -> None:
+    """A device gets the recording under its own name, also of a worker, and stays a device."""
+    device = suite.path / "null.json"
+    os.mknod(device, 0o020666, os.makedev(1, 3))
+    result = suite("def test_it(): pass", "--memory", "--memory-output=null.json", *workers)
+
+    assert result.code == 0
+    assert device.is_char_device()
+    assert [path.name for path in suite.path.glob("*.json")] == ["null.json"]
+
+
+@as_another
+@pytest.mark.process
+def test_output_of_another_user(suite: Suite) -> None:
+    """Another user's file is refused before any test runs."""
+    (suite.path / "run.json").write_text("mine")
+    os.chown(suite.path / "run.json", OTHER, OTHER)
+    result = suite("def test_it(): open('ran', 'w')", "--memory", "--memory-output=run.json")
+
+    assert "option --memory-output: cannot write run.json: it belongs to another user" in "\n".join(result.lines)
+    assert not (suite.path / "ran").exists()
 
 
 def test_nothing_runs(pytester: pytest.Pytester) -> None:

@@ -116,10 +116,10 @@ class TestAnotherUser:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.jsonl", "run.png"])
+    @pytest.mark.parametrize("name", ["run.journal.jsonl", "run.marks.jsonl"])
     @pytest.mark.parametrize("target", ["victim", "missing"])
     def test_links(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, target: str) -> None:
-        """A link in the place of an output is refused by name, before the command starts, also with --force."""
+        """A link in the place of a log is refused by name, before the command starts, also with --force."""
         (tmp_path / "victim").write_text("mine")
         (tmp_path / name).symlink_to(target)
         result = nncf_tools("monitor", "--force", "--plot", "-o", "run.json", "--", "touch", "ran")

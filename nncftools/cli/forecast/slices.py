@@ -197,7 +197,7 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
         head[name] = Entry(one.kind, list(one.shape), (end - one.size, end))
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
-    with replacing(target) as beside, beside.open("wb") as slice_file:
+    with replacing(target) as slice_file:
         slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
         for one in tensors.values():
             with intake.open_file(one.file) as file:

@@ -246,7 +246,7 @@ def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[
     if earlier is not None and not request.force:
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
     for ending in _WRITTEN:
-        destination.replaceable("--output", request.output.with_suffix(ending), force=request.force)
+        destination.check_file("--output", request.output.with_suffix(ending), force=request.force)
     rows: dict[str, Row] = {}
     if folder.path.exists():
         with folder.locked():

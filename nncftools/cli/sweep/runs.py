@@ -21,7 +21,7 @@ from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way, replacing, write_file
+from nncftools.files import Way, write_file
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
@@ -205,8 +205,7 @@ class _Runs:
             if ran.failed:
                 log = recordings / "export.log"
                 raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
-            with replacing(target / _DONE):
-                pass
+            write_file(target / _DONE, b"")
         return {**inputs, MODEL: str(target.absolute())}
 
     def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:

@@ -1,0 +1,301 @@
+"""Every output is written in one way: a file is replaced; a device, FIFO or descriptor is written to and stays."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from queue import Queue
+
+import pytest
+
+from nncftools import Session
+from nncftools.compression.outputs import write
+from nncftools.drawing import figure, save
+from nncftools.errors import NncfToolsError
+from nncftools.files import open_output, write_file
+from nncftools.marks.collecting import write_sidecar
+from nncftools.render.samples import write_rows
+from nncftools.units import MemoryUnit
+from tests import made_up
+from tests.conftest import Run, command_line
+from tests.surroundings import HANGING_S
+from tests.trust.another_user import OTHER, as_another
+
+IN_PYTHON: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
+    "write_file": ("txt", lambda path: write_file(path, b"content")),
+    "Session.save": ("json", lambda path: recorded().save(path)),
+    "Session.plot": ("svg", lambda path: recorded().plot(path)),
+    "Session.to_html": ("html", lambda path: recorded().to_html(path)),
+    "text log": ("txt", lambda path: write_rows([0.0, 1.0], [1.0, 2.0], MemoryUnit("MiB"), path)),
+    "sidecar": ("json", lambda path: write_sidecar([], path)),
+    "picture": ("pdf", lambda path: save(figure()[0], path)),
+    "viz-compression": ("md", lambda path: write({path: b"content"})),
+    "--capture": ("log", lambda path: os.write(open_output(path), b"content")),
+}
+"""Functions that write an output: the ending that its path needs, and a call."""
+COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "report": ("md", ("report", "session.json", "--output")),
+    "report --panels": ("png", ("report", "session.json", "--panels")),
+    "report --plot": ("svg", ("report", "session.json", "--plot")),
+    "compare": ("md", ("compare", "session.json", "other.json", "--output")),
+    "compare --plot": ("png", ("compare", "session.json", "other.json", "--plot")),
+}
+"""Commands that write an output: the ending, and the words before its path."""
+
+
+def recorded() -> Session:
+    """Return a session as programs see it."""
+    return Session(**{name: getattr(made_up.session(), name) for name in Session.__struct_fields__})
+
+
+def save_sessions(folder: pathlib.Path) -> None:
+    """Write the sessions that commands read."""
+    for name in ("session.json", "other.json"):
+        made_up.session().save(folder / name)
+
+
+class Writer:
+    """Writes one kind of output."""
+
+    def __init__(self, name: str, in_process: Run) -> None:
+        self._name = name
+        self._in_process = in_process
+        self.ending = (IN_PYTHON | COMMANDS)[name][0]
+
+    def write(self, path: pathlib.Path, *options: str) -> None:
+        """Write the output to a path. Raises OSError if it is refused."""
+        if self._name in IN_PYTHON:
+            IN_PYTHON[self._name][1](path)
+            return
+        done = self._in_process(*COMMANDS[self._name][1], path, *options)
+        if done.returncode:
+            raise OSError(done.stderr)
+
+    @property
+    def needs_force(self) -> tuple[str, ...]:
+        """The option without which a command does not replace a file."""
+        return () if self._name in IN_PYTHON else ("--force",)
+
+
+@pytest.fixture(params=[*IN_PYTHON, *(pytest.param(name, marks=pytest.mark.long) for name in COMMANDS)])
+def writer(request: pytest.FixtureRequest, in_process: Run, tmp_path: pathlib.Path) -> Writer:
+    """Return what writes one kind of output."""
+    save_sessions(tmp_path)
+    return Writer(request.param, in_process)
+
+
+@pytest.fixture
+def fifo(tmp_path: pathlib.Path, writer: Writer) -> Iterator[tuple[pathlib.Path, Queue[bytes]]]:
+    """Yield a FIFO, and a queue of the pieces that are read from it."""
+    path = tmp_path / f"fifo.{writer.ending}"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    keeper = os.open(path, os.O_WRONLY)
+    received = Queue[bytes]()
+
+    def receive() -> None:
+        while piece := os.read(reader, 1 << 16):
+            received.put(piece)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    yield path, received
+    os.close(keeper)
+    thread.join(HANGING_S)
+    os.close(reader)
+
+
+class TestWritten:
+    def test_file(self, tmp_path: pathlib.Path, writer: Writer) -> None:
+        """A regular file of ours is replaced, by a command only with --force."""
+        path = tmp_path / f"out.{writer.ending}"
+        path.write_text("old")
+        writer.write(path, *writer.needs_force)
+
+        assert path.read_bytes() != b"old"
+
+    def test_fifo(self, writer: Writer, fifo: tuple[pathlib.Path, Queue[bytes]]) -> None:
+        """A FIFO gets the content without --force, and stays."""
+        path, received = fifo
+        writer.write(path)
+
+        assert path.is_fifo()
+        assert received.get(timeout=HANGING_S)
+
+    def test_fifo_without_reader(self, tmp_path: pathlib.Path, writer: Writer) -> None:
+        """A FIFO that nobody reads is refused at once, and stays."""
+        path = tmp_path / f"fifo.{writer.ending}"
+        os.mkfifo(path)
+
+        with pytest.raises((OSError, NncfToolsError), match="no program reads from this FIFO"):
+            writer.write(path)
+        assert path.is_fifo()
+
+    @as_another
+    def test_device(self, tmp_path: pathlib.Path, writer: Writer) -> None:
+        """A device is written to without --force, and stays: no file takes its place."""
+        path = tmp_path / f"null.{writer.ending}"
+        os.mknod(path, 0o020666, os.makedev(1, 3))
+        writer.write(path)
+
+        assert path.is_char_device()
+
+    def test_descriptor(self, tmp_path: pathlib.Path, writer: Writer) -> None:
+        """What follows /dev/fd/N goes to the descriptor, after what is already written there."""
+        file = os.open(tmp_path / "all", os.O_RDWR | os.O_CREAT)
+        os.write(file, b"before\n")
+        path = tmp_path / f"fd.{writer.ending}"
+        path.symlink_to(f"/dev/fd/{file}")
+        writer.write(path)
+        os.close(file)
+
+        assert (tmp_path / "all").read_bytes().startswith(b"before\n")
+        assert (tmp_path / "all").stat().st_size > len(b"before\n")
+        assert path.is_symlink()
+
+    def test_own_link(self, tmp_path: pathlib.Path, writer: Writer) -> None:
+        """A link of ours is followed, by several steps, and stays."""
+        file = tmp_path / f"real.{writer.ending}"
+        (tmp_path / f"second.{writer.ending}").symlink_to(file)
+        path = tmp_path / f"first.{writer.ending}"
+        path.symlink_to(f"second.{writer.ending}")
+        writer.write(path)
+
+        assert path.is_symlink()
+        assert file.stat().st_size
+
+    @as_another
+    @pytest.mark.parametrize("kind", ["link", "second link", "file", "FIFO"])
+    def test_of_another_user(self, tmp_path: pathlib.Path, writer: Writer, kind: str) -> None:
+        """Another user's link, file or FIFO is refused, for root and with --force, too, and nothing changes."""
+        path = tmp_path / f"out.{writer.ending}"
+        theirs = path
+        (tmp_path / "precious").write_text("mine")
+        if kind == "link":
+            path.symlink_to("precious")
+        elif kind == "second link":
+            theirs = tmp_path / "theirs"
+            theirs.symlink_to("precious")
+            path.symlink_to("theirs")
+        elif kind == "file":
+            path.write_text("mine")
+        else:
+            os.mkfifo(path)
+        os.chown(theirs, OTHER, OTHER, follow_symlinks=False)
+        before = path.lstat()
+
+        with pytest.raises((OSError, NncfToolsError), match="belongs to another user"):
+            writer.write(path, *writer.needs_force)
+        assert (tmp_path / "precious").read_text() == "mine"
+        assert path.lstat() == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_force(name: str, in_process: Run, tmp_path: pathlib.Path) -> None:
+    """A command does not replace a file without --force, by a link neither."""
+    save_sessions(tmp_path)
+    ending, words = COMMANDS[name]
+    (tmp_path / f"old.{ending}").write_text("old")
+    (tmp_path / f"link.{ending}").symlink_to(f"old.{ending}")
+    for path in (f"old.{ending}", f"link.{ending}"):
+        assert in_process(*words, path).returncode == 2
+
+    assert (tmp_path / f"old.{ending}").read_text() == "old"
+
+
+@pytest.mark.process
+class TestShell:
+    @pytest.fixture(autouse=True)
+    def _session(self, tmp_path: pathlib.Path) -> None:
+        save_sessions(tmp_path)
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "{report} -o /dev/stdout | cat",
+            "{report} -o /dev/stdout > all; cat all",
+            "{report} -o /proc/self/fd/1 | cat",
+            "{report} -o >(cat)",
+            "exec 7>all; {report} -o /dev/fd/7; cat all",
+            "{report} -o /dev/stderr 2>&1 >/dev/null | grep -v Written",
+        ],
+    )
+    def test_same_as_standard_output(self, tmp_path: pathlib.Path, command: str) -> None:
+        """By each name of a descriptor, the report is as on standard output."""
+        report = " ".join(command_line("report", "session.json", "--format", "markdown"))
+
+        def output_of(script: str) -> str:
+            words = ["bash", "-c", script]
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=HANGING_S)
+            return done.stdout
+
+        assert output_of(command.format(report=report)) == output_of(report)
+
+    @as_another
+    def test_mounted_checkout(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Root may replace files of the working folder's owner in a folder of that owner, but nobody else's."""
+        checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
+        for folder, owner in ((checkout, OTHER), (elsewhere, 12345)):
+            folder.mkdir()
+            (folder / "out.md").write_text("old")
+            os.chown(folder, owner, owner)
+            os.chown(folder / "out.md", OTHER, OTHER)
+        words = ("report", tmp_path / "session.json", "--force", "-o")
+        first, second = (
+            nncf_tools(*words, folder / "out.md", cwd=checkout).returncode for folder in (checkout, elsewhere)
+        )
+
+        assert (first, second) == (0, 2)
+        assert (elsewhere / "out.md").read_text() == "old"
+
+    @as_another
+    def test_file_of_root(self, tmp_path: pathlib.Path) -> None:
+        """An ordinary user replaces no file of root's, in a folder of his own neither."""
+        (tmp_path / "out.txt").write_text("old")
+        for path in (tmp_path, *tmp_path.parents[:3]):
+            path.chmod(0o755)
+        os.chown(tmp_path, OTHER, OTHER)
+        script = (
+            "import os, pathlib, sys; from nncftools.files import write_file\n"
+            f"os.setgroups([]); os.setresgid({OTHER}, {OTHER}, {OTHER}); os.setresuid({OTHER}, {OTHER}, {OTHER})\n"
+            "write_file(pathlib.Path('out.txt'), b'new')"
+        )
+        words = [*command_line()[:-1][:1], "-c", script]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+
+        assert "it belongs to another user (root)" in done.stderr
+        assert (tmp_path / "out.txt").read_text() == "old"
+
+
+@pytest.mark.process
+class TestRecording:
+    """What a recording writes hours later."""
+
+    @pytest.mark.parametrize("name", ["run.json", "run.png"])
+    def test_own_link(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """A link of ours is followed and stays."""
+        (tmp_path / "there").mkdir()
+        (tmp_path / name).symlink_to(f"there/{name}")
+        nncf_tools("monitor", "--plot", "-o", "run.json", "true")
+
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "there" / name).stat().st_size
+
+    def test_link_to_nowhere(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A link into a folder that is missing is refused before the command starts."""
+        (tmp_path / "run.json").symlink_to("missing/run.json")
+        done = nncf_tools("monitor", "-o", "run.json", "touch", "started")
+
+        assert done.returncode == 2
+        assert "cannot write 'run.json': No such file or directory" in done.stderr
+        assert not (tmp_path / "started").exists()
+
+    def test_capture(self, nncf_tools: Run) -> None:
+        """--capture takes a descriptor: the output is there, too."""
+        done = nncf_tools("monitor", "-q", "-o", "run.json", "--capture", "/dev/stderr", "echo", "said")
+
+        assert (done.stdout, done.stderr) == ("said\n", "said\n")
