@@ -77,7 +77,7 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     except (FileNotFoundError, NotADirectoryError):
         return path
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if stat.S_ISREG(status.st_mode):
         _refuse_other_owner(status, path.parent)
         return path

@@ -158,7 +158,7 @@ class TestMake:
         """When one file cannot be written, none is."""
         path = written(tmp_path / "a.csv", four())
         (tmp_path / "a.png").mkdir()
-        with pytest.raises(NncfToolsError, match=r"a\.png': it is a folder"):
+        with pytest.raises(NncfToolsError, match=r"a\.png': Is a directory"):
             make(Request([path]))
 
         assert names(tmp_path) == ["a.csv", "a.png"]

@@ -390,15 +390,17 @@ class TestSweep:
         assert list(shared.rglob("tasks.log")) == []
 
     @pytest.mark.long
+    @as_another
     def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
-        """A link in the place of the file that says that the model is exported makes no file elsewhere."""
-        links = f"ln -s {model}/victim {shared}/results.sweep/model/.exported"
+        """Another user's link in the place of the file that ends the export makes no file elsewhere."""
+        link = f"{shared}/results.sweep/model/.exported"
+        links = f"ln -s {model}/victim {link}; chown -h {OTHER} {link}"
         script = f'{STAND_IN} "$@"\nstatus=$?\n[ "$1" = -c ] || {links}\nexit $status'
         done = swept(nncf_tools, model, shared, script)
 
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1, done.stderr
+        assert "it is a symbolic link that belongs to another user" in done.stderr.splitlines()[-1]
         assert not (model / "victim").exists()
-        assert (shared / "results.sweep/model/.exported").is_file()
 
     @pytest.mark.long
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
