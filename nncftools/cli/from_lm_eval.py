@@ -27,7 +27,12 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         File, option("--model-dir DIR", OTHER, "The size of its files, in GiB, is the model's size.")
     ] = None,
     tasks: Annotated[
-        Texts, option("--task TASK:METRIC", OTHER, "Also read this metric, into the column 'TASK, METRIC'.")
+        Texts,
+        option(
+            "--task TASK:METRIC",
+            OTHER,
+            "Also read this metric, into the column 'TASK, METRIC'; with several filters METRIC,FILTER.",
+        ),
     ] = None,
     setup: Annotated[str, option("--setup TEXT", OTHER, "Name of a new file's first column.")] = "model",
     max_size: options.MaxSize = None,
@@ -61,6 +66,8 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     with options.reading(max_size), options.naming_remedy(task="; name one with --task"):
         for path in results or ():
             figures |= filling.from_lm_eval(path, wanted)
+        with options.naming_option("--task"):
+            filling.check_found(wanted, figures)
         if wwb is not None:
             figures[SIMILARITY.column] = filling.similarity(wwb)
     if model_dir is not None:

@@ -106,6 +106,26 @@ def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) 
     return models
 
 
+def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[Metric, str]:
+    """Return the metrics that have no relative error in a table, with the reason.
+
+    The baseline has 0 or less; or, in a table that ``sweep`` wrote, a row has no figure of at least 0.
+    """
+    reasons: dict[Metric, str] = {}
+    for table in tables:
+        for record in table.records:
+            is_baseline = BASELINE in record.cells.get(MODE, "").casefold()
+            for metric in metrics:
+                value = number(record.cells.get(metric.column, ""))
+                if record.cells.get(FAILED) or metric.least:
+                    continue
+                if is_baseline and value is not None and value <= 0:
+                    reasons[metric] = f"the baseline has {value:g}"
+                elif FAILED in table.header and (value is None or value < 0):
+                    reasons[metric] = f"row {record.number} has no figure of at least 0"
+    return reasons
+
+
 class _Check:
     """The check of one file; collects ``problems``."""
 

@@ -142,14 +142,16 @@ _STANDARD = {
 def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
 
-    Raises UsageError.
+    A metric may have a filter: ``exact_match,strict-match``. Raises UsageError.
     """
     wanted = dict(_STANDARD)
     for text in texts:
         task, _, metric = text.strip().rpartition(":")
         if not task or not metric:
             raise UsageError(f"'TASK:METRIC' expected, found {text!r}")
-        wanted.setdefault((task, metric), f"{task}, {metric}")
+        metric = metric.removesuffix(",none")
+        name, _, _ = metric.partition(",")
+        wanted[task, metric] = wanted.pop((task, name), f"{task}, {metric}")
     return wanted
 
 
@@ -158,7 +160,8 @@ def from_lm_eval(
 ) -> dict[str, float]:
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
 
-    Metrics are found by name, or by ``name,filter`` with the filter ``none``. Raises NncfToolsError.
+    A metric is found by ``name,filter``. Without a filter it is ``name,none``, ``name``, or the only one with that
+    name. Raises NncfToolsError, also if there are several.
     """
     try:
         document = json.loads(intake.whole(path, may_wait=may_wait))
@@ -172,10 +175,12 @@ def from_lm_eval(
         of_task = results.get(task)
         if not isinstance(of_task, dict):
             continue
-        value = _figure(path, of_task, task, metric)
+        key = _key(path, of_task, task, metric)
+        value = _figure(path, of_task, task, key)
         if value is not None:
             figures[column] = value
-            stderr = _figure(path, of_task, task, f"{metric}_stderr")
+            name, comma, name_of_filter = key.partition(",")
+            stderr = _figure(path, of_task, task, f"{name}_stderr{comma}{name_of_filter}")
             if stderr is not None:
                 figures[column + STDERR] = stderr
     if not figures:
@@ -184,9 +189,27 @@ def from_lm_eval(
     return figures
 
 
-def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> float | None:
-    key = next((key for key in (f"{metric},none", metric) if key in of_task), None)
-    value = None if key is None else of_task[key]
+def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, float]) -> None:
+    """Raise UsageError for a metric without a figure, unless it is standard."""
+    for key, column in wanted.items():
+        if column not in figures and key not in _STANDARD:
+            raise UsageError(f"the results have no figure of {':'.join(key)!r}")
+
+
+def _key(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> str:
+    """Return the key of a metric, or the metric if there is none. Raises NncfToolsError if it has several filters."""
+    for key in (f"{metric},none", metric):
+        if key in of_task:
+            return key
+    keys = [key for key in of_task if key.startswith(f"{metric},")]
+    if len(keys) > 1:
+        several = printable("; ".join(f"{task}:{key}" for key in keys))
+        raise NncfToolsError(f"{str(path)!r}: {metric!r} has several filters: {several}", remedy="task")
+    return keys[0] if keys else metric
+
+
+def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, key: str) -> float | None:
+    value = of_task.get(key)
     if value is None or value == "N/A":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not intake.are_within([value]):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from nncftools.compression import reading
 from nncftools.compression import results as computed
-from nncftools.compression.checking import BASELINE, load, number
+from nncftools.compression.checking import BASELINE, incomparable, load, number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
 from nncftools.files import Way, file_behind, replacing, ways_to
@@ -278,10 +278,17 @@ def make(request: Request) -> Outcome:
 
     sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs
     metrics = request.metrics
+    reasons: dict[reading.Metric, str] = {}
     if not metrics:
         with contextlib.suppress(ResultsError):  # load says what is wrong with each file
             sources = [reading.read(path) for path in request.inputs]
-        metrics = reading.found_metrics([source for source in sources if isinstance(source, reading.RawTable)])
+        tables = [source for source in sources if isinstance(source, reading.RawTable)]
+        found = reading.found_metrics(tables)
+        reasons = incomparable(tables, found)
+        metrics = [metric for metric in found if metric not in reasons]
+    left_out = [f"{metric.column} is left out of the error: {why}" for metric, why in reasons.items()]
+    if not metrics:
+        raise ResultsError(f"{str(request.inputs[0])!r}: no figure can be compared; {'; '.join(left_out)}")
     models = load(sources, metrics)
     computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
     comparisons = computed.comparisons(models, metrics)
@@ -299,6 +306,7 @@ def make(request: Request) -> Outcome:
     notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
+    notes += left_out
     return Outcome(comparisons, list(contents), notes, drawing.left_out)
 
 

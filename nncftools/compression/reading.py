@@ -118,9 +118,19 @@ DECIMALS = {**{figure.column: figure.decimals for figure in FIGURES}, PEAK.high_
 """Digits behind the point of known further columns in a table."""
 
 
-_LOWER = {"perplexity", "ppl", "loss"}
-_HIGHER = {"acc", "accuracy", "acc_norm", "f1", "exact_match", "similarity"}
-"""What measures quality, by the last word of a column's name."""
+_LOWER = ("perplexity", "ppl", "loss")
+_HIGHER = ("acc", "accuracy", "acc_norm", "f1", "exact_match", "similarity")
+_LAST_WORD = re.compile(r", ([^, ]+),[^, ]+$|([^, ]+)$")
+"""The last word, or the metric of ``TASK, METRIC,FILTER``."""
+
+
+def direction_of(column: str) -> Direction | None:
+    """Return which values are better, by the last word of a column's name; None if it measures no quality."""
+    match = _LAST_WORD.search(column.lower())
+    word = "" if match is None else match[1] or match[2]
+    if word.endswith(_LOWER):
+        return Direction.LOWER
+    return Direction.HIGHER if word in _HIGHER else None
 
 
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
@@ -133,9 +143,9 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
     standard = {metric.column: metric for metric in STANDARD}
     found: dict[str, Metric] = {}
     for name in names:
-        last = re.split("[, ]", name)[-1].lower()
-        if name in standard or last in _LOWER | _HIGHER or name + STDERR in names:
-            found[name] = standard.get(name, Metric(name, Direction.LOWER if last in _LOWER else Direction.HIGHER))
+        direction = direction_of(name)
+        if name in standard or direction is not None or name + STDERR in names:
+            found[name] = standard.get(name, Metric(name, direction or Direction.HIGHER))
     others = [name for name in names if name not in found and not name.endswith(STDERR)]
     misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others, 0.75)]
     if not found and not misspelt and MODE in names:

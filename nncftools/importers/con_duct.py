@@ -1,12 +1,16 @@
-"""con-duct (0.23, usage files since 0.2): one line of JSON per report, and an info file about the run next to it.
+"""con-duct (0.1 to 0.23): one line of JSON per report, and an info file about the run next to it.
 
 A report, by default every minute, holds maxima of the samples since the last report, by default one per second: of the
-sum over all processes, and of each process. ``pcpu`` is the maximum of ps's figure, CPU time divided by the process's
-lifetime rather than by the time since the last report; CPU time is therefore unknown.
+sum over all processes, and of each process. Before version 0.4, it holds the first of these samples. Version 0.1 counts
+in KiB, names its sums ``rss_kb`` and ``vsz_kb``, and writes texts such as ``"3680 KiB"`` to the info file.
+
+``pcpu`` is the maximum of ps's figure, CPU time divided by the process's lifetime rather than by the time since the
+last report; CPU time is therefore unknown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from math import nan
 from typing import Any
@@ -24,11 +28,16 @@ from nncftools.units import size_text
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")
 _LARGEST_INFO = 16 << 20
+_VERSIONS = (b'"schema_version"', b'"duct_version"')
+_UNITS = {"KiB": 1024, "sec": 1}
+_WITHOUT_MAXIMA = ("0.1.", "0.2.", "0.3.")
 
 
 class _Figures(msgspec.Struct):
     rss: float | None = None
     vsz: float | None = None
+    rss_kib: float | None = msgspec.field(default=None, name="rss_kb")
+    vsz_kib: float | None = msgspec.field(default=None, name="vsz_kb")
     cmd: str = ""
 
 
@@ -51,14 +60,15 @@ class _System(msgspec.Struct):
 class _Summary(msgspec.Struct):
     code: int | None = msgspec.field(default=None, name="exit_code")
     start_s: float | None = msgspec.field(default=None, name="start_time")
-    duration_s: float | None = msgspec.field(default=None, name="wall_clock_time")
-    peak_rss: float | None = None
+    duration_s: float | str | None = msgspec.field(default=None, name="wall_clock_time")
+    peak_rss: float | str | None = None
     working_directory: str | None = None
 
 
 class _Info(msgspec.Struct):
     execution_summary: _Summary
     command: str = ""
+    version: str = msgspec.field(default="", name="duct_version")
     system: _System | None = None
     working_directory: str | None = None
 
@@ -89,16 +99,29 @@ def read(source: Source) -> Session:
 
 
 def _is_info(head: Head) -> bool:
-    return all(key in head.text for key in (b'"execution_summary"', b'"schema_version"'))
+    return b'"execution_summary"' in head.text and any(key in head.text for key in _VERSIONS)
 
 
 def _info(text: bytes, path: pathlib.Path) -> _Info:
     try:
         info = msgspec.json.decode(text, type=_Info)
+        summary = info.execution_summary
+        summary.duration_s = _amount(summary.duration_s)
+        summary.peak_rss = _amount(summary.peak_rss)
         intake.check(info)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SessionFileError(f"{path}: not an info file of con-duct: {error}") from error
     return info
+
+
+def _amount(value: float | str | None) -> float | None:
+    """Return bytes or seconds, also of a text with a unit; None for ``unknown``."""
+    if not isinstance(value, str):
+        return value
+    number, _, unit = value.partition(" ")
+    with contextlib.suppress(ValueError, KeyError):
+        return float(number) * _UNITS[unit]
+    return None
 
 
 def _adjacent_info(source: Source) -> _Info | None:
@@ -123,6 +146,7 @@ class _Reports:
         self._began = info.execution_summary.start_s if info is not None else None
         self._table = Table(["rss", "vms"])
         self._children = Children()
+        self._has_maxima = info is None or not info.version.startswith(_WITHOUT_MAXIMA)
         self._samples = 0
         self._max_samples = 0
 
@@ -133,7 +157,13 @@ class _Reports:
                 report = _REPORT.decode(line)
                 intake.check(report)
                 moment = intake.moment(report.timestamp).timestamp()
-                values = [_value(report.totals.rss), _value(report.totals.vsz)]
+                totals = report.totals
+                unit = 1
+                if totals.rss_kib is not None:
+                    unit = _UNITS["KiB"]
+                    totals.rss, totals.vsz = totals.rss_kib, totals.vsz_kib
+                    self._has_maxima = False
+                values = [_value(totals.rss, unit), _value(totals.vsz, unit)]
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
                 problems.unreadable(number, line, why, is_whole=lines.whole)
                 continue
@@ -145,8 +175,9 @@ class _Reports:
                 continue
             self._table.append((time_s, *values))
             for pid, process in report.processes.items():
-                if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss <= intake.LARGEST:
-                    self._children.take(int(pid), time_s, process.rss, process.cmd.split())
+                rss = None if process.rss is None else process.rss * unit
+                if intake.is_pid(pid) and rss is not None and 0 <= rss <= intake.LARGEST:
+                    self._children.take(int(pid), time_s, rss, process.cmd.split())
             self._samples += max(report.num_samples, 1)
             self._max_samples = max(self._max_samples, report.num_samples)
 
@@ -157,7 +188,7 @@ class _Reports:
         known = {"processes": self._children.processes(self._table.last_s), **_session_fields(self._info)}
         session = session_of(self._source, "con-duct", self._table, began=self._began, **known)
         session.duration_s = max(session.duration_s, self._table.last_s)
-        if self._max_samples > 1:
+        if self._max_samples > 1 and self._has_maxima:
             span_s = session.samples.time_s[-1] - session.samples.time_s[0]
             session.sampler = msgspec.structs.replace(
                 session.sampler,
@@ -170,28 +201,31 @@ class _Reports:
 
     def _warn(self) -> None:
         warn = self._source.problems.warn
-        if self._max_samples > 1:
+        if self._max_samples > 1 and self._has_maxima:
             of_samples = f"the maxima of up to {self._max_samples:,} samples before it"
             exact = "the peak is exact, its time is that of the report, averages are those of maxima"
             warn(f"each row is a con-duct report: {of_samples}; {exact}")
+        elif self._max_samples > 1:
+            first = f"the first of up to {self._max_samples:,} samples"
+            warn(f"each row is a report of con-duct before 0.4: {first}, the log lacks the others; peaks may be higher")
         self._children.warn(self._source.problems)
         reported = self._info.execution_summary.peak_rss if self._info is not None else None
         highest = max(self._table.columns()["rss"], default=nan)
-        if reported is not None and reported > highest:
+        if isinstance(reported, float | int) and reported > highest:
             peaks = f"a peak of {size_text(reported)}, the reports reach only {size_text(highest)}"
-            warn(f"the info file gives {peaks}: reports are missing")
+            warn(f"the info file gives {peaks}{': reports are missing' if self._has_maxima else ''}")
 
 
 _REPORT = msgspec.json.Decoder(_Report)
 
 
-def _value(size: float | None) -> float:
+def _value(size: float | None, unit: int) -> float:
     """Return bytes, NaN for unknown. Raises ValueError for impossible sizes."""
     if size is None:
         return nan
-    if not 0 <= size <= intake.LARGEST:
+    if not 0 <= size * unit <= intake.LARGEST:
         raise ValueError("bytes from 0 to 2^63 expected")
-    return size
+    return size * unit
 
 
 def _session_fields(info: _Info | None) -> dict[str, Any]:
@@ -202,8 +236,15 @@ def _session_fields(info: _Info | None) -> dict[str, Any]:
     fields = {
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
-        "exit": None if summary.code is None else Exit(code=summary.code),
+        "exit": _exit(summary.code),
         "finished": True,
         "host": Host(**{name: value for name, value in system.items() if value is not None}),
     }
     return fields if summary.duration_s is None else {**fields, "duration_s": summary.duration_s}
+
+
+def _exit(code: int | None) -> Exit | None:
+    """Return how the command ended; before version 0.3, a code below 0 is that of a signal."""
+    if code is None:
+        return None
+    return Exit(signal=-code) if code < 0 else Exit(code=code)

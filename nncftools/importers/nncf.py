@@ -1,9 +1,10 @@
-"""NNCF's memory monitor (``tools/memory_monitor.py``): rows of seconds and a value, then total time and maximum.
+"""NNCF's memory monitor (``memory_monitor.py``): rows of seconds and a value, then total time and maximum.
 
 ``report --format memory-log`` writes the same format. So does llm_bench of OpenVINO GenAI, with a third line at the
 end: the start in whole Unix seconds. Only the last line, ``Max memory: 900.000 (MiB)``, gives the unit. The file name
 gives the metric, and whether the first value was subtracted from all: ``system_memory_usage_from-zero.txt``; in
-llm_bench, ``rss_memory_usage_mem_increase_0.txt``.
+llm_bench, ``rss_memory_usage_mem_increase_0.txt``; in the older ``memory_logger.py``,
+``system-normalized_memory_usage.txt``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-_NAME = re.compile(rf"(?:.*[^a-z])?((?:{'|'.join(MEMORY)})(?:@[\w.]+?)?|rss_top)_memory_usage(.*)")
-_FROM_ZERO = ("_from-zero", "_mem_increase")
+_ALIASES = {"rss_top": "rss", "system-normalized": "system"}
+_METRICS = "|".join((*MEMORY, *_ALIASES))
+_NAME = re.compile(rf"(?:.*[^a-z])?((?:{_METRICS})(?:@[\w.]+?)?)_memory_usage(.*)")
+_FROM_ZERO = ("_from-zero", "_mem_increase", "system-normalized_")
+_NEVER_ZERO = ("rss", "vms", "pss", "system")
+"""A running program has some of each."""
 _ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
 _NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")
 _TIMESTAMP = re.compile(rb"Timestamp: (\d{1,10})\s*")
@@ -55,7 +60,7 @@ def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUni
         names = "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
         source.problems.warn(f"the file name does not give the metric, RSS is assumed; {names}")
     metric = metric or (named[1] if named else "rss")
-    return _Log(source, "rss" if metric == "rss_top" else metric, unit).read()
+    return _Log(source, _ALIASES.get(metric, metric), unit).read()
 
 
 class _Log(RowLog):
@@ -102,4 +107,7 @@ class _Log(RowLog):
         if not from_zero and lowest < 0:
             from_zero = True
             warn("values below zero: they are taken as relative to an unknown first sample")
+        if not from_zero and highest > 0 and values[0] == 0 and self.metrics[0] in _NEVER_ZERO:
+            from_zero = True
+            warn("the first value is 0: all are taken as relative to an unknown first sample")
         return {"from_zero": from_zero, "finished": self.over}

@@ -155,7 +155,8 @@ class Row(msgspec.Struct):
 def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
     """Yield the rows of a marks log or sidecar, read one by one; a ``name`` that ends in .csv means CSV.
 
-    Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
+    The cells of a CSV file are separated by commas, semicolons or tabs. Raises NncfToolsError when the file is neither
+    JSON, JSON Lines nor CSV.
     """
     for position, entry_of, row in _raw_rows(file, name):
         try:
@@ -170,12 +171,14 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
             yield Row(position, None, str(error))
 
 
+_SEPARATORS = ",;\t"
+_TIMES = ("start_s", "end_s", "start", "end")
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
     """Yield where each row is, what makes an entry of it, and its raw content."""
-    if name.endswith(".csv"):
+    if name.lower().endswith(".csv"):
         yield from _cells(file, name)
         return
     first = file.read(100)
@@ -198,9 +201,13 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     import csv
 
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
+    header = text.readline()
+    separator = max(_SEPARATORS, key=header.count)
     try:
-        for number, cells in enumerate(csv.DictReader(text), start=2):
+        for number, cells in enumerate(csv.DictReader(chain([header], text), delimiter=separator), start=2):
             named = {key: cell for key, cell in cells.items() if key and cell}
+            if separator == ";":  # of a spreadsheet that writes 1,5 for 1.5
+                named |= {key: named[key].replace(",", ".") for key in _TIMES if key in named}
             yield f"line {number}", lambda row: msgspec.convert(row, Entry, strict=False), named
     except csv.Error as error:
         raise NncfToolsError(f"{name}: not CSV: {error}") from error

@@ -65,16 +65,9 @@ def _finish(plan: Sweep) -> int:
             screen.message(f"failed: {row.name}: {row.failed}")
     if not rows[0].is_complete:
         raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")
-    metrics, notes = runs.metrics_of(rows)
-    for note in notes:
-        screen.message(f"note: {note}")
     table, request = plan.folder.output, plan.options
-    if not metrics:
-        raise NncfToolsError(f"no figure can be compared, so there is no table and no picture; {table} has the figures")
     plan.folder.check()
-    viz_compression(
-        inputs=[table], metrics=metrics, recommend=request.recommend, also=request.also, extra=True, lenient=True
-    )
+    viz_compression(inputs=[table], recommend=request.recommend, also=request.also, extra=True, lenient=True)
     plan.folder.check()
     runs.define(table.with_suffix(".md"), rows)
     return int(any(not row.is_complete for row in rows))

@@ -270,25 +270,6 @@ def collapsed(row: Row, baseline: Row | None) -> str:
     return ""
 
 
-def metrics_of(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Return the columns of quality with their directions, as the command for results takes them, and notes.
-
-    Errors are relative to the baseline, the first row. A column cannot be compared if the baseline has 0 or less in it,
-    or if another row has a negative figure or none.
-    """
-    metrics: list[str] = []
-    notes: list[str] = []
-    complete = [row for row in rows if row.is_complete]
-    for column, (base, _) in rows[0].figures.items():
-        wrong = [row.name for row in complete if column not in row.figures or row.figures[column][0] < 0]
-        if base <= 0 or wrong:
-            why = f"{wrong[0]!r} has no figure of at least 0" if wrong else f"the baseline has {base:g}"
-            notes.append(f"{column} is left out of the error, which is relative to the baseline: {why}")
-        else:
-            metrics.append(f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}")
-    return metrics, notes
-
-
 def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)

@@ -173,6 +173,7 @@ class _Steps:
             wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
             figures = filling.from_lm_eval(file, wanted, may_wait=False)
+            filling.check_found(wanted, figures)
         except (NncfToolsError, ValueError) as error:
             self._row.failed = shortened(f"tasks: {error}", _LONGEST)
             return
