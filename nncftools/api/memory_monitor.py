@@ -241,8 +241,8 @@ class MemoryMonitor:
         time_values: Sequence[float],
         memory_values: Sequence[float],
         save_dir: Path,
-        plot_title: str = "",
-        filename_suffix: str = "",
+        plot_title: str | None = "",
+        filename_suffix: str | None = "",
     ) -> None:
         """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``; make it if it is missing.
 
@@ -259,12 +259,14 @@ class MemoryMonitor:
         folder.mkdir(parents=True, exist_ok=True)
         number = min(len(time_values), len(memory_values))
         times, values = time_values[:number], memory_values[:number]
-        stem = log_stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + filename_suffix
+        stem = log_stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + (filename_suffix or "")
         samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:
             self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
 
-    def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
+    def save_memory_plot(
+        self, log_filepath: Path, plot_title: str | None = "", filename_suffix: str | None = ""
+    ) -> None:
         """Draw a log of ``save_memory_logs`` beside it, as ``{name of the log}{suffix}.png``.
 
         Lines that cannot be read are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the
@@ -277,13 +279,13 @@ class MemoryMonitor:
         log.stat()
         with Source(log) as source:
             session = nncf.read(source, self._type, self.memory_unit)
-        self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix}.png"), plot_title)
+        self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png"), plot_title)
 
     @property
     def _type(self) -> str:
         return str(self.memory_type.value)
 
-    def _draw(self, session: Recorded, picture: pathlib.Path, title: str) -> None:
+    def _draw(self, session: Recorded, picture: pathlib.Path, title: str | None) -> None:
         from nncftools.render import plot
         from nncftools.render.view import View, label
 

@@ -39,7 +39,7 @@ class ProfilerConfig:
     output_file: str | None = None
     """The picture's default path."""
     verbose: bool = False
-    """Whether to log marks."""
+    """Whether to log start, marks, stop and picture, as QEfficient does: on the logger ``QEfficient``."""
     enable_cpu_monitoring: bool = True
     enable_disk_monitoring: bool = True
     track_child_processes: bool = True
@@ -139,7 +139,7 @@ __all__ += ["__version__"]
 _COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
 _UNNAMED = "(unnamed)"
 _VECTOR_FORMATS = ("svg", "pdf")
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("QEfficient")
 
 
 class QEffMemoryProfiler:
@@ -179,8 +179,9 @@ class QEffMemoryProfiler:
     ) -> None:
         """Prepare to sample every ``sampling_interval`` seconds.
 
-        ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs marks. Metrics
-        that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample finds all processes.
+        ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs start, marks,
+        stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample
+        finds all processes.
         """
         enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
         picture = output_file or DEFAULT_PICTURE
@@ -211,7 +212,7 @@ class QEffMemoryProfiler:
 
     @property
     def verbose(self) -> bool:
-        """Whether marks are logged, as in ``config``."""
+        """Whether start, marks, stop and picture are logged, as in ``config``."""
         return self.config.verbose
 
     @property
@@ -342,7 +343,8 @@ class QEffMemoryProfiler:
         if self.monitoring:
             return
         interval_s = max(self.config.sampling_interval, SHORTEST_S)
-        self._profiler = Profiler(interval_s, include_children=self.config.track_child_processes).start()
+        self._profiler = Profiler(interval_s, include_children=bool(self.config.track_child_processes)).start()
+        self._log(f"QEff Memory monitoring started (sampling every {self.config.sampling_interval}s)")
 
     def stop_monitoring(self) -> None:
         """End the recording and mark its completion; does nothing if none is running."""
@@ -355,6 +357,8 @@ class QEffMemoryProfiler:
             session.marks.append(Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=pid, source=SOURCE))
             self._ended.append(session)
         self._known = None
+        self._log_mark(COMPLETION)
+        self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, operation_name: str) -> None:
         """Start an operation and end the previous one; before the start, the operation that the recording begins in."""
@@ -364,8 +368,15 @@ class QEffMemoryProfiler:
         else:
             self._outside.append((time.monotonic_ns(), name))
             self._known = None
+        self._log_mark(name)
+
+    def _log(self, message: str) -> None:
         if self.config.verbose:
-            _logger.info("operation: %s", name)
+            _logger.info(message)
+
+    def _log_mark(self, name: str) -> None:
+        if self.config.verbose:
+            _logger.info("%s | Memory: %.1f MB RSS", name, self.get_memory_usage()[0])
 
     def mark_segment(self, segment_name: str) -> None:
         """Call ``mark_operation``."""
@@ -386,6 +397,7 @@ class QEffMemoryProfiler:
         path = pathlib.Path(filename or self.output_file)
         suffix = path.suffix[1:].lower()
         panels.draw(recorded.drawn, View(["rss"]), path, suffix if suffix in _VECTOR_FORMATS else "png")
+        self._log(f"QEfficient memory profile saved as: {path}")
 
     def stop_and_save(self, filename: str | None = None) -> str:
         """End the recording, draw the picture and return the report."""
@@ -399,7 +411,7 @@ class QEffMemoryProfiler:
         return "No memory data collected" if recorded is None else report(recorded, self.config.sampling_interval)
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS of this process alone at this moment, in MB."""
+        """Return RSS and VMS at this moment in MB, with those of the descendants if they are tracked."""
         return self.metrics_collector.get_memory_usage()
 
 

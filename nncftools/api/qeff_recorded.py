@@ -234,16 +234,14 @@ _MB_IN_GB = 1024
 
 
 def report(recorded: Recorded, interval_s: float) -> str:
-    """Return peaks, statistics and the operations as text; ``interval_s`` is the one that was asked for.
+    """Return peaks, statistics and the operations as text, in the sections and with the labels of QEfficient's report.
 
-    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes).
+    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes). ``interval_s`` is the one that was asked for.
     """
     samples, length_s = recorded.samples, recorded.seconds[-1]
     rss = [sample.rss_mb for sample in samples]
     unit = _Unit(max(rss))
     first, last = samples[0], samples[-1]
-    read, written = last.disk_read_mb - first.disk_read_mb, last.disk_write_mb - first.disk_write_mb
-    delivered, sent = last.storage_read_mb - first.storage_read_mb, last.storage_write_mb - first.storage_write_mb
     lines = [
         "QEFFICIENT PERFORMANCE MONITORING REPORT",
         "=" * 60,
@@ -258,24 +256,36 @@ def report(recorded: Recorded, interval_s: float) -> str:
         f"   • Average RSS:    {unit.text(sum(rss) / len(rss))}",
         f"   • Min/Max RSS:    {unit.number(min(rss))} / {unit.text(max(rss))}",
         f"   • Memory Range:   {unit.text(max(rss) - min(rss))}",
+    ]
+    if length_s:
+        lines += _disk(samples, length_s)
+    lines += [
+        "",
+        "Monitoring Info:",
         f"   • Duration:       {length_s:.1f} seconds",
         f"   • Data Points:    {len(samples)}",
         f"   • Operations:     {len(recorded.session.marks)}",
         f"   • Sampling Rate:  {interval_s:g}s",
-        "",
-        "Disk I/O Statistics (system calls, page cache and pipes included):",
-        f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)",
-        f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)",
-        f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s",
-        f"   • Peak Write Rate: {max(sample.disk_write_rate for sample in samples):.2f} MB/s",
     ]
-    if length_s:
-        rates = (("Read Rate: ", read), ("Write Rate:", written))
-        lines += [f"   • Avg {name} {size / length_s:.2f} MB/s" for name, size in rates]
     lines += ["", "QEfficient Operations Timeline:"]
     for number, operation in enumerate(recorded.session.operations, start=1):
         lines.append(_row(number, operation, unit) + (" <- Peak" if operation is recorded.at_peak else ""))
     return "\n".join(lines)
+
+
+def _disk(samples: Sequence[ProfileSample], length_s: float) -> list[str]:
+    first, last = samples[0], samples[-1]
+    read, written = last.disk_read_mb - first.disk_read_mb, last.disk_write_mb - first.disk_write_mb
+    delivered, sent = last.storage_read_mb - first.storage_read_mb, last.storage_write_mb - first.storage_write_mb
+    return [
+        "Disk I/O Statistics:",
+        f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)",
+        f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)",
+        f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s",
+        f"   • Peak Write Rate:{max(sample.disk_write_rate for sample in samples):.2f} MB/s",
+        f"   • Avg Read Rate:  {read / length_s:.2f} MB/s",
+        f"   • Avg Write Rate: {written / length_s:.2f} MB/s",
+    ]
 
 
 def _row(number: int, operation: Operation, unit: _Unit) -> str:
@@ -304,4 +314,5 @@ class _Unit:
         return f"{self.number(megabytes, sign, decimals)} {self.name}"
 
     def peak(self, megabytes: float, at: dt.datetime | None) -> str:
-        return self.text(megabytes) + ("" if at is None else f" at {at:%H:%M:%S}")
+        moment = "N/A" if at is None else f"{at:%H:%M:%S}"
+        return f"{self.text(megabytes)} at {moment}"

@@ -28,7 +28,6 @@ from nncftools.units import size_text
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")
 _LARGEST_INFO = 16 << 20
-_VERSIONS = (b'"schema_version"', b'"duct_version"')
 _UNITS = {"KiB": 1024, "sec": 1}
 _WITHOUT_MAXIMA = ("0.1.", "0.2.", "0.3.")
 
@@ -99,7 +98,7 @@ def read(source: Source) -> Session:
 
 
 def _is_info(head: Head) -> bool:
-    return b'"execution_summary"' in head.text and any(key in head.text for key in _VERSIONS)
+    return all(key in head.text for key in (b'"execution_summary"', b'"system"'))
 
 
 def _info(text: bytes, path: pathlib.Path) -> _Info:
@@ -175,9 +174,8 @@ class _Reports:
                 continue
             self._table.append((time_s, *values))
             for pid, process in report.processes.items():
-                rss = None if process.rss is None else process.rss * unit
-                if intake.is_pid(pid) and rss is not None and 0 <= rss <= intake.LARGEST:
-                    self._children.take(int(pid), time_s, rss, process.cmd.split())
+                if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss * unit <= intake.LARGEST:
+                    self._children.take(int(pid), time_s, process.rss * unit, process.cmd.split())
             self._samples += max(report.num_samples, 1)
             self._max_samples = max(self._max_samples, report.num_samples)
 
@@ -206,14 +204,13 @@ class _Reports:
             exact = "the peak is exact, its time is that of the report, averages are those of maxima"
             warn(f"each row is a con-duct report: {of_samples}; {exact}")
         elif self._max_samples > 1:
-            first = f"the first of up to {self._max_samples:,} samples"
-            warn(f"each row is a report of con-duct before 0.4: {first}, the log lacks the others; peaks may be higher")
+            warn("each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher")
         self._children.warn(self._source.problems)
         reported = self._info.execution_summary.peak_rss if self._info is not None else None
         highest = max(self._table.columns()["rss"], default=nan)
-        if isinstance(reported, float | int) and reported > highest:
+        if self._has_maxima and isinstance(reported, float | int) and reported > highest:
             peaks = f"a peak of {size_text(reported)}, the reports reach only {size_text(highest)}"
-            warn(f"the info file gives {peaks}{': reports are missing' if self._has_maxima else ''}")
+            warn(f"the info file gives {peaks}: reports are missing")
 
 
 _REPORT = msgspec.json.Decoder(_Report)
@@ -236,15 +233,13 @@ def _session_fields(info: _Info | None) -> dict[str, Any]:
     fields = {
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
-        "exit": _exit(summary.code),
+        "exit": None if summary.code is None else _exit(summary.code),
         "finished": True,
         "host": Host(**{name: value for name, value in system.items() if value is not None}),
     }
     return fields if summary.duration_s is None else {**fields, "duration_s": summary.duration_s}
 
 
-def _exit(code: int | None) -> Exit | None:
+def _exit(code: int) -> Exit:
     """Return how the command ended; before version 0.3, a code below 0 is that of a signal."""
-    if code is None:
-        return None
     return Exit(signal=-code) if code < 0 else Exit(code=code)

@@ -618,6 +618,15 @@ class TestLogs:
         )
         assert (tmp_path / "new/rss_memory_usage_x.png").read_bytes().startswith(b"\x89PNG")
 
+    def test_none(self, tmp_path: pathlib.Path) -> None:
+        """NNCF's monitor takes None for titles and suffixes: None means no title and no suffix."""
+        monitor = MemoryMonitor()
+        monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], tmp_path, plot_title=None, filename_suffix=None)
+        (tmp_path / "rss_memory_usage.png").unlink()
+        monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", plot_title=None, filename_suffix=None)
+
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["rss_memory_usage.png", "rss_memory_usage.txt"]
+
     def test_nothing(self, tmp_path: pathlib.Path) -> None:
         """Without data the log says so, and there is no picture."""
         MemoryMonitor().save_memory_logs(*MemoryMonitor().get_data(), tmp_path)

@@ -5,12 +5,13 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
 import time
 import types
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -376,12 +377,58 @@ def test_names(name: str) -> None:
 
 
 @pytest.mark.process
-def test_verbose(caplog: pytest.LogCaptureFixture) -> None:
-    """With verbose, marks are logged."""
-    with caplog.at_level(logging.INFO):
-        QEffMemoryProfiler(verbose=True).mark_operation("Export")
+def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path) -> None:
+    """With verbose, start, marks with the memory, stop and picture are logged where and as QEfficient does."""
+    of = QEffMemoryProfiler(sampling_interval=0.05, output_file=str(tmp_path / "a.png"), verbose=True)
+    with caplog.at_level(logging.INFO, "QEfficient"):
+        of.start_monitoring()
+        of.mark_operation("Export")
+        of.stop_and_save()
+    memory = r"\| Memory: [1-9]\d+\.\d MB RSS"
+    expected = [
+        r"QEff Memory monitoring started \(sampling every 0\.05s\)",
+        f"Export {memory}",
+        f"Completion {memory}",
+        "QEff Memory monitoring stopped",
+        f"QEfficient memory profile saved as: {tmp_path}/a.png",
+    ]
 
-    assert "operation: Export" in caplog.text
+    assert {record.name for record in caplog.records} == {"QEfficient"}
+    assert [re.sub(pattern, "", text) for pattern, text in zip(expected, caplog.messages, strict=True)] == [""] * 5
+
+
+@pytest.mark.process
+def test_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Without verbose, nothing is logged."""
+    with caplog.at_level(logging.INFO):
+        of = QEffMemoryProfiler(sampling_interval=0.05)
+        of.start_monitoring()
+        of.mark_operation("Export")
+        of.stop_monitoring()
+
+    assert caplog.messages == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "name",
+    [
+        "output_file",
+        "verbose",
+        pytest.param("enable_cpu_monitoring", marks=pytest.mark.long),
+        pytest.param("enable_disk_monitoring", marks=pytest.mark.long),
+        "track_child_processes",
+        pytest.param("child_scan_interval", marks=pytest.mark.long),
+    ],
+)
+def test_none(name: str) -> None:
+    """None is accepted where QEfficient's profiler accepts it."""
+    settings: dict[str, Any] = {name: None}
+    of = QEffMemoryProfiler(0.05, **settings)
+    of.start_monitoring()
+    of.stop_monitoring()
+
+    assert "Monitoring Info:" in of.get_memory_report()
 
 
 MIB = 2**20

@@ -58,6 +58,7 @@ def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
         (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
         (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
         (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
+        (["--mode", "int4", "--task", "mmlu:acc"], "option --task: the results have no figure of 'mmlu:acc'"),
         (["--mode", "int4"], "'data.csv': it holds 0 models; name one with --model\n"),
     ],
 )
@@ -77,6 +78,7 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
         (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
         (["--mode", "fp32", "--wwb", "int8.csv"], "it holds '1', the new value is 0.99; give --force to replace"),
         (["--mode", "int8", "int8.json", "other.json"], "its tasks: 'mmlu'; name one with --task"),
+        (["--mode", "int8", "filters.json", "--task", "gsm8k:em"], "gsm8k:em,a; gsm8k:em,b; name one with --task"),
         (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),
     ],
 )
@@ -84,6 +86,7 @@ def test_which_option_helps(in_process: Run, tmp_path: pathlib.Path, words: list
     """An impossible request gives one line with the option that helps; the file is unchanged."""
     evaluated(tmp_path, "int8", 0.99)
     (tmp_path / "other.json").write_text('{"results": {"mmlu": {}}}')
+    (tmp_path / "filters.json").write_text('{"results": {"gsm8k": {"em,a": 1, "em,b": 1}}}')
     (tmp_path / "file").touch()
     data = tmp_path / "data.csv"
     data.write_text(f"{MADE_UP.read_text().strip()}\nMade-up-7b,int4,0.8,0.2,,80%,1.2,,,,,\n")

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.filling import Key, fill, from_lm_eval, similarity, size_gib, tasks_of
+from nncftools.compression.filling import Key, check_found, fill, from_lm_eval, similarity, size_gib, tasks_of
 from nncftools.errors import NncfToolsError, UsageError
 from tests.compression.made_up import HEADER, MADE_UP
 
@@ -22,6 +22,15 @@ RESULTS = {
     "wikitext": {"word_perplexity,none": 9.48, "word_perplexity_stderr,none": "N/A", "byte_perplexity,none": 1.5},
     "mmlu": {"acc,none": 0.61, "acc_stderr,none": 0.004},
 }
+
+GSM8K = {
+    "alias": "gsm8k",
+    "exact_match,strict-match": 0.4,
+    "exact_match_stderr,strict-match": 0.013,
+    "exact_match,flexible-extract": 0.5,
+    "exact_match_stderr,flexible-extract": 0.014,
+}
+"""What lm-evaluation-harness writes for a task with two filters."""
 
 
 def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
@@ -90,6 +99,55 @@ class TestLmEval:
         with pytest.raises(NncfToolsError, match="a file expected"):
             from_lm_eval(tmp_path / "results.json", tasks_of(()), may_wait=False)
         os.close(writer)
+
+    @pytest.mark.parametrize("metric", ["exact_match,strict-match", "exact_match,flexible-extract"])
+    def test_filter(self, tmp_path: pathlib.Path, metric: str) -> None:
+        """A metric with a named filter is read with the standard error of the same filter."""
+        found = from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), tasks_of((f"gsm8k:{metric}",)))
+        stderr = metric.replace(",", "_stderr,")
+
+        assert found == {f"gsm8k, {metric}": GSM8K[metric], f"gsm8k, {metric} stderr": GSM8K[stderr]}
+
+    def test_only_filter(self, tmp_path: pathlib.Path) -> None:
+        """Without a filter's name, the only filter is taken."""
+        strict = {name: value for name, value in GSM8K.items() if "flexible" not in name}
+        found = from_lm_eval(saved(tmp_path, {"gsm8k": strict}), tasks_of(("gsm8k:exact_match",)))
+
+        assert found == {"gsm8k, exact_match": 0.4, "gsm8k, exact_match stderr": 0.013}
+
+    def test_several_filters(self, tmp_path: pathlib.Path) -> None:
+        """Several filters make the name ambiguous: the message lists them."""
+        with pytest.raises(NncfToolsError) as caught:
+            from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), tasks_of(("gsm8k:exact_match",)))
+
+        assert "'exact_match' has several filters: " in str(caught.value)
+        assert "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract" in str(caught.value)
+        assert caught.value.remedy == "task"
+
+    def test_filter_none(self, tmp_path: pathlib.Path) -> None:
+        """The filter 'none' is the one that is meant without a name, and 'none' may be named."""
+        results = {"gsm8k": {"acc,other": 0.1, "acc,none": 0.2}}
+        found = [from_lm_eval(saved(tmp_path, results), tasks_of((name,))) for name in ("gsm8k:acc", "gsm8k:acc,none")]
+
+        assert found == [{"gsm8k, acc": 0.2}] * 2
+
+    def test_filter_of_a_standard_metric(self, tmp_path: pathlib.Path) -> None:
+        """A standard metric with a named filter goes to the standard column."""
+        results = {"wikitext": {"word_perplexity,a": 10, "word_perplexity,b": 11}}
+        found = from_lm_eval(saved(tmp_path, results), tasks_of(("wikitext:word_perplexity,b",)))
+
+        assert found == {"wikitext, word perplexity": 11}
+
+    @pytest.mark.parametrize("task", ["mmlu:acc_norm", "mmlu:alias_", "hellaswag:acc", "wikitext:byte_perplexity,x"])
+    def test_nothing_is_dropped(self, tmp_path: pathlib.Path, task: str) -> None:
+        """A metric that was asked for and has no figure is an error, not a gap."""
+        wanted = tasks_of((task,))
+        with pytest.raises(UsageError, match=f"the results have no figure of '{task}'"):
+            check_found(wanted, from_lm_eval(saved(tmp_path, RESULTS), wanted))
+
+    def test_standard_metrics_may_be_missing(self) -> None:
+        """The standard metrics are not asked for."""
+        check_found(tasks_of(()), {})
 
     @pytest.mark.parametrize("text", ["mmlu", ":acc", "mmlu:"])
     def test_bad_task(self, text: str) -> None:

@@ -15,7 +15,16 @@ import nncftools.compression
 from nncftools.compression import visualize
 from nncftools.compression.outputs import Request, cells, chart, error_text, escaped, make, markdown, page, percent
 from nncftools.compression.picture import draw, rendered
-from nncftools.compression.reading import FIGURES, LATENCY, PEAK, PEAK_OWNER, STANDARD, Figure, ResultsError
+from nncftools.compression.reading import (
+    FIGURES,
+    LAMBADA_ACCURACY,
+    LATENCY,
+    PEAK,
+    PEAK_OWNER,
+    STANDARD,
+    Figure,
+    ResultsError,
+)
 from nncftools.compression.results import bounds_of
 from nncftools.errors import NncfToolsError
 from tests.browser import browser
@@ -194,6 +203,43 @@ class TestMake:
 
         assert make(Request([path])).notes == ["Made-up-7b: no row with int4, gptq; the others are compared"]
         assert make(Request([path], lenient=True)).notes == []
+
+    def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
+        """A column in which the baseline has 0 has no relative error: a note names it, and the rest is drawn."""
+        path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))
+        outcome = make(Request([path], lenient=True, formats=()))
+
+        assert outcome.notes == [
+            "the error is the average of wikitext, word perplexity; lambada-openai, perplexity; WWB, similarity",
+            "lambada-openai, acc is left out of the error: the baseline has 0",
+        ]
+        assert [result.error for result in outcome.comparisons[0].results] == [0, 0, 0, 0]
+
+    def test_nothing_to_compare(self, tmp_path: pathlib.Path) -> None:
+        """Without any other column, the message names the column, and nothing is written."""
+        header = [*HEADER[:7], "score", "score stderr"]
+        path = written(tmp_path / "a.csv", [{**one, "score": "0"} for one in four()], header)
+        with pytest.raises(ResultsError, match=r"no figure can be compared; score is left out .*: the baseline has 0"):
+            make(Request([path]))
+
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_chosen_column_is_not_left_out(self, tmp_path: pathlib.Path) -> None:
+        """A column that was named is refused: its baseline cannot be 0."""
+        path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))
+        with pytest.raises(ResultsError, match="the baseline cannot be 0"):
+            make(Request([path], metrics=(LAMBADA_ACCURACY,)))
+
+    @pytest.mark.parametrize("cell", ["", "-0.1"])
+    def test_row_of_a_sweep_without_a_figure(self, tmp_path: pathlib.Path, cell: str) -> None:
+        """A column of a sweep's file is left out if a row has no figure of at least 0; any other file is refused."""
+        cells = [{**one, "score": "0.5", "failed": ""} for one in four()]
+        header = [*HEADER, "score", "score stderr", "failed"]
+        outcome = make(Request([written(tmp_path / "a.csv", changed(cells, 4, "score", cell), header)], formats=()))
+
+        assert outcome.notes[-1] == "score is left out of the error: row 4 has no figure of at least 0"
+        with pytest.raises(ResultsError, match=f"row 4, column 'score'.* found .*{cell or 'nothing'}"):
+            make(Request([written(tmp_path / "b.csv", changed(cells, 4, "score", cell), header[:-1])]))
 
     @pytest.mark.long
     def test_two_baselines(self, tmp_path: pathlib.Path) -> None:

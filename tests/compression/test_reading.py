@@ -33,6 +33,13 @@ class TestFoundMetrics:
             (("mode", "text, word perplexity"), (Metric("text, word perplexity", Direction.LOWER),)),
             (("mode", "mmlu, acc", "mmlu, acc stderr"), (Metric("mmlu, acc", Direction.HIGHER),)),
             (("mode", "score", "score stderr", "time"), (Metric("score", Direction.HIGHER),)),
+            (
+                ("mode", "gsm8k, exact_match,strict-match"),
+                (Metric("gsm8k, exact_match,strict-match", Direction.HIGHER),),
+            ),
+            (("mode", "a, word_perplexity,b"), (Metric("a, word_perplexity,b", Direction.LOWER),)),
+            (("mode", "a, byte_perplexity"), (Metric("a, byte_perplexity", Direction.LOWER),)),
+            (("mode", "mmlu,acc"), (Metric("mmlu,acc", Direction.HIGHER),)),
             (("mode", "WWB, similarty"), (SIMILARITY,)),
             (("a", "b"), STANDARD),
         ],

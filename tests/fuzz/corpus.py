@@ -15,7 +15,7 @@ from nncftools.marks.collecting import write_sidecar
 from nncftools.session.model import Mark, OwnMemory, Process, Rank, Rise, SavedModel, Series, Start
 from nncftools.session.session import Session
 from tests.compression.made_up import with_figures
-from tests.importers.logs import INFO, LOGS, USAGE
+from tests.importers.logs import INFO, INFO_KIB, LOGS, USAGE, USAGE_KIB
 from tests.made_up import END, MIB, UTC, header, journal, mib, session
 from tests.made_up_stacks import frame, group, grown
 from tests.render.golden import run as golden_run
@@ -150,7 +150,12 @@ def _snapshots() -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in lines)
 
 
-EVALUATED = {"results": {"wikitext": {"word_perplexity,none": 9.5, "word_perplexity_stderr,none": "N/A", "alias": "w"}}}
+EVALUATED = {
+    "results": {
+        "wikitext": {"word_perplexity,none": 9.5, "word_perplexity_stderr,none": "N/A", "alias": "w"},
+        "gsm8k": {"exact_match,strict": 0.5, "exact_match_stderr,strict": 0.01},
+    }
+}
 CSV_MARKS = (
     b"name,start_s,end_s,depth,t_ns,start\nLoad,0.1,0.5,0,,\nSave,0.6,0.9,,,\nEnd,,,,,2026-11-21T07:00:01+00:00\n"
 )
@@ -194,11 +199,13 @@ def samples() -> list[Sample]:
         Sample("run.marks.jsonl", marks, beside={"run.json": plain}, opened="run.json"),
         Sample("run.marks.csv", CSV_MARKS, beside={"run.json": plain}, opened="run.json"),
         Sample("more.csv", CSV_MARKS, MARKS, {"run.json": plain}, "run.json"),
+        Sample("semicolons.csv", CSV_MARKS.replace(b",", b";"), MARKS, {"run.json": plain}, "run.json"),
         Sample("more.json", _sidecar(), MARKS, {"run.json": plain}, "run.json"),
         *(
             Sample(name, content, beside={"usage.jsonl": USAGE} if name == "info.json" else {"info.json": INFO})
             for name, (content, _) in LOGS.items()
         ),
+        Sample("x_info.json", INFO_KIB, beside={"x_usage.json": USAGE_KIB}),
         Sample("psrecord.txt.gz", gzip.compress(LOGS["psrecord.txt"][0], mtime=0)),
         Sample("results.csv", csv, TABLE),
         Sample("measured.csv", _measured(), TABLE),

@@ -181,7 +181,7 @@ def _table(path: pathlib.Path, _: pathlib.Path) -> None:
 
 
 def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
-    filling.from_lm_eval(path, filling.tasks_of(["mmlu:acc"]))
+    filling.from_lm_eval(path, filling.tasks_of(["mmlu:acc", "gsm8k:exact_match"]))
 
 
 def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:

@@ -85,6 +85,39 @@ INFO = json.dumps(
         },
     }
 ).encode()
+USAGE_KIB = b"".join(
+    json.dumps(
+        {
+            "timestamp": f"2026-11-21T12:00:0{second}.500000+01:00",
+            "num_samples": samples,
+            "processes": {"7": {"pcpu": 9.0, "pmem": 0.1, "rss": rss, "vsz": 2 * rss, "timestamp": "…"}},
+            "totals": {"pmem": 0.1, "pcpu": 9.0, "rss_kb": rss, "vsz_kb": 2 * rss},
+            "averages": {"rss": rss, "num_samples": samples},
+        }
+    ).encode()
+    + b"\n"
+    for second, rss, samples in ((1, 100, 1), (2, 300, 3), (4, 200, 2))
+)
+"""What con-duct 0.1 writes."""
+INFO_KIB = json.dumps(
+    {
+        "command": "python a.py --fast",
+        "system": {"uid": None, "memory_total": 4096, "cpu_total": 2},
+        "env": {},
+        "gpu": None,
+        "duct_version": "0.1.0",
+        "execution_summary": {
+            "exit_code": -9,
+            "command": "python a.py --fast",
+            "logs_prefix": "x_",
+            "wall_clock_time": "4.250 sec",
+            "peak_rss": "300 KiB",
+            "average_rss": "unknown",
+            "peak_pmem": "0.1%",
+            "num_samples": 6,
+        },
+    }
+).encode()
 LOGS = {
     "mprof.dat": (MPROF, "mprof"),
     "children.dat": (MPROF.replace(b"0.5000\n", b"0.5000\nCHLD 12 50.000000 1424768150.6000\n"), "mprof"),
@@ -98,6 +131,7 @@ LOGS = {
     "prmon.json": (PRMON_SUMMARY, "prmon"),
     "usage.jsonl": (USAGE, "con-duct"),
     "info.json": (INFO, "con-duct"),
+    "usage.json": (USAGE_KIB, "con-duct"),
 }
 """By file name: the content, and the importer for it."""
 

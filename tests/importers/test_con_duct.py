@@ -8,7 +8,7 @@ from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
-from tests.importers.logs import INFO, USAGE, imported, json_lines, report
+from tests.importers.logs import INFO, INFO_KIB, USAGE, USAGE_KIB, imported, json_lines, report
 
 
 @pytest.fixture(params=["usage.jsonl", "usage.json", "info.json"])
@@ -149,3 +149,48 @@ def test_sizes_of_the_info_file_that_cannot_be(tmp_path: pathlib.Path) -> None:
     found = read_session(tmp_path / "usage.jsonl")
 
     assert any("cannot be read" in warning and "start_s" in warning for warning in found.warnings)
+
+
+@pytest.fixture(params=["usage.json", "info.json"])
+def of_0_1(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
+    """Return usage and info file of con-duct 0.1 as a session, given either one."""
+    (tmp_path / "x_usage.json").write_bytes(USAGE_KIB)
+    (tmp_path / "x_info.json").write_bytes(INFO_KIB)
+    return read_session(tmp_path / f"x_{request.param}")
+
+
+def test_kib_of_version_0_1(of_0_1: Session) -> None:
+    """Version 0.1 counts totals and processes in KiB."""
+    assert list(of_0_1.samples["rss"]) == [100 * 1024, 300 * 1024, 200 * 1024]
+    assert list(of_0_1.samples["vms"]) == [200 * 1024, 600 * 1024, 400 * 1024]
+    assert of_0_1.processes[0].peak_rss == 300 * 1024
+
+
+def test_info_of_version_0_1(of_0_1: Session) -> None:
+    """Texts with units are figures, and a negative exit code is that of a signal."""
+    assert (of_0_1.command, of_0_1.duration_s, of_0_1.exit) == (["python", "a.py", "--fast"], 4.25, Exit(signal=9))
+    assert of_0_1.host.memory == 4096
+
+
+def test_rows_of_version_0_1_are_single_samples(of_0_1: Session) -> None:
+    """A row is one sample and no maximum; a warning says that the log lacks the others."""
+    assert of_0_1.sampler.taken == 3
+    assert of_0_1.warnings == [
+        "each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher"
+    ]
+
+
+@pytest.mark.parametrize(("version", "taken"), [("0.3.1", 3), ("0.4.0", 7), ("0.23.0", 7)])
+def test_maxima_since_version_0_4(tmp_path: pathlib.Path, version: str, taken: int) -> None:
+    """The info file's version decides whether a row is a maximum of several samples."""
+    (tmp_path / "info.json").write_bytes(INFO.replace(b'"env"', f'"duct_version": "{version}", "env"'.encode()))
+
+    assert imported(tmp_path, USAGE, "usage.jsonl").sampler.taken == taken
+
+
+@pytest.mark.parametrize("text", [b"unknown", b"many KiB", b"3 parsecs", b"inf KiB", b"1e300 KiB"])
+def test_texts_of_version_0_1_that_are_no_figures(tmp_path: pathlib.Path, text: bytes) -> None:
+    """A text that is not a figure is unknown or makes the info file unreadable; the samples are kept."""
+    (tmp_path / "info.json").write_bytes(INFO_KIB.replace(b"300 KiB", text))
+
+    assert list(imported(tmp_path, USAGE_KIB, "usage.json").samples["rss"]) == [100 * 1024, 300 * 1024, 200 * 1024]

@@ -22,6 +22,8 @@ from tests.made_up import mib, session
         ("rss_memory_usage_mem_increase_12.txt", "rss", True),
         ("run1_system_memory_usage.txt", "system", False),
         ("rss_top_memory_usage.txt", "rss", False),
+        ("system-normalized_memory_usage.txt", "system", True),
+        ("run1_system-normalized_memory_usage_2.txt", "system", True),
         ("device_memory@nvidia0_memory_usage_from-zero.txt", "device_memory@nvidia0", True),
         ("device_used@nvidia0.mig1_memory_usage.txt", "device_used@nvidia0.mig1", False),
     ],
@@ -144,3 +146,30 @@ def test_below_zero_without_a_name(tmp_path: pathlib.Path) -> None:
 
     assert found.from_zero
     assert found.warnings == ["values below zero: they are taken as relative to an unknown first sample"]
+
+
+FROM_ZERO = NNCF.replace(b"0 100", b"0 0", 1)
+
+
+@pytest.mark.parametrize("name", ["rss_memory_usage.txt", "system_memory_usage_2.txt", "my.log"])
+def test_first_value_of_zero(tmp_path: pathlib.Path, name: str) -> None:
+    """A running program has some memory: a log that begins with 0 is from zero, under any file name, with a warning."""
+    found = imported(tmp_path, FROM_ZERO, name)
+
+    assert found.from_zero
+    assert found.warnings[-1] == "the first value is 0: all are taken as relative to an unknown first sample"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (FROM_ZERO, "swap_memory_usage.txt"),
+        (FROM_ZERO, "device_memory@nvidia0_memory_usage.txt"),
+        (b"0 0.000\n1 0.000\nTotal time: 1\nMax memory: 0.000 (MiB)", "rss_memory_usage.txt"),
+    ],
+)
+def test_first_value_of_zero_that_may_be_absolute(tmp_path: pathlib.Path, text: bytes, name: str) -> None:
+    """Swap and memory of devices can be 0, and so can a program that has ended."""
+    found = imported(tmp_path, text, name)
+
+    assert (found.from_zero, found.warnings) == (False, [])

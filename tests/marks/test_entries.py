@@ -34,8 +34,20 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
         ("name,start_s,end_s,note\na,1,2.5,mine\nb,3,,\n", "x.csv"),
         ("name,start,end\na,1,2.5\nb,3,\n", "x.csv"),
         ("\ufeffname,start_s,end_s\r\na,1,2.5\r\nb,3,\r\n", "x.csv"),
+        ("\ufeffname;start_s;end_s;note\r\na;1;2,5;1,5\r\nb;3;;\r\n", "x.csv"),
+        ("name;start;end\na;1.0;2.5\nb;3;\n", "X.CSV"),
+        ("name\tstart_s\tend_s\na\t1\t2.5\nb\t3\t\n", "x.csv"),
     ],
-    ids=["json", "json lines", "csv", "csv of short names", "csv of a spreadsheet"],
+    ids=[
+        "json",
+        "json lines",
+        "csv",
+        "csv of short names",
+        "csv of a spreadsheet",
+        "semicolons and decimal commas",
+        "semicolons and decimal points",
+        "tabs",
+    ],
 )
 def test_formats(text: str, name: str) -> None:
     """JSON, JSON Lines and CSV hold the same rows; unknown columns are ignored."""

@@ -10,6 +10,7 @@ from nncftools.cli.sweep import grid, runs
 from nncftools.cli.sweep.grid import Layers
 from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp, table, widths_text
 from nncftools.cli.sweep.runs import expected, time_left_s
+from nncftools.compression.outputs import Request, make
 from nncftools.errors import NncfToolsError, UsageError
 
 GRID = grid.weight_grid("quick", Layers(frozenset(), None))[0]
@@ -148,12 +149,18 @@ def test_collapsed_model_is_told_from_a_bad_one() -> None:
     )
 
 
-def test_figure_that_cannot_be_compared_is_no_part_of_the_error() -> None:
-    """Neither a baseline of 0, nor a figure that a row lacks: the note names it."""
-    base = row_of("fp32", figures={PERPLEXITY: (20.0, None), "score": (0.0, None), "similarity": (1.0, None)})
-    other = row_of("int4", figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
-    metrics, notes = runs.metrics_of([base, other])
+def test_figure_that_cannot_be_compared_is_no_part_of_the_error(tmp_path: pathlib.Path) -> None:
+    """Neither a baseline of 0, nor a figure that a row lacks: a note names it, and the picture is drawn."""
+    figures = {PERPLEXITY: (20.0, None), "score": (0.0, None), "similarity": (1.0, None)}
+    base = row_of("fp32", size=2**30, figures=figures)
+    other = row_of("int4", size=2**28, figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
+    (tmp_path / "results.csv").write_text(table("M", "model", [base, other]))
+    outcome = make(Request([tmp_path / "results.csv"], lenient=True))
 
-    assert metrics == [f"{PERPLEXITY}:lower"]
-    assert "score is left out of the error, which is relative to the baseline: the baseline has 0" in notes[0]
-    assert "'int4' has no figure" in notes[1]
+    assert outcome.notes == [
+        f"the error is the average of {PERPLEXITY}",
+        "score is left out of the error: the baseline has 0",
+        "similarity is left out of the error: row 3 has no figure of at least 0",
+    ]
+    assert [result.error for result in outcome.comparisons[0].results] == pytest.approx([0, 0.05])
+    assert (tmp_path / "results.png").exists()
