@@ -14,11 +14,13 @@ from difflib import SequenceMatcher
 from itertools import count
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
 from nncftools.analysis.peak_text import when_text
-from nncftools.analysis.summary import cpu_s
+from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
@@ -180,12 +182,31 @@ class Run:
     figures: Values
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
+    calls: Mapping[str, Operation] = field(default_factory=dict)
+    """The same operations, without the session."""
     functions: Mapping[str, Function] = field(default_factory=dict)
     """What these operations called, by the same names."""
     deeper: Mapping[str, Function] = field(default_factory=dict)
     """Operations inside those, which are not compared."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
+
+    def together(self, names: Sequence[str]) -> Values:
+        """Return the figures of operations as one: the highest peak, and the sums of durations and counters.
+
+        An operation inside another one of them does not count again.
+        """
+        calls: list[Operation] = []
+        for call in map(self.calls.__getitem__, names):
+            if not calls or call.depth <= calls[-1].depth or call.end_s > calls[-1].end_s:
+                calls.append(call)
+        if not calls:
+            return {}
+        row = combined(calls)
+        values = _of_operation(row)
+        if len(calls) > 1 and DURATION in values and row.total_s is not None:
+            values[DURATION] = Value(row.total_s)
+        return values
 
 
 def measured(session: Session, title: str, depth: int = 1) -> Run:
@@ -213,10 +234,16 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
+        calls=dict(zip(names, map(_without_session, shown), strict=True)),
         functions=dict(zip(names, map(function_of, shown), strict=True)),
         deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
         stacks=None if stacks is None else places(stacks),
     )
+
+
+def _without_session(operation: Operation) -> Operation:
+    """Return an operation whose figures are known by now: to compute them later keeps the samples in memory."""
+    return replace(operation, figures=dict(operation.figures))
 
 
 def function_of(operation: Operation) -> Function:

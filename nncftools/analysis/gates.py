@@ -144,34 +144,37 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Return by figure its values in the runs, or in one operation of them, where it is known."""
+    """Return by figure its values in the runs, or in the operations of them that are meant, where it is known."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        name = None if operation is None else selected(operation, run.functions)
-        of = run.figures if operation is None else run.operations.get(name or "", {})
+        of = run.figures if operation is None else run.together(selected(operation, run.functions))
         for figure, value in of.items():
             values.setdefault(figure, []).append(value.low)
     return values
 
 
-def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
-    """Return the name of the operation that a text means: the one of this name, or one that called this function.
+def selected(operation: str, functions: Mapping[str, Function]) -> list[str]:
+    """Return the operations that a text means: all that have this name, or all that called this function.
 
-    ``compress_weights (2)`` is the second call of this function, and ``compress_weights(INT4_SYM, awq)`` the first one
-    with these arguments, among others.
+    ``Export (2)`` is the second one of this name, ``compress_weights (2)`` the second call of this function, and
+    ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
     """
-    if operation in functions:
-        return operation
+    if of_name := [name for name, of in functions.items() if of.name == operation]:
+        return of_name
+    if (numbered := operation.removesuffix(" (1)")) in functions:  # the first one has the name alone
+        return [numbered]
     if (parts := _FUNCTION.fullmatch(operation)) is None:
-        return None
+        return []
     wanted = {_plain(word) for word in (parts["arguments"] or "").split(",") if word.strip()}
-    number = int(parts["number"] or 1)
     matching = []
     for name, of in functions.items():
         given = {_plain(argument) for argument in of.arguments.split(",")}
         if any(f".{call}".endswith(f".{parts['function']}") for call in of.call.split(", ")) and given >= wanted:
             matching.append(name)
-    return matching[number - 1] if 0 < number <= len(matching) else None
+    if parts["number"] is None:
+        return matching
+    number = int(parts["number"])
+    return matching[number - 1 : number] if number else []
 
 
 def _plain(text: str) -> str:
@@ -193,7 +196,7 @@ def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_n
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     wanted = gate.operation or ""
-    if any(selected(wanted, run.deeper) is not None for run in (*comparison.base, *comparison.new)):
+    if any(selected(wanted, run.deeper) for run in (*comparison.base, *comparison.new)):
         return UsageError(f"{start} on the levels that are compared; it is inside another one", remedy="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]

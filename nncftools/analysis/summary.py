@@ -1,20 +1,24 @@
 """The figures of a session that a report names, and hints: what a reader should know before trusting a figure.
 
-The figures are levels of memory, the largest process and rank, CPU time, and PSS near the peak. PSS takes long to
-count, so most samples do not know it.
+The figures are levels of memory, the largest process and rank, CPU time, several calls of an operation together, and
+PSS near the peak. PSS takes long to count, so most samples do not know it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
 
+from msgspec import structs
+
 from nncftools.analysis.peak_text import where_reached
 from nncftools.metrics import cpu_counters, in_order, is_counter
-from nncftools.session.model import Peak, Process, RankRun
+from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
+from nncftools.session.operation import Figures, LazyMapping, Operation
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.readings import rss_error
@@ -160,6 +164,52 @@ def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the rank of a job whose RSS peak is the highest; None when none is known."""
     known = [(peak.low, run) for run in runs if (peak := run.peaks.get("rss")) is not None and peak.low is not None]
     return max(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def combined(group: Sequence[Operation]) -> Operation:
+    """Return several calls as one operation: from the first start to the last end, with the sum of what they cost.
+
+    The sum is unknown if some ran at the same time: the figures of each are then those of all of them.
+    """
+    if len(group) == 1:
+        return group[0]
+    first, last = group[0], max(group, key=lambda operation: operation.end_s)
+    latest_s = accumulate((operation.end_s for operation in group), max)
+    is_sum = all(after.start_s >= end_s for after, end_s in zip(group[1:], latest_s, strict=False))
+    has_peak = {operation.has_peak for operation in group}
+    errors = [operation.error for operation in reversed(group) if operation.error]
+    return structs.replace(
+        first,
+        end_s=last.end_s,
+        error=END_UNKNOWN if END_UNKNOWN in errors else next(iter(errors), None),
+        count=sum(operation.count for operation in group),
+        total_s=sum(call.duration_s if call.total_s is None else call.total_s for call in group),
+        cores_s=sum(call.duration_s if call.cores_s is None else call.cores_s for call in group),
+        longest_s=max(call.duration_s if call.longest_s is None else call.longest_s for call in group),
+        arguments=_common(call.arguments for call in group),
+        saved=_common(call.saved for call in group),
+        has_peak=True if True in has_peak else None if None in has_peak else False,
+        is_parallel=any(call.is_parallel for call in group),
+        figures=LazyMapping(
+            first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
+        ),
+    )
+
+
+def _common(texts: Iterable[str | None]) -> str | None:
+    different = set(texts)
+    return different.pop() if len(different) == 1 else None
+
+
+def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
+    """Return the figures of a column for several operations together."""
+    spent = [figures.spent for figures in every if figures.spent is not None]
+    return Figures(
+        start=every[0].start,
+        end=last.end,
+        peak=max((figures.peak for figures in every if figures.peak is not None), key=lambda of: of.low, default=None),
+        spent=sum(spent) if is_sum and len(spent) == len(every) else None,
+    )
 
 
 _NEAR = 0.95

@@ -75,7 +75,9 @@ def report(  # noqa: PLR0913 — one parameter per option
     operation: Annotated[
         str | None,
         option(
-            "--operation NAME", SHOW, "With --peak: the peak of this operation or function; 'NAME (2)' is the second."
+            "--operation NAME",
+            SHOW,
+            "With --peak: the highest peak of this operation or function; 'NAME (2)' is the second.",
         ),
     ] = None,
     at: Annotated[

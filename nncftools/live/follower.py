@@ -263,7 +263,8 @@ class Replay:
         """Take what happened up to ``now_s`` seconds from the start."""
         taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
         new = slice(self._taken, taken)
-        self.run.take_rows(self._time_s[new], np.stack([column[new] for column in self._columns], axis=1))
+        rows = np.stack([column[new] for column in (self._time_s, *self._columns)], axis=1)
+        self.run.take_rows(rows[:, 0], rows[:, 1:])
         self._taken = taken
         while self._rises and self._rises[-1].to_s <= now_s:
             self.run.take_rise(self._rises.pop())

@@ -177,12 +177,12 @@ def _checked(at_s: float, session: Session) -> float:
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
     chosen = selected(name, {title: function_of(operation) for title, operation in every.items()})
-    if chosen is None:
+    if not chosen:
         there = [repr(printable(title)) for title in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
         known = f"the session has {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
         raise UsageError(f"no operation {name!r}; {known}")
-    operation = every[chosen]
+    operation = max((every[title] for title in chosen), key=lambda of: of.rss_peak or 0)
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, cycle, groupby, product
-
-from msgspec.structs import replace
+from itertools import cycle, groupby, product
 
 from nncftools import metrics
 from nncftools.analysis.peak_text import Performers, without_shared_start
+from nncftools.analysis.summary import combined
 from nncftools.render.table import NOTE, finite, has_brackets
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
-from nncftools.session.operation import CPU, KINDS, Figures, LazyMapping, Operation, kind_of
+from nncftools.session.operation import CPU, KINDS, Figures, Operation, kind_of
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
@@ -222,13 +221,16 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     Of nested operations, the innermost shown one has the note.
     """
     every = list(shown)
-    if possible := [operation for operation in every if operation.has_peak is None]:
-        above = enclosing(every)
-        around = {id(above.get(id(operation))) for operation in possible}
-        return {id(operation): "<- peak?" for operation in possible if id(operation) not in around}
-    if certain := [operation for operation in every if operation.has_peak]:
-        return {id(max(certain, key=lambda operation: operation.depth)): "<- peak"}
     peak = session.peak_place
+    above = enclosing(every)
+    possible = [operation for operation in every if operation.has_peak is None]
+    around = {id(above.get(id(operation))) for operation in possible}
+    notes = {id(operation): "<- peak?" for operation in possible if id(operation) not in around}
+    holder = max((operation for operation in every if operation.has_peak), key=lambda of: of.depth, default=None)
+    if holder is not None and (peak is None or not peak.either or id(holder) not in around):
+        notes[id(holder)] = "<- peak"
+    if notes:
+        return notes
     if peak is None or (nearest := peak.nearest) is None:
         return {}
     rows = [operation for operation in every if _contains(operation, nearest)]
@@ -356,50 +358,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
 def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operation, Operation]]:
     """Return pairs: the first of some operations, and the row that stands for them."""
     is_many = len(group) > 1 and sum(operation.count for operation in group) > few
-    return [(group[0], _combined(group))] if is_many else [(operation, operation) for operation in group]
-
-
-def _combined(group: Sequence[Operation]) -> Operation:
-    """Return operations as one row: from the first start to the last end, with the sum of what they cost.
-
-    The sum is unknown if some ran at the same time: the figures of each are then those of all of them.
-    """
-    first, last = group[0], max(group, key=lambda operation: operation.end_s)
-    latest_s = accumulate((operation.end_s for operation in group), max)
-    is_sum = all(after.start_s >= end_s for after, end_s in zip(group[1:], latest_s, strict=False))
-    has_peak = {operation.has_peak for operation in group}
-    return replace(
-        first,
-        end_s=last.end_s,
-        error=next((operation.error for operation in reversed(group) if operation.error), None),
-        count=sum(operation.count for operation in group),
-        total_s=sum(call.duration_s if call.total_s is None else call.total_s for call in group),
-        cores_s=sum(call.duration_s if call.cores_s is None else call.cores_s for call in group),
-        longest_s=max(call.duration_s if call.longest_s is None else call.longest_s for call in group),
-        arguments=_common(call.arguments for call in group),
-        saved=_common(call.saved for call in group),
-        has_peak=True if True in has_peak else None if None in has_peak else False,
-        is_parallel=any(call.is_parallel for call in group),
-        figures=LazyMapping(
-            first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
-        ),
-    )
-
-
-def _common(texts: Iterable[str | None]) -> str | None:
-    different = set(texts)
-    return different.pop() if len(different) == 1 else None
-
-
-def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
-    """Return the figures of a column for several operations together."""
-    spent = [figures.spent for figures in every if figures.spent is not None]
-    return Figures(
-        start=every[0].start,
-        end=last.end,
-        peak=max((figures.peak for figures in every if figures.peak is not None), key=lambda of: of.low, default=None),
-        spent=sum(spent) if is_sum and len(spent) == len(every) else None,
-    )
+    return [(group[0], combined(group))] if is_many else [(operation, operation) for operation in group]
 
 
 _MOST_LEVELS = 8

@@ -238,10 +238,11 @@ class MostHeld:
         self._sums = list(accumulate((-size for _, size in changes), initial=0))
 
     def most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
-        """Return the largest sum between two moments."""
+        """Return the largest sum between two moments, which may be given in either order."""
         if not self._is_known:
             return None
-        first, last = bisect_left(self._times, start_s), bisect_right(self._times, end_s)
+        first = bisect_left(self._times, min(start_s, end_s))
+        last = bisect_right(self._times, max(start_s, end_s))
         return max(self._sums[first : last + 1])
 
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.analysis.comparison import Comparison, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.errors import UsageError
-from nncftools.session.model import Mark
-from tests.made_up import MIB, mib, session
+from nncftools.session.model import END_UNKNOWN, Mark
+from tests.made_up import MIB, mib, process, session
 
 
 def runs(base: float, new: float) -> Comparison:
@@ -180,21 +182,67 @@ def called(*arguments: str | None) -> Comparison:
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        ("compress_weights", "1.00 s"),
+        ("compress_weights", "6.00 s"),
+        ("compress_weights (1)", "1.00 s"),
         ("compress_weights (2)", "2.00 s"),
-        ("nncf.compress_weights", "1.00 s"),
-        ("compress_weights(INT4_SYM)", "2.00 s"),
+        ("nncf.compress_weights", "6.00 s"),
+        ("compress_weights(INT4_SYM)", "5.00 s"),
         ("compress_weights(awq, int4_sym)", "3.00 s"),
         ("compress_weights(INT4_SYM) (2)", "3.00 s"),
         ("compress_weights(ratio 0.8)", "2.00 s"),
+        ("Weight Compression", "6.00 s"),
+        ("Weight Compression (1)", "1.00 s"),
         ("Weight Compression (3)", "3.00 s"),
     ],
 )
 def test_operation_by_its_function(operation: str, expected: str) -> None:
-    """An operation is also named by the function that it called, and by some of its arguments in any order."""
+    """A name, or a function with some of its arguments in any order, means all its calls; a number means one."""
     of = called("INT8_ASYM", "INT4_SYM, g64, ratio 0.8", "INT4_SYM, g64, awq")
 
     assert judged(parsed(f"duration@{operation}>9s"), of).measured == expected
+
+
+def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any field of a mark
+    """Return the comparison of a run with itself: at most 9 MiB at 1 s, and an operation "Epoch" every half second."""
+    marks = [Mark(name="Epoch", start_s=number / 2, end_s=end_s) for number, end_s in enumerate(ends)]
+    marks[-1] = replace(marks[-1], **last)
+    columns = {"rss": mib(1, 2, 9, 3), "read_bytes": [0, 10, 30, 60]}
+    run = measured(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2)
+    return compared([run], [run])
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"), [("peak_rss", "9.0 MiB"), ("duration", "1.50 s"), ("read_bytes", "60 B")]
+)
+def test_all_calls_of_a_name(figure: str, expected: str) -> None:
+    """A gate on a name looks at all its calls: at the highest peak, and at the sums of durations and counters."""
+    of = epochs(0.5, 1.0, 1.5)
+
+    assert judged(parsed(f"{figure}@Epoch>0"), of).measured == expected
+    assert list(of.new[0].operations) == ["Epoch", "Epoch (2)", "Epoch (3)"]
+
+
+def test_calls_at_the_same_time() -> None:
+    """What calls cost that ran at the same time has no sum; their highest peak and their durations are known."""
+    of = epochs(0.8, 0.9, 1.4)
+
+    assert judged(parsed("duration@Epoch>0s"), of).measured == "1.60 s"
+    assert judged(parsed("peak_rss@Epoch>1GiB"), of).passed
+    with pytest.raises(UsageError, match="'read_bytes' is not known in NEW"):
+        judged(parsed("read_bytes@Epoch>0"), of)
+
+
+def test_call_inside_a_call() -> None:
+    """A call inside another one of the same name does not count twice."""
+    assert judged(parsed("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s"
+
+
+def test_call_whose_end_is_unknown() -> None:
+    """The duration of several calls is unknown if that of one is."""
+    of = epochs(0.4, 0.9, 1.4, error=END_UNKNOWN)
+
+    with pytest.raises(UsageError, match="'duration' is not known in NEW"):
+        judged(parsed("duration@Epoch>9s"), of)
 
 
 @pytest.mark.parametrize(

@@ -373,6 +373,14 @@ def test_replaying_end() -> None:
     assert replay.run.exit.code == 0
 
 
+def test_session_without_metrics() -> None:
+    """A recording whose samples have no metric can be replayed."""
+    replay = Replay(session({"time_s": [0.0, 0.5]}))
+    replay.advance(9)
+
+    assert (replay.run.latest, replay.run.ended) == ({}, True)
+
+
 def test_session_without_samples() -> None:
     """A recording that was cut off at once can be replayed."""
     replay = Replay(session({"rss": []}))

@@ -166,6 +166,15 @@ class TestChoice:
         with pytest.raises(UsageError, match=r"outside of the recording, which lasted 0\.980 s"):
             whole(exported(), at_s=at_s)
 
+    def test_operation_with_the_highest_peak(self) -> None:
+        """Of several operations of one name, the one with the highest peak is shown; a number chooses another one."""
+        marks = [Mark(name="Step", start_s=start_s, end_s=start_s + 0.5) for start_s in (0.0, 0.5)]
+        of = exported(marks=marks)
+
+        assert whole(of, "Step").title == whole(of, "Step (2)").title.replace(" (2)", "")
+        assert "500.0 MiB" in whole(of, "Step").title
+        assert "400.0 MiB" in whole(of, "Step (1)").title
+
     def test_unknown_operation(self) -> None:
         """For an unknown operation, those that there are are named."""
         with pytest.raises(UsageError, match=r"no operation 'Save'; the session has 'Load', 'Run'"):

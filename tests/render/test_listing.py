@@ -20,9 +20,9 @@ from nncftools.render.listing import (
     timeline,
     without_small,
 )
-from nncftools.session.model import Mark
+from nncftools.session.model import Mark, Rise
 from nncftools.session.operation import KINDS, Operation
-from tests.made_up import figures, mib, session
+from tests.made_up import MIB, figures, mib, process, session
 
 
 def operation(name: str, start_s: float = 0, **fields: Any) -> Operation:  # noqa: ANN401 — any field
@@ -332,10 +332,26 @@ class TestNotes:
         assert peak_notes(every[:1], session()) == {id(every[0]): "<- peak"}
 
     def test_either(self) -> None:
-        """Operations that may hold it have a question mark."""
-        every = [named("All", has_peak=True), named("A", depth=1, has_peak=None)]
+        """Operations of which one holds it have a question mark, and not the operation around them."""
+        parts = (("A", 0.1, 0.45), ("B", 0.45, 0.9))
+        inner = [Mark(name=name, start_s=start_s, end_s=end_s, depth=1) for name, start_s, end_s in parts]
+        rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=900 * MIB)
+        of = session(
+            {"rss": mib(*[100] * 11), "time_s": [place / 10 for place in range(11)]},
+            marks=[Mark(name="All", start_s=0, end_s=1), *inner],
+            processes=[process(high_water_mark=900 * MIB, rises=[rise])],
+        )
+        _, first, second = every = of.operations
 
-        assert peak_notes(every, session()) == {id(every[1]): "<- peak?"}
+        assert [one.has_peak for one in every] == [True, None, None]
+        assert peak_notes(every, of) == {id(first): "<- peak?", id(second): "<- peak?"}
+
+    @pytest.mark.parametrize("depth", [0, 1])
+    def test_rival(self, depth: int) -> None:
+        """The operation that holds it has the mark, also if another one, beside it or inside it, may hold it, too."""
+        holder, rival = named("A", has_peak=True), named("B", depth=depth, has_peak=None)
+
+        assert peak_notes([holder, rival], session()) == {id(holder): "<- peak", id(rival): "<- peak?"}
 
     @pytest.mark.parametrize(("span", "note"), [((0, 0.45), "after"), ((0.55, 1), "before")])
     def test_just_outside(self, span: tuple[float, float], note: str) -> None:

@@ -463,3 +463,15 @@ def test_saved_sessions_say_the_same() -> None:
         above = enclosing(one.operations)
         assert parallel(one) == "a b in a in b"
         assert [above[id(inner)].name for inner in one.operations if inner.depth] == ["a", "b"]
+
+
+def test_no_time_as_a_process_begins() -> None:
+    """An operation that begins and ends exactly when a process begins can have held what the process held."""
+    of = session(
+        marks=[Mark(name="A", start_s=0.5, end_s=0.5, pid=100)],
+        processes=[process(start_s=0.5, high_water_mark=900 * MIB, accounted=True)],
+    )
+    bracket = of.operations[0].of("rss").peak
+
+    assert bracket is not None
+    assert (bracket.low, bracket.high) == (300 * MIB, 900 * MIB)
