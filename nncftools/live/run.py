@@ -54,6 +54,8 @@ class LiveOperations:
             self._close(self._nesting.end(entry), entry.start_s)
             return
         opened, ended = self._nesting.begin(entry)
+        if opened.entry is not entry:
+            return
         self._close([ended] if ended else [], entry.start_s)
         span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
         around = (outer for outer in self._nesting.every() if entry.source == AUTO or outer.entry.pid != entry.pid)

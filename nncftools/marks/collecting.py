@@ -11,8 +11,9 @@ import heapq
 import io
 import os
 import re
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,11 +24,11 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import limits
-from nncftools.marks.entries import BEGIN, LOST, Entry, Row, rows
+from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import Device, Failure, Mark, Process, Rise, SavedModel, Start
+from nncftools.session.model import UNFINISHED, Device, Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
@@ -95,7 +96,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
-    entries = _held(notes.operations(rows(log, name, session.start), redaction), session)
+    entries = _held(notes.operations(rows(log, name, session.start), redaction), session, notes.begun_s)
     marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
@@ -144,6 +145,8 @@ class LogNotes:
         self._devices = devices
         self.programs = 0
         """How many Pythons the hook ran in."""
+        self.begun_s: dict[int, list[float]] = {}
+        """By process: when programs in it wrote their first lines."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
@@ -166,6 +169,8 @@ class LogNotes:
                 continue
             entry = _shown(row.entry, redaction)
             self.programs += entry.python is not None
+            if entry.pid is not None and (entry.first or entry.python is not None):
+                self.begun_s.setdefault(entry.pid, []).append(self._at_s(entry))
             if entry.warning is not None and len(self.warnings) < limits().warnings:
                 self.warnings[entry.warning] = None
             if entry.failure is not None and len(self.failures) < _MOST:
@@ -252,19 +257,29 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
-    session.marks = _within(_resolved(_held(mine, session), session), session)
+    session.marks = _within(_resolved(_held(mine, session, notes.begun_s), session), session)
     _warn_of_missing(session, notes)
     narrow(session)
     _take_allocated(session)
 
 
-def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
-    """Yield entries with what the tree held when they were written."""
+def _held(entries: Iterable[Entry], session: Session, begun_s: Mapping[int, Sequence[float]]) -> Iterator[Entry]:
+    """Yield entries with what the tree held when they were written, then an entry for each exec.
+
+    The sampler saw between which moments that was. If the new program wrote its first line then, all lines before
+    are of the program before.
+    """
     holdings = Holdings(session)
     for entry in entries:
         if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
             entry.own = holdings.at(entry.start_s, entry.pid, entry)
         yield entry
+    pids = {process.id: process.pid for process in session.processes}
+    for line in holdings.execs:
+        pid = pids.get(line["id"])
+        times = begun_s.get(pid or 0, ())
+        first = times[bisect_right(times, line["from_s"]) : bisect_right(times, line["to_s"])]
+        yield Entry(event=EXEC, pid=pid, start_s=min(first, default=line["to_s"]), error=UNFINISHED)
     for process in session.processes:
         process.start_s = holdings.begun_s.get(process.id, process.start_s)
         process.end_s = holdings.ended_s.get(process.id, process.end_s)

@@ -5,7 +5,8 @@
 - A line that names the operation around it in its context (``in``) is inside of that one; any other line is inside of
   what is open on its thread. A call that the hook marked is around all that its thread begins meanwhile.
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
-  of it are calls that the hook marks, and what profilers mark that marked nothing before.
+  of it are calls that the hook marks, and what profilers mark that marked nothing before. A line of output with the
+  same name, such as the next one of a progress bar, does not end it.
 
 ``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
 """
@@ -26,6 +27,7 @@ from msgspec.structs import replace
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
+from nncftools.marks.line import OUTPUT
 from nncftools.session.model import Mark, OwnMemory, Start
 from nncftools.session.operations import with_ends
 from nncftools.session.peak_place import enclosing
@@ -36,6 +38,8 @@ AUTO = "auto"
 """The source of a call that the hook marked."""
 BEGIN = "begin"
 END = "end"
+EXEC = "exec"
+"""Of an entry that ends all operations of a process: it runs another program since then. No line has it."""
 LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
@@ -64,6 +68,7 @@ class Entry(Reading, kw_only=True):
     arguments: str | list[str] | None = None
     source: str | None = None
     step: bool = False
+    first: bool = False
     count: int = 1
     total_ns: int | None = None
     longest_ns: int | None = None
@@ -291,13 +296,18 @@ class Nesting(Generic[_What]):
         self._count = count()
 
     def begin(self, entry: Entry) -> tuple[Open[_What], Open[_What] | None]:
-        """Return an operation that begins, and the moment that it ends, which is open no longer."""
+        """Return an operation that begins, and the moment that it ends, which is open no longer.
+
+        Return the open moment itself if the entry repeats it.
+        """
         operation = self._operation_around(entry)
         level = self._level(operation, entry)
         ended = None
         if entry.source != AUTO:
             self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
             ended = level.moments.get(entry.tid, {}).get(entry.profiler)
+            if ended is not None and entry.source == OUTPUT == ended.entry.source and entry.name == ended.entry.name:
+                return ended, None
             if ended is not None:
                 self._close(ended)
         return Open(entry, self._moment_in(operation, entry) or operation, level), ended
@@ -333,8 +343,8 @@ class Nesting(Generic[_What]):
             self._close(operation)
         return ended
 
-    def end_process(self, pid: int) -> list[Open[_What]]:
-        """Return what ends with a process."""
+    def end_process(self, pid: Number) -> list[Open[_What]]:
+        """Return what ends with a process, or with the program that it ran before exec."""
         ended = list(self._of_process(pid))
         for operation in ended:
             self._close(operation)

@@ -102,8 +102,15 @@ def end_marks(profiler: int) -> None:
         line.append(os.fsencode(log), line.end(0, monotonic_ns(), facts=f',"profiler":{profiler}'))
 
 
+_marking: set[int] = set()
+"""The process in which this program has marked something, and the one that it was forked from."""
+
+
 def _members(name: str, profiler: int) -> str:
-    return _named(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
+    is_first = os.getpid() not in _marking
+    _marking.add(os.getpid())
+    members = _named(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
+    return members + ',"first":true' if is_first else members
 
 
 _named = functools.lru_cache(maxsize=256)(line.common_members)

@@ -14,12 +14,14 @@ from math import inf
 from msgspec.structs import replace
 
 from nncftools.intake import limits
-from nncftools.marks.entries import AUTO, BEGIN, END, LOST, Entry, Nesting, Open, complete
+from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open, complete
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
+
+_ENDS = (END, EXEC)
 
 
 @dataclass(eq=False, slots=True)
@@ -117,11 +119,14 @@ class _NestedMarks:
             for operation in self._nesting.lose(entry.pid):
                 operation.what.may_have_ended = True
             return
-        if entry.event == END:
-            for operation in self._nesting.end(entry):
+        if entry.event in _ENDS:
+            is_exec = entry.event == EXEC
+            for operation in self._nesting.end_process(entry.pid) if is_exec else self._nesting.end(entry):
                 _end(operation, entry)
             return
         opened, ended = self._nesting.begin(entry)
+        if opened.entry is not entry:
+            return
         if ended is not None:
             _end(ended, entry)
         outer = opened.outer or self._outside_of_process(entry)
@@ -186,7 +191,7 @@ def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
 def _order(entry: Entry) -> tuple[float, bool, float]:
     """Sort by time; at equal times ends come first, then the longest."""
     assert entry.start_s is not None
-    return entry.start_s, entry.event != END, -(entry.end_s or 0.0)
+    return entry.start_s, entry.event not in _ENDS, -(entry.end_s or 0.0)
 
 
 def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
@@ -281,6 +286,8 @@ class LimitedMarks:
                 yield entry
             elif entry.event == END:
                 yield from self._end(entry)
+            elif entry.event == EXEC:  # these come last
+                yield entry
             else:
                 yield from self._begin(entry)
         still_open = list(self._nesting.every())
@@ -292,6 +299,8 @@ class LimitedMarks:
 
     def _begin(self, entry: Entry) -> Iterator[Entry]:
         opened, ended = self._nesting.begin(entry)
+        if opened.entry is not entry:
+            return
         if ended is not None:
             yield from self._ended(ended, entry)
         around = self._around(opened.outer, entry)

@@ -179,6 +179,8 @@ class ProcSource:
             self._settle_unseen(now_s, is_due=self._is_growing)
         if for_mark and self._stat is not None:
             row = self._hold(row, now_s)
+        for process in restless:
+            self._records.note_exec(process, self._sampled_s, now_s + time.monotonic() - begun_s)
         self._floor.read(self.tree.processes, restless, now_s)
         if restless:
             for process in self._limits.look(restless):

@@ -16,6 +16,7 @@ import os
 import struct
 import time
 
+from nncftools.journal.writing import span
 from nncftools.sampler.target import exit_status
 from nncftools.sampler.tree import DETACHED_NAME, PAGE, TICKS_PER_S, Exit, value_of
 
@@ -291,6 +292,16 @@ class ProcessRecords:
         facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
         barriers = self._barriers.get(process.number)
         return {"id": process.number, **facts, **({"apart": barriers} if barriers else {})}
+
+    def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
+        """Record that a process began to run another program between two moments, if it did.
+
+        Its code and its stack are at other addresses then. While it ends, and during exec, it has none.
+        """
+        if process.image != process.known_image and process.image[0] != b"0":
+            if process.known_image and process.introduced:
+                self._write_line("exec", {"id": process.number, **span(from_s, to_s)})
+            process.known_image = process.image
 
     def update_high_water_mark(self, process: Process) -> None:
         """Record the high-water mark of a running process if it rose."""

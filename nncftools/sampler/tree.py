@@ -201,6 +201,10 @@ class Process:
         self.earlier_mark = 0
         """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
         self.mark = MarkReading()
+        self.image: list[bytes] = []
+        """Where its code and its stack begin and end, at the last page fault: they are elsewhere after exec."""
+        self.known_image: list[bytes] = []
+        """The same when that was last compared."""
         self.kinds = MemoryKinds()
         self.faults = 0
         """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was

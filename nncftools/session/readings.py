@@ -85,11 +85,20 @@ class HeldBounds(TypedDict):
     the most since ``from_s``. A process that is not listed holds what it held in the line before. Null: too many."""
 
 
+class ExecLine(TypedDict):
+    """Between two moments, a process began to run another program (execve(2))."""
+
+    id: int
+    from_s: float
+    to_s: float
+
+
 class HeldLines(NamedTuple):
     """What a journal says of marks, which a session does not keep."""
 
     lines: Sequence[HeldBounds] = ()
     with_descendants: bool = True
+    execs: Sequence[ExecLine] = ()
 
 
 def keep(session: SessionData, lines: HeldLines) -> None:
@@ -105,6 +114,7 @@ class Holdings:
         kept: HeldLines = session.__dict__.get(_LINES, HeldLines())
         self._is_recorded = bool(kept.lines) or session.unseen is not None
         self._with_descendants = kept.with_descendants
+        self.execs = kept.execs
         self._lines = sorted(kept.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]
         self._read_s = session.late.by_time()

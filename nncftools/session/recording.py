@@ -88,6 +88,7 @@ class Line(TypedDict, total=False):
     process does not belong to the run after all."""
     rise: Rise
     held: readings.HeldBounds
+    exec: readings.ExecLine
     unseen: UnseenLine
     late: Span
     """The time of the sample that follows, and when its last process was read."""
@@ -319,6 +320,7 @@ class WholeRecording(Recording):
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
         self._held: list[readings.HeldBounds] = []
+        self._execs: list[readings.ExecLine] = []
         self._unseen = Unseen()
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
@@ -340,12 +342,8 @@ class WholeRecording(Recording):
         elif "held" in line:
             if all(len(entry) in {2, 4} for entry in line["held"]["rss"] or ()):  # without and with bounds
                 self._held.append(line["held"])
-        elif "unseen" in line:
-            self._unseen.from_s.append(line["unseen"]["from_s"])
-            self._unseen.to_s.append(line["unseen"]["to_s"])
-            self._unseen.most.append(line["unseen"]["rss"])
-        elif "late" in line:
-            self._late[line["late"]["from_s"]] = line["late"]["to_s"]
+        elif "exec" in line or "unseen" in line or "late" in line:
+            self._take_span(line)
         elif "group" in line:
             self._fields["control_groups"].append(line["group"])
         elif "oom_kills" in line:
@@ -362,6 +360,16 @@ class WholeRecording(Recording):
             self._warnings.append(line["warning"])
         else:
             self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
+
+    def _take_span(self, line: Line) -> None:
+        if "exec" in line:
+            self._execs.append(line["exec"])
+        if "unseen" in line:
+            self._unseen.from_s.append(line["unseen"]["from_s"])
+            self._unseen.to_s.append(line["unseen"]["to_s"])
+            self._unseen.most.append(line["unseen"]["rss"])
+        if "late" in line:
+            self._late[line["late"]["from_s"]] = line["late"]["to_s"]
 
     def _take_devices(self, line: Line) -> None:
         if "device" in line:
@@ -449,7 +457,7 @@ class WholeRecording(Recording):
             warnings=self._warnings,
             **self._fields,
         )
-        readings.keep(session, readings.HeldLines(self._held, plan.children))
+        readings.keep(session, readings.HeldLines(self._held, plan.children, self._execs))
         return session
 
     def _late_readings(self, samples: Samples) -> LateReadings:

@@ -77,6 +77,7 @@ class Stat:
             if faults != process.faults:
                 process.faults_before, process.rss_before = process.faults, process.rss
                 process.faults = faults
+                process.image = fields[_RSS + 1].split(b" ", 4)[1:4]
                 restless.append(process)
             resident = int(fields[_RSS])
             process.rss = resident
