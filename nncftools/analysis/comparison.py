@@ -26,7 +26,7 @@ from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
 from nncftools.session.session import Session
 
-Key = Callable[["Function"], Hashable]
+Key = Callable[[Operation], Hashable]
 
 COMMAND = "command"
 _MOST_WORDS = 500
@@ -104,18 +104,6 @@ def _either(texts: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(texts))
 
 
-@dataclass(frozen=True)
-class Function:
-    """What an operation of a run called; empty where the operation was not marked by a call."""
-
-    name: str = ""
-    """The name of the operation, which others of the run may have, too."""
-    call: str = ""
-    arguments: str = ""
-    signature: str = ""
-    """Both as people read them."""
-
-
 _KEYS: tuple[Key, ...] = (
     lambda of: (of.name, of.call, of.arguments),
     lambda of: (of.name, of.call),
@@ -124,7 +112,7 @@ _KEYS: tuple[Key, ...] = (
 """What must be equal, the strictest first."""
 
 
-def matched(runs: Sequence[Mapping[str, Function]]) -> list[dict[int, str]]:
+def matched(runs: Sequence[Mapping[str, Operation]]) -> list[dict[int, str]]:
     """Return each operation as its name in the runs that have it, by the place of the run.
 
     ``runs`` are the operations of each run by their names, in the order of their starts. Where several are alike, the
@@ -141,7 +129,7 @@ def matched(runs: Sequence[Mapping[str, Function]]) -> list[dict[int, str]]:
 
 
 def _take(
-    number: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Function]], key: Key
+    number: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Operation]], key: Key
 ) -> tuple[list[str], list[dict[int, str]]]:
     """Match operations of run ``number`` with those of earlier runs that have the same key; return what is left."""
     by_key: dict[Hashable, deque[dict[int, str]]] = {}
@@ -183,11 +171,9 @@ class Run:
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations, without the session."""
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    """What these operations called, by the same names."""
-    deeper: Mapping[str, Function] = field(default_factory=dict)
-    """Operations inside those, which are not compared."""
+    """The same operations with figures that are computed: to compute them later keeps the samples in memory."""
+    deeper: Mapping[str, Operation] = field(default_factory=dict)
+    """Operations inside those, which are not compared, without figures."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
@@ -221,8 +207,8 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
 
 def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
     """Return the same also of a session without samples, as far as its figures are known."""
-    shown = [operation for operation in session.operations if operation.depth < depth]
-    deeper = [operation for operation in session.operations if operation.depth >= depth]
+    shown = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth < depth]
+    deeper = [replace(of, figures={}) for of in session.operations if of.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
     stacks = build_up.of_peak(session)
     return Run(
@@ -234,21 +220,10 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
-        calls=dict(zip(names, map(_without_session, shown), strict=True)),
-        functions=dict(zip(names, map(function_of, shown), strict=True)),
-        deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
+        calls=dict(zip(names, shown, strict=True)),
+        deeper=dict(zip(deeper_names, deeper, strict=True)),
         stacks=None if stacks is None else places(stacks),
     )
-
-
-def _without_session(operation: Operation) -> Operation:
-    """Return an operation whose figures are known by now: to compute them later keeps the samples in memory."""
-    return replace(operation, figures=dict(operation.figures))
-
-
-def function_of(operation: Operation) -> Function:
-    """Return what an operation called."""
-    return Function(operation.name, operation.call or "", operation.arguments or "", operation.signature)
 
 
 def _figures(session: Session) -> Values:
@@ -280,7 +255,7 @@ def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def unique_names(operations: Iterable[Operation | Function]) -> list[str]:
+def unique_names(operations: Iterable[Operation]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
@@ -396,14 +371,13 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 
 def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
     runs = [*base, *new]
-    functions = [{name: run.functions.get(name) or Function(name) for name in run.operations} for run in runs]
-    operations = matched(functions)
-    firsts = [next(functions[number][name] for number, name in names.items()) for names in operations]
+    operations = matched([run.calls for run in runs])
+    firsts = [next(runs[number].calls[name] for number, name in names.items()) for names in operations]
     for title, names in zip(unique_names(firsts), operations, strict=True):
         base_names = [item for item in names.items() if item[0] < len(base)]
         sides = base_names, [item for item in names.items() if item[0] >= len(base)]
         of_base, of_new = ([runs[number].operations[name] for number, name in side] for side in sides)
-        every = (dict.fromkeys(functions[number][name].signature for number, name in side) for side in sides)
+        every = (dict.fromkeys(runs[number].calls[name].signature for number, name in side) for side in sides)
         signatures = ([signature for signature in of_side if signature] for of_side in every)
         yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
 
@@ -415,9 +389,8 @@ def longest_in_all(
 
     ``typical`` reduces the durations in all runs to one.
     """
-    functions = [dict(run.functions) for run in runs]
-    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
-    titles = unique_names(functions[0][names[0]] for names in everywhere)
+    everywhere = [names for names in matched([run.calls for run in runs]) if len(names) == len(runs)]
+    titles = unique_names(runs[0].calls[names[0]] for names in everywhere)
     values = [[runs[number].operations[name] for number, name in names.items()] for names in everywhere]
     every = list(zip(titles, values, strict=True))
 

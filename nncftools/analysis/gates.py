@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from nncftools import metrics
-from nncftools.analysis.comparison import Comparison, Function, Run
+from nncftools.analysis.comparison import Comparison, Run
 from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
 from nncftools.analysis.summary import unit_for
 from nncftools.errors import UsageError
+from nncftools.session.operation import Operation
 from nncftools.units import MemoryUnit, not_one_of, text_of
 
 _PERCENT = "%"
@@ -147,29 +148,30 @@ def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float
     """Return by figure its values in the runs, or in the operations of them that are meant, where it is known."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        of = run.figures if operation is None else run.together(selected(operation, run.functions))
+        of = run.figures if operation is None else run.together(selected(operation, run.calls))
         for figure, value in of.items():
             values.setdefault(figure, []).append(value.low)
     return values
 
 
-def selected(operation: str, functions: Mapping[str, Function]) -> list[str]:
+def selected(operation: str, calls: Mapping[str, Operation]) -> list[str]:
     """Return the operations that a text means: all that have this name, or all that called this function.
 
     ``Export (2)`` is the second one of this name, ``compress_weights (2)`` the second call of this function, and
     ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
     """
-    if of_name := [name for name, of in functions.items() if of.name == operation]:
+    if of_name := [name for name, of in calls.items() if of.name == operation]:
         return of_name
-    if (numbered := operation.removesuffix(" (1)")) in functions:  # the first one has the name alone
+    if (numbered := operation.removesuffix(" (1)")) in calls:  # the first one has the name alone
         return [numbered]
     if (parts := _FUNCTION.fullmatch(operation)) is None:
         return []
     wanted = {_plain(word) for word in (parts["arguments"] or "").split(",") if word.strip()}
     matching = []
-    for name, of in functions.items():
-        given = {_plain(argument) for argument in of.arguments.split(",")}
-        if any(f".{call}".endswith(f".{parts['function']}") for call in of.call.split(", ")) and given >= wanted:
+    for name, of in calls.items():
+        given = {_plain(argument) for argument in (of.arguments or "").split(",")}
+        functions = (of.call or "").split(", ")
+        if any(f".{function}".endswith(f".{parts['function']}") for function in functions) and given >= wanted:
             matching.append(name)
     if parts["number"] is None:
         return matching

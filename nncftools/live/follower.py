@@ -188,6 +188,8 @@ class Follower:
             if fields["id"] == 0:
                 of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
                 self._command = replace(self._command, **{name: fields[name] for name in of_mark})
+        if "exec" in line:
+            self.run.end_operations(line["exec"]["id"], line["exec"]["to_s"])
         if "rise" in line:
             self.run.take_rise(line["rise"])
         if "devices" in line:

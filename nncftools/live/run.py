@@ -342,9 +342,8 @@ class Run:
         if mark and "rss" in self.columns and not fields.get("left_out"):
             self._reach("rss", mark, self.latest_s)
         if fields.get("end_s") is not None or fields.get("left_out"):
-            gone = self.processes.pop(number, None)
-            if gone is not None and gone.pid is not None and isinstance(self.operations, LiveOperations):
-                self.operations.process_ended(gone.pid, float(fields.get("end_s") or self.latest_s))
+            self.end_operations(number, float(fields.get("end_s") or self.latest_s))
+            self.processes.pop(number, None)
             return
         process = self.processes.setdefault(number, LiveProcess())
         process.pid = fields.get("pid", process.pid)
@@ -354,6 +353,12 @@ class Run:
             process.command = [word[:_CHARACTERS] for word in fields["command"][:_WORDS]]
         if number == 0 and self.attached_to is not None and fields.get("command"):
             self.command = printable(shlex.join(fields["command"]))
+
+    def end_operations(self, number: int, at_s: float) -> None:
+        """End the operations of a process that has ended, or runs another program now."""
+        process = self.processes.get(number)
+        if process is not None and process.pid is not None and isinstance(self.operations, LiveOperations):
+            self.operations.process_ended(process.pid, at_s)
 
     def cpu(self) -> float | None:
         """Return how many cores are busy, on average over the last second."""

@@ -29,8 +29,9 @@ from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
 from nncftools.marks.line import OUTPUT
 from nncftools.session.model import Mark, OwnMemory, Start
-from nncftools.session.operations import with_ends
+from nncftools.session.operations import latest_end_s, with_ends
 from nncftools.session.peak_place import enclosing
+from nncftools.session.peaks import ProcessTable
 from nncftools.session.readings import Reading
 from nncftools.session.session import Session
 
@@ -432,10 +433,10 @@ def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping
     The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
     long one without an end goes on at most.
     """
-    process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
+    table = ProcessTable(session.processes)
     for mark, end_s in with_ends(marks, session):
         most_s = until_s.get(id(mark), end_s)
-        last_s = min(most_s, session.duration_s, process_ends.get(mark.pid, session.duration_s))
+        last_s = min(most_s, latest_end_s(mark, table, session.duration_s))
         if mark.end_s is None and end_s < last_s:
             mark.end_s = last_s
     ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import NOT_SEEN, BuildUp
-from nncftools.analysis.comparison import function_of, unique_names
+from nncftools.analysis.comparison import unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
@@ -176,7 +176,7 @@ def _checked(at_s: float, session: Session) -> float:
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
-    chosen = selected(name, {title: function_of(operation) for title, operation in every.items()})
+    chosen = selected(name, every)
     if not chosen:
         there = [repr(printable(title)) for title in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""

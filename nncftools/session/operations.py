@@ -161,13 +161,13 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     The end is the mark's own, or else the next mark of the same process on the same level or above, the end of the
     process, or the end of the session.
     """
-    process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
+    table = ProcessTable(session.processes)
     following: dict[int | None, list[Mark]] = {}
     """By process: the next mark of each level, the outermost first; each begins before those of the levels above it."""
     ends = []
     for mark in reversed(in_order(marks)):
         after = following.setdefault(mark.pid, [])
-        last_s = min(session.duration_s, process_ends.get(mark.pid, session.duration_s))
+        last_s = latest_end_s(mark, table, session.duration_s)
         while after and after[-1].depth > mark.depth:
             after.pop()
         next_s = min(after[-1].start_s, last_s) if after else last_s
@@ -176,6 +176,12 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
             after.pop()
         after.append(mark)
     return ends[::-1]
+
+
+def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
+    """Return when the process that performed an operation ended, or else the session."""
+    process = table.at(mark.pid, mark.start_s + _TICK_S)
+    return duration_s if process is None or process.end_s is None else min(process.end_s, duration_s)
 
 
 class _FiguresOf:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Comparison, Function, Run, compared, matched, measured
+from nncftools.analysis.comparison import Comparison, Run, compared, matched, measured
 from nncftools.analysis.figures import Value
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
+from nncftools.session.operation import Operation
 from tests.made_up import MIB, mib, process, session
 
 TIMES = (0, 1, 2, 3)
@@ -288,10 +289,15 @@ class TestWarnings:
 Calls = list[tuple[str, str]]
 
 
+def operation(name: str, call: str, arguments: str) -> Operation:
+    """Return an operation of a second that called a function."""
+    return Operation(name=name, start_s=0.0, end_s=1.0, call=call, arguments=arguments)
+
+
 def names(*runs: Calls) -> list[tuple[str | None, ...]]:
     """Return which operations are the same, as their names in each run; a run is a list of names and arguments."""
     functions = [
-        {f"{place}:{name}({of})": Function(name, f"lib.{name}", of) for place, (name, of) in enumerate(run)}
+        {f"{place}:{name}({of})": operation(name, f"lib.{name}", of) for place, (name, of) in enumerate(run)}
         for run in runs
     ]
     return [tuple(one.get(place) for place in range(len(runs))) for one in matched(functions)]
@@ -330,6 +336,6 @@ def test_calls_are_matched(runs: list[list[tuple[str, str]]], expected: list[tup
 
 def test_name_is_enough() -> None:
     """Operations of one name are matched even if other functions did them."""
-    one, other = ({"Export": Function("Export", call, "x")} for call in ("torch.onnx.export", "convert_model"))
+    one, other = ({"Export": operation("Export", call, "x")} for call in ("torch.onnx.export", "convert_model"))
 
     assert matched([one, other]) == [{0: "Export", 1: "Export"}]

@@ -855,6 +855,50 @@ class TestMarks:
         assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
         assert {mark.source for mark in marks} == {"output"}
 
+    def test_progress_bar(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Lines of a progress bar are one operation, in the report and for a gate, and hold the peak of all of them."""
+        script = (
+            "import time\n"
+            "for step in range(40):\n"
+            "    held = bytearray(100 << 20) if step == 10 else None\n"
+            "    print('Epoch', 1 + step // 20, flush=True)\n"
+            "    time.sleep(0.005)\n"
+        )
+        words = ("profile", "--no-auto", "--no-plot", "--mark-on", r"Epoch \d+", "-o", "run.json")
+        result = nncf_tools(*words, sys.executable, "-S", "-c", script)
+        gate = nncf_tools("compare", "--fail-if", "peak_rss@Epoch 1>100MiB", "run.json", "run.json")
+        operations = Session.load(tmp_path / "run.json").operations
+
+        assert [(operation.name, operation.has_peak) for operation in operations] == [
+            ("Epoch 1", True),
+            ("Epoch 2", False),
+        ]
+        assert [line.split()[2:4] for line in result.stderr.splitlines() if "<- peak" in line] == [["s", "Epoch"]]
+        assert gate.returncode != 0
+
+    @pytest.mark.parametrize("sleeps_s", [0, 0.3], ids=["at once", "after a while"])
+    @pytest.mark.parametrize("then", ["sleep", "marks"])
+    def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path, then: str, sleeps_s: float) -> None:
+        """An operation that is open when its process calls exec ends then; the next program has its own operations."""
+        marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.4)"
+        next_words = ["/bin/sleep", "0.5"] if then == "sleep" else [sys.executable, "-c", marks]
+        script = (
+            "import nncftools, os, sys, time\n"
+            "nncftools.operation('Load').__enter__()\n"
+            f"time.sleep({sleeps_s})\n"
+            "os.execv(sys.argv[1], sys.argv[1:])"
+        )
+        result = nncf_tools("monitor", "-q", "-i", "0.05", "-o", "run.json", sys.executable, "-c", script, *next_words)
+        run = Session.load(tmp_path / "run.json")
+        load, *others = run.operations
+
+        assert result.returncode == 0, result.stderr
+        assert (load.name, load.error, load.is_parallel) == ("Load", "unfinished", False)
+        assert load.end_s < run.duration_s - 0.35
+        assert load.duration_s >= sleeps_s
+        assert [(other.name, other.depth, other.error) for other in others] == [("New", 0, None)] * (then == "marks")
+        assert all(load.end_s <= other.start_s and other.duration_s >= 0.4 for other in others)
+
     def test_nothing_marked(self, nncf_tools: Run) -> None:
         """If nothing was marked, the report says what is known of the reason."""
         blind = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-I", "-c", "1")

@@ -137,6 +137,19 @@ def test_marks_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ]
 
 
+def test_exec(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """What is open in a process ends when it runs another program."""
+    log = tmp_path / "run.marks.jsonl"
+    log.write_bytes(line({"name": "Load", "event": "begin", "op": 1, "pid": 100, "tid": 100, "start_s": 1}))
+    with Follower(path) as follower:
+        follower.read()
+        append(path, line({"exec": {"id": 0, "from_s": 2.0, "to_s": 2.5}}))
+        follower.read()
+
+    assert [(span.name, span.end_s) for span in follower.run.operations.outermost(4)] == [("Load", 2.5)]
+    assert list(follower.run.processes) == [0]
+
+
 def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Where memory grew is read from the helper's log, as far as it was written."""
     log = tmp_path / "run.snapshots.jsonl"

@@ -137,6 +137,13 @@ def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
     assert operations.current(5) == []
 
 
+def test_repeated_line_of_output() -> None:
+    """Lines of a progress bar are one operation."""
+    operations = live(*(moment(name, at_s, source="output") for at_s, name in enumerate("aabb")))
+
+    assert spans(operations) == [("a", 0, 2), ("b", 2, None)]
+
+
 def test_parallel_operations_are_outermost() -> None:
     """Operations of parallel tasks are drawn beside each other, and each ends by itself."""
     tasks = [begin(f"Task {op}", op, op, within=0) for op in (1, 2)]

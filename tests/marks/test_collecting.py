@@ -24,6 +24,7 @@ from nncftools.marks.collecting import (
 )
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark, OwnMemory, Process, Rise
+from nncftools.session.readings import HeldLines, keep
 from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
@@ -68,6 +69,26 @@ class TestLog:
 
         assert names(of) == [("a", 0)]
         assert of.warnings == ["55 marks are missing: for a time, the marks log could not be written (a full disk?)"]
+
+    @pytest.mark.parametrize(
+        ("first", "end_s"),
+        [({"first": True}, 3.5), ({"python": "3.12"}, 3.5), ({}, 4.0)],
+        ids=["API", "hook", "unknown"],
+    )
+    def test_exec(self, first: dict[str, object], end_s: float) -> None:
+        """What is open when a process runs another program ends then: at its first line, or when that was noticed."""
+        of = run()
+        of.processes[0].end_s = 9.0
+        keep(of, HeldLines(execs=[{"id": 0, "from_s": 2.5, "to_s": 4.0}, {"id": 7, "from_s": 0.0, "to_s": 9.0}]))
+        where = {"pid": 100, "tid": 100}
+        load = {"event": "begin", "op": 1, "name": "Load", "start_s": 3, **where}
+        start = {"name": "New", "t_ns": 3_500_000_005, **where, **first}
+        take_log(of, log(load, start), "marks", Redaction())
+        mark = of.marks[0]
+
+        assert (mark.name, mark.end_s, mark.error) == ("Load", end_s, "unfinished")
+        assert all(not operation.is_parallel for operation in of.operations)
+        assert {operation.end_s for operation in of.operations[1:] if end_s == 3.5} <= {9.0}
 
     @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
     def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:

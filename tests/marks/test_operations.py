@@ -43,6 +43,15 @@ def test_mark_operation(log: pathlib.Path) -> None:
     assert "event" not in line
 
 
+@pytest.mark.process
+def test_first_mark_of_a_program(log: pathlib.Path) -> None:
+    """The first mark of a program in a process says so: after exec, its operations are not those of the one before."""
+    code = "import nncftools; nncftools.mark_operation('a'); nncftools.mark_operation('b')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert [line.get("first") for line in lines(log)] == [True, None]
+
+
 def test_operation(log: pathlib.Path) -> None:
     """A block is a begin and an end with one number; a repeated name has two."""
     for _ in range(2):

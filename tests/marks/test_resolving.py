@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections import Counter
 from typing import Any
 
@@ -17,6 +18,7 @@ from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.operations import with_ends
 from nncftools.session.session import Session
+from tests.conftest import HANGING_S
 from tests.made_up import process, session
 
 PID = 100
@@ -414,6 +416,56 @@ def test_operations_of_a_pid_that_is_used_again() -> None:
     marks = resolve([context("first", 1, 1), context("second", 1, 2), end(1, 3)], LONG)
 
     assert spans(marks) == [("first", 1, 10, 0), ("second", 2, 3, 0)]
+
+
+def test_exec() -> None:
+    """All that is open in a process ends when it runs another program; nothing that begins later is inside of it."""
+    other = {"pid": PID + 1, "tid": PID + 1}
+    entries = [
+        moment("a", 1),
+        begin("b", 1, 2),
+        begin("c", 3, 2, **other),
+        begin("d", 1, 4),
+        end(1, 5),
+        end(3, 6, **other),
+    ]
+    marks = resolve([*entries, Entry(event="exec", pid=PID, start_s=3, error="unfinished")], run())
+
+    assert spans(marks) == [("a", 1, 2, 0), ("b", 2, 3, 0), ("c", 2, 6, 0), ("d", 4, 5, 0)]
+    assert [mark.error for mark in marks] == [None, "unfinished", None, None]
+
+
+def output(*names: str, source: str = "output") -> list[Entry]:
+    """Return what lines of output mark, one each second."""
+    return [Entry(name=name, start_s=number, source=source) for number, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        (output("a", "a", "b", "b", "a"), [("a", 0), ("b", 2), ("a", 4)]),
+        (output("a", "a", source="shell"), [("a", 0), ("a", 1)]),
+        ([*output("a", "a", "a"), Entry(name="a", start_s=1.5, source="shell")], [("a", 0), ("a", 1.5), ("a", 2)]),
+        ([*output("a", "a"), moment("c", 0.5), moment("c", 1.5)], [("a", 0), ("c", 0.5), ("c", 1.5)]),
+    ],
+    ids=["output", "a shell", "a shell between", "a program between"],
+)
+def test_repeated_line_of_output(entries: list[Entry], expected: list[tuple[str, float]]) -> None:
+    """A line of output with the name of the operation that is open begins none: a progress bar is one operation."""
+    together = resolving.LimitedMarks()
+    in_order = sorted(entries, key=lambda entry: entry.start_s or 0.0)
+
+    assert [(mark.name, mark.start_s) for mark in resolve(together.listed(in_order), run())] == expected
+
+
+def test_very_many_lines_of_output() -> None:
+    """A hundred thousand lines of one name are one operation, soon."""
+    rows: list[Row] = [{"name": "step", "source": "output", "t_ns": 5 + number} for number in range(100_000)]
+    before_s = time.process_time()
+    of = taken(rows, Limits())
+
+    assert [(mark.name, mark.count) for mark in of.marks] == [("step", 1)]
+    assert time.process_time() - before_s < HANGING_S
 
 
 FEW = Limits()._replace(marks_of_operation=3, marks_of_process=5, marks_of_recording=8)

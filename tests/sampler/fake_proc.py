@@ -53,12 +53,13 @@ class FakeProc:
         ticks: Four = (0, 0, 0, 0),
         faults: Four = (1, 2, 3, 4),
         io: Four = (0, 0, 0, 0),
+        code: int = 1,
     ) -> None:
         """Write a process, by default with a command of its own; ``threads`` holds the children of each thread.
 
         ``faults`` are minor and major ones, each followed by those of reaped children; ``io`` is what was read and
         written by system calls, then by storage: the order of the kernel's files. ``mark`` is the high-water mark in
-        pages, by default ``pages``.
+        pages, by default ``pages``. ``code`` is where the code of its program begins, 0 for none.
         """
         name = name or f"name{pid}"
         threads = threads or {pid: []}
@@ -68,7 +69,7 @@ class FakeProc:
             (folder / "task" / str(thread) / "children").write_text("".join(f"{child} " for child in children))
         before = " ".join(["0"] * 6)
         numbers = " ".join(map(str, (*faults, *ticks)))
-        tail = f"20 0 {len(threads)} 0 {self.started} {pages * 2 * PAGE} {pages} 0 0"
+        tail = f"20 0 {len(threads)} 0 {self.started} {pages * 2 * PAGE} {pages} 0 {code} 7 8 0"
         status = ZOMBIE_STATUS if state == "Z" else STATUS
         (folder / "stat").write_text(f"{pid} ({name}) {state} {before} {numbers} {tail}\n")
         (folder / "io").write_text(IO.format(*io))

@@ -431,6 +431,18 @@ def test_name_after_an_exec(proc: FakeProc) -> None:
     assert (facts(told)[1]["name"], facts(told)[1]["forked_copy"]) == ("program", False)
 
 
+def test_exec(proc: FakeProc) -> None:
+    """A process whose code has moved since the sample before runs another program; in the midst of exec it has none."""
+    source, told = proc.source("rss")
+    for number, code in enumerate((1, 1, 0, 5, 5)):
+        proc.add(1, code=code, faults=(number + 1, 0, 0, 0))
+        source.sample(float(number))
+    (line,) = (value for key, value in told if key == "exec")
+
+    assert (line["id"], line["from_s"]) == (0, 2.0)
+    assert 3.0 <= line["to_s"] < 4.0
+
+
 def test_three_hundred_threads(proc: FakeProc) -> None:
     """All 300 threads of a process are counted, and the child of any of them is found."""
     proc.add(1, threads={1: [], **{1000 + place: [] for place in range(298)}, 1999: [9]})

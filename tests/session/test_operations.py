@@ -138,6 +138,14 @@ def test_ends_with_its_process() -> None:
     assert [phase.end_s for phase in of.operations] == [0.25]
 
 
+def test_ends_with_its_own_process() -> None:
+    """Of two processes with one PID, an operation ends with the one that performed it."""
+    of = marked(mark("a", 0.0, pid=100), mark("b", 0.5, pid=100))
+    of.processes = [process(end_s=0.25), process(1, pid=100, start_s=0.45, end_s=0.75)]
+
+    assert [phase.end_s for phase in of.operations] == [0.25, 0.75]
+
+
 def test_peak_read_at_the_end() -> None:
     """What was read at its end belongs to the operation; without a reading, the sample that the end triggered does."""
     read = marked(mark("a", 0.1, end_s=0.48, pid=100, own_end=OwnMemory(rss=300 * MIB, tree=300 * MIB)))
