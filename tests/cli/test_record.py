@@ -866,7 +866,8 @@ class TestMarks:
         )
         words = ("profile", "--no-auto", "--no-plot", "--mark-on", r"Epoch \d+", "-o", "run.json")
         result = nncf_tools(*words, sys.executable, "-S", "-c", script)
-        gate = nncf_tools("compare", "--fail-if", "peak_rss@Epoch 1>100MiB", "run.json", "run.json")
+        (tmp_path / "base.json").write_bytes((tmp_path / "run.json").read_bytes())
+        gate = nncf_tools("compare", "--fail-if", "peak_rss@Epoch 1>100MiB", "base.json", "run.json")
         operations = Session.load(tmp_path / "run.json").operations
 
         assert [(operation.name, operation.has_peak) for operation in operations] == [
@@ -874,14 +875,14 @@ class TestMarks:
             ("Epoch 2", False),
         ]
         assert [line.split()[2:4] for line in result.stderr.splitlines() if "<- peak" in line] == [["s", "Epoch"]]
-        assert gate.returncode != 0
+        assert gate.returncode == 3, gate.stderr
 
     @pytest.mark.parametrize("sleeps_s", [0, 0.3], ids=["at once", "after a while"])
     @pytest.mark.parametrize("then", ["sleep", "marks"])
     def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path, then: str, sleeps_s: float) -> None:
         """An operation that is open when its process calls exec ends then; the next program has its own operations."""
-        marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.4)"
-        next_words = ["/bin/sleep", "0.5"] if then == "sleep" else [sys.executable, "-c", marks]
+        marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.7)"
+        next_words = ["/bin/sleep", "1"] if then == "sleep" else [sys.executable, "-c", marks]
         script = (
             "import nncftools, os, sys, time\n"
             "nncftools.operation('Load').__enter__()\n"
@@ -894,10 +895,10 @@ class TestMarks:
 
         assert result.returncode == 0, result.stderr
         assert (load.name, load.error, load.is_parallel) == ("Load", "unfinished", False)
-        assert load.end_s < run.duration_s - 0.35
+        assert load.end_s < run.duration_s - 0.5
         assert load.duration_s >= sleeps_s
         assert [(other.name, other.depth, other.error) for other in others] == [("New", 0, None)] * (then == "marks")
-        assert all(load.end_s <= other.start_s and other.duration_s >= 0.4 for other in others)
+        assert all(load.end_s <= other.start_s and other.duration_s >= 0.7 for other in others)
 
     def test_nothing_marked(self, nncf_tools: Run) -> None:
         """If nothing was marked, the report says what is known of the reason."""
