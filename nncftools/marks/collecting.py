@@ -11,7 +11,6 @@ import heapq
 import io
 import os
 import re
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -266,20 +265,15 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 def _held(entries: Iterable[Entry], session: Session, begun_s: Mapping[int, Sequence[float]]) -> Iterator[Entry]:
     """Yield entries with what the tree held when they were written, then an entry for each exec.
 
-    The sampler saw between which moments that was. If the new program wrote its first line then, all lines before
-    are of the program before.
+    ``begun_s`` is when programs wrote their first lines, by process.
     """
     holdings = Holdings(session)
     for entry in entries:
         if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
             entry.own = holdings.at(entry.start_s, entry.pid, entry)
         yield entry
-    pids = {process.id: process.pid for process in session.processes}
-    for line in holdings.execs:
-        pid = pids.get(line["id"])
-        times = begun_s.get(pid or 0, ())
-        first = times[bisect_right(times, line["from_s"]) : bisect_right(times, line["to_s"])]
-        yield Entry(event=EXEC, pid=pid, start_s=min(first, default=line["to_s"]), error=UNFINISHED)
+    for pid, at_s in holdings.execs(begun_s):
+        yield Entry(event=EXEC, pid=pid, start_s=at_s, error=UNFINISHED)
     for process in session.processes:
         process.start_s = holdings.begun_s.get(process.id, process.start_s)
         process.end_s = holdings.ended_s.get(process.id, process.end_s)

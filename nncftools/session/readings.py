@@ -8,8 +8,8 @@ many cores, the kernel's own RSS of a process may be off (``rss_error``).
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -114,7 +114,7 @@ class Holdings:
         kept: HeldLines = session.__dict__.get(_LINES, HeldLines())
         self._is_recorded = bool(kept.lines) or session.unseen is not None
         self._with_descendants = kept.with_descendants
-        self.execs = kept.execs
+        self._execs = kept.execs
         self._lines = sorted(kept.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]
         self._read_s = session.late.by_time()
@@ -163,6 +163,19 @@ class Holdings:
         bounds["others_before"] = self._others(mark, before, at_s)
         bounds["others_after"] = self._others(mark, at_s, after)
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
+
+    def execs(self, begun_s: Mapping[int, Sequence[float]]) -> Iterator[tuple[int, float]]:
+        """Yield the PID of each process that began to run another program, and when.
+
+        The sampler saw between which moments that was. If a program wrote its first line then (``begun_s``, by PID),
+        all lines before are of the program before.
+        """
+        for line in self._execs:
+            process = self._table.by_id.get(line["id"])
+            if process is not None and process.pid is not None:
+                times = begun_s.get(process.pid, ())
+                first = times[bisect_right(times, line["from_s"]) : bisect_right(times, line["to_s"])]
+                yield process.pid, min(first, default=line["to_s"])
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
         """Return what torch's allocator had given out of each device, and the most so far."""

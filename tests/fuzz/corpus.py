@@ -114,6 +114,7 @@ def _journal() -> bytes:
         {"each": {"0": 1000, "1": 2000}},
         [0.5, 9 * MIB, 0.25, 4096],
         {"rise": {"id": 1, "from_s": 0.1, "to_s": 0.5, "high_water_mark": 10 * MIB, "others": 0, "others_around": 5}},
+        {"exec": {"id": 1, "from_s": 0.2, "to_s": 0.5}},
         {"each": {"0": 1500, "1": 9_000_000}},
         {"limit_reached": {"at_s": 0.5, "rss": 9 * MIB, "limit": 8 * MIB, "action": "warn"}},
         {"warning": "made up"},
