@@ -212,8 +212,8 @@ def text_of(value: float | None, unit: str) -> str:
 
 _LITTLE_ALIKE = 0.5
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]+)")
-_TIME = re.compile(rf"{_NUMBER}\s*([A-Za-zµ]*)")
+_SIZE = rf"{_NUMBER}\s*([A-Za-z]+)"
+_TIME = rf"{_NUMBER}\s*([A-Za-zµ]*)"
 _SHORT = {"K": MemoryUnit.KiB, "M": MemoryUnit.MiB, "G": MemoryUnit.GiB}
 """Units as `ulimit`, Docker and Java write them."""
 _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
@@ -249,7 +249,7 @@ def size_from(text: str) -> tuple[int, MemoryUnit]:
 
     Returns the bytes and the unit. Raises ValueError, which says what was expected and what was found.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     unit, times = (None, 1) if match is None else _SIZES.get(match[2].casefold(), (None, 1))
     size = math.inf if match is None or unit is None else float(match[1]) * unit.factor * times
     if unit is None or not math.isfinite(size) or round(size) <= 0:
@@ -268,7 +268,7 @@ def seconds_from(text: str) -> float:
 
     Raises ValueError, which says what was expected and what was found.
     """
-    match = _TIME.fullmatch(text.strip())
+    match = re.fullmatch(_TIME, text.strip())
     factor = None if match is None else _TIMES.get(match[2].casefold())
     if match is None or factor is None:
         raise ValueError(f"a time expected, such as 0.5 (seconds), 100ms or 2min, found {text!r}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
@@ -29,8 +28,7 @@ from nncftools.units import MemoryUnit, seconds_text
 _FEWEST_SAMPLES = 2
 
 
-@dataclass(frozen=True)
-class MetricSummary:
+class MetricSummary(NamedTuple):
     """One memory metric over the whole session, in bytes; None for unknown."""
 
     peak: float | None
@@ -53,7 +51,7 @@ class MetricSummary:
         zero = self.first
         sizes = {name: getattr(self, name) for name in ("peak", "final", "average", "lowest", "first")}
         above = {name: None if size is None or zero is None else size - zero for name, size in sizes.items()}
-        return replace(self, **above)
+        return self._replace(**above)
 
 
 def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSummary:
@@ -88,8 +86,7 @@ def is_between_samples(peak: Peak) -> bool:
     return (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
 
 
-@dataclass(frozen=True)
-class LargestProcess:
+class LargestProcess(NamedTuple):
     """The process that held the most memory by itself."""
 
     process: Process

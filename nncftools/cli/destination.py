@@ -13,9 +13,8 @@ import pathlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import FOLDER, Way, above_standard, another_owner, file_behind, open_ours
@@ -33,8 +32,7 @@ _LONGEST_NAME = 60
 PICTURES = (".png", ".svg", ".pdf")
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(NamedTuple):
     """One memory metric's text log, and its picture if it has one of its own."""
 
     metric: str
@@ -43,8 +41,7 @@ class Log:
     picture: pathlib.Path | None
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(NamedTuple):
     """The files of one recording, by absolute path: the working folder may be removed while the command runs."""
 
     session: pathlib.Path
@@ -83,10 +80,10 @@ class Destination:
         def moved(path: pathlib.Path | None) -> pathlib.Path | None:
             return None if path is None else folder / path.name
 
-        logs = [replace(log, text=folder / log.text.name, picture=moved(log.picture)) for log in self.logs]
+        logs = [log._replace(text=folder / log.text.name, picture=moved(log.picture)) for log in self.logs]
         session = folder / self.session.name
         sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
-        return replace(self, session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
+        return self._replace(session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
 
     def point_latest(self) -> None:
         """Point the link ``latest`` in the log folder to this run, if links can be made."""
@@ -249,7 +246,7 @@ def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destin
     for path in (panels, page):
         if path is not None and target.folder is None:
             check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
-    return replace(target, sidecar=sidecar, panels=panels, page=page)
+    return target._replace(sidecar=sidecar, panels=panels, page=page)
 
 
 def session_stem(session: pathlib.Path) -> str:

@@ -123,8 +123,7 @@ def open_session(
 
 def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     """Yield why processes of ranks died, but for those that were ended because another rank had failed."""
-    from nncftools.limits.judges import verdict
-    from nncftools.limits.verdict import is_consequence
+    from nncftools.limits.judges import is_consequence, verdict
     from nncftools.render.peak_lines import headline
 
     for path, session in ranks.items():

@@ -3,8 +3,6 @@
 ``Request`` holds the options of a recording. How a shell asks is in completions/.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -121,7 +119,7 @@ _MAX_SIZE = f"Largest file to read, unpacked; raises other limits, too. Default:
 MaxSize = Annotated[int | None, option("--max-size SIZE", READ, _MAX_SIZE, parser=bytes_from)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request:
     """What to record, how, and where to: the options of `monitor`; other commands set some of them."""
 
@@ -232,7 +230,7 @@ class Request:
     source: Source = DEFAULT_SOURCE
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProfileRequest(Request):
     """The options of `profile`."""
 
@@ -240,7 +238,7 @@ class ProfileRequest(Request):
     interval: Interval = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SeriesRequest:
     """The options of commands that run another one several times, and keep all of that in a folder."""
 

@@ -41,12 +41,11 @@ _PYTHON = "python"
 _INTERPRETERS = {".py": _PYTHON, ".sh": "sh"}
 _SHORTEST_INTERVAL_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
-_QUOTED_OR_SPECIAL = re.compile(
-    r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
-    r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
-    re.DOTALL,
+_QUOTED_OR_SPECIAL = (
+    r"""(?s)'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
+    r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])"""
 )
-_SPECIAL_IN_DOUBLE_QUOTES = re.compile(r"(?P<special>\\?[$`]|\\\n)|\\.", re.DOTALL)
+_SPECIAL_IN_DOUBLE_QUOTES = r"(?s)(?P<special>\\?[$`]|\\\n)|\\."
 
 
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
@@ -81,8 +80,8 @@ def shell_only(line: str) -> str:
     unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
     not count, except escapes in double quotes that ``shlex`` does not undo.
     """
-    for match in _QUOTED_OR_SPECIAL.finditer(line.strip()):
-        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(match["double"] or "")]
+    for match in re.finditer(_QUOTED_OR_SPECIAL, line.strip()):
+        inside = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]
         for special in (match["special"], match["other"], *inside):
             if special:
                 return str(special)

@@ -11,7 +11,7 @@ import os
 import pathlib
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import destination, options, planning, screen
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from nncftools.snapshots.client import Helper, StackAccess
 
 
-@dataclass(frozen=True)
-class Marking:
+class Marking(NamedTuple):
     """How operations are marked in addition to those that the command marks."""
 
     automatic: Sequence[Call] | None = None
@@ -48,8 +47,7 @@ class Marking:
     """Returns the name of the operation that a line of output starts, or None."""
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What to record, what to show meanwhile, and where to save it."""
 
     starter: Starter
@@ -67,7 +65,7 @@ class Run:
     """Words before the command that make its process enter a control group, and then execute the command."""
     opens: bool = False
     """Whether a browser shows the page at the end."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     """Variables that the command gets unless the user has set them."""
     live: bool = False
     """Whether the live view is shown."""

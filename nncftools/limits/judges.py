@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan
 
+from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
-from nncftools.limits import verdict as verdicts
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import NEAR, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict
+from nncftools.limits.verdict import NEAR, UNKNOWN, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict, most_memory
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -221,7 +221,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=verdicts.most_memory, reverse=True)
+    return sorted(processes, key=most_memory, reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
@@ -366,8 +366,41 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     still runs.
     """
     if session.ranks:
-        return verdicts.judge_ranks(session)
+        return judge_ranks(session)
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
     case = Evidence(session, unit)
     return next((judged for judge in _JUDGES if (judged := judge(case)) is not None), None)
+
+
+_MOST_RANKS = 3
+_SOON_S = 0.02
+"""Ranks that fail so soon after one another may do so for a common reason."""
+
+
+def judge_ranks(session: Session) -> Verdict | None:
+    """Return the first rank that failed; None when none did."""
+    if not (failed := failed_in_order(session.ranks)):
+        return None
+    first, *others = failed
+    is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
+    one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
+    evidence = []
+    for run in others[:_MOST_RANKS]:
+        end, later_s = "" if run.exit is None else run.exit.text, end_of(run) - end_of(first)
+        evidence.append(f"{run.name}: {end}, {seconds_text(later_s)} later")
+    evidence += [f"{len(others) - _MOST_RANKS} more ranks failed after that"] if len(others) > _MOST_RANKS else []
+    return Verdict(
+        cause=Cause.RANK_FAILED,
+        certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
+        text=f"the first rank that failed was {first.name}: {'' if first.exit is None else first.exit.text}",
+        at_s=end_of(first),
+        state=UNKNOWN,
+        evidence=evidence,
+    )
+
+
+def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
+    """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
+    later = {run.name for run in failed_in_order(job.ranks)[1:]}
+    return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}

@@ -17,13 +17,11 @@ import re
 import signal
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
 
 from nncftools.analysis.peak_text import SEPARATOR
-from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.metrics import cpu_counters
 from nncftools.sampler.control_groups import oom_kills_in
@@ -31,7 +29,7 @@ from nncftools.session.model import Failure, KernelKill, OomKills, Process, Sess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128
 """A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
@@ -195,8 +193,7 @@ class Cause:
     """The recording breaks off, and nobody knows how the command ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A conclusion with its evidence; bytes, and seconds since the start."""
 
     cause: str
@@ -362,38 +359,6 @@ class Evidence:
         busy_s = [at_s for (before_s, before), (at_s, now) in steps if now - before > _IDLE * (at_s - before_s)]
         idle_s = spent[-1][0] - max(busy_s, default=since_s)
         return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
-
-
-_SOON_S = 0.02
-"""Ranks that fail so soon after one another may do so for a common reason."""
-
-
-def judge_ranks(session: Session) -> Verdict | None:
-    """Return the first rank that failed; None when none did."""
-    if not (failed := failed_in_order(session.ranks)):
-        return None
-    first, *others = failed
-    is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
-    one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
-    evidence = []
-    for run in others[:_NAMED]:
-        end, later_s = "" if run.exit is None else run.exit.text, end_of(run) - end_of(first)
-        evidence.append(f"{run.name}: {end}, {seconds_text(later_s)} later")
-    evidence += [f"{len(others) - _NAMED} more ranks failed after that"] if len(others) > _NAMED else []
-    return Verdict(
-        cause=Cause.RANK_FAILED,
-        certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
-        text=f"the first rank that failed was {first.name}: {'' if first.exit is None else first.exit.text}",
-        at_s=end_of(first),
-        state=UNKNOWN,
-        evidence=evidence,
-    )
-
-
-def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
-    """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
-    later = {run.name for run in failed_in_order(job.ranks)[1:]}
-    return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}
 
 
 LOG = "/dev/kmsg"

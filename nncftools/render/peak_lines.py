@@ -8,12 +8,9 @@ each output writes in its own way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.peak_text import span_text, where_text
-from nncftools.analysis.series import Floats, decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
@@ -23,6 +20,9 @@ from nncftools.render.view import View, label
 from nncftools.session.peaks import sampled_peak
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    from nncftools.analysis.series import Floats
 
 _NEAR = 0.5
 """A larger part of a limit is near it."""
@@ -54,6 +54,10 @@ def memory_line(session: Session, view: View, name: str, points: int = 4000, *, 
     samples = session.samples
     if name not in samples or not (figures := samples.figures(name)).known:
         return None
+    import numpy as np  # 120 ms of CPU that a report in text can do without
+
+    from nncftools.analysis.series import decimated_with_gaps
+
     values = np.asarray(samples[name])
     zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0
     spacing_s = session.sampler.spacing_s if gaps else None

@@ -5,12 +5,11 @@ import signal
 
 import pytest
 
-from nncftools.limits.judges import verdict
+from nncftools.limits.judges import is_consequence, verdict
 from nncftools.limits.verdict import (
     UNKNOWN,
     Cause,
     Verdict,
-    is_consequence,
     kernel_kills,
     last_state,
     take_counts,

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec.structs
 
@@ -258,7 +258,7 @@ class _Runs:
                 return None
             with Watch(group, most_s, self._starter) as watch:
                 entry = () if group is None else group.entry
-                recorded = recording.record(replace(run, entry=entry))
+                recorded = recording.record(run._replace(entry=entry))
             if groups.is_interrupted(self._starter):
                 return None
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us

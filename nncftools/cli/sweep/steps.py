@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -277,7 +277,7 @@ def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None
         words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
     )
     with recording.one_of_several(running.starter, way, name, request) as (run, log):
-        recorded = recording.record(replace(run, entry=entry, environment=ENVIRONMENT))
+        recorded = recording.record(run._replace(entry=entry, environment=ENVIRONMENT))
         result = None if recorded.status else running.result()
         failed = "" if result is not None else f"{name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)
