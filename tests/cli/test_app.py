@@ -14,9 +14,9 @@ from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.sampler.client import host
 from tests.conftest import HANGING_S, Run, command_line
-from tests.made_up import session
+from tests.made_up import mib, session
 
-HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
+HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "plotly", "pyarrow", "numpy", "asyncio", "multiprocessing"}
 
 
 class TestStart:
@@ -100,11 +100,22 @@ class TestStart:
         assert in_process(*words).stdout == in_process(*usual).stdout
 
     @pytest.mark.process
-    @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '-i', '0.1', '-o', 'run.json', 'true'"])
-    def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
-        """Neither help nor a quiet recording loads matplotlib, pandas, numpy or pydantic."""
+    @pytest.mark.parametrize(
+        ("words", "renders"),
+        [
+            (["--help"], False),
+            (["monitor", "-q", "-o", "new.json", "true"], False),
+            (["monitor", "-o", "new.json", "true"], True),
+            (["report", "run.json"], True),
+            (["report", "--details", "run.json"], True),
+        ],
+    )
+    def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: list[str], *, renders: bool) -> None:
+        """Help, a recording, and the report in text of a run without stacks load nothing that only pictures need."""
+        session({"rss": mib(100, 300, 200)}).save(tmp_path / "run.json")
         script = (
-            f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
+            f"import sys; sys.argv[1:] = {words}\nfrom nncftools.cli.app import run\nassert not run()\n"
+            "print(list(sys.modules))"
         )
         shown = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -112,6 +123,7 @@ class TestStart:
         loaded = set(re.findall(r"'([a-z0-9_]+)'", shown.splitlines()[-1]))
 
         assert "typer" in loaded
+        assert ("rich" in loaded) is renders
         assert loaded & HEAVY == set()
 
     def test_version(self, nncf_tools: Run) -> None:
