@@ -1,6 +1,6 @@
 """What a recording costs around the command: ``python -m benchmarks.overhead`` prints a Markdown table.
 
-CPU seconds and added time are medians of paired runs. The CPU time of a recording is given in times of ``import typer``,
+CPU seconds and added time are medians of paired runs. The CPU time of a recording is in times of ``import typer``,
 which each start of the command line needs: a ratio depends little on the machine and on what else runs there. The added
 time is the wall time of ``nncf-tools monitor --quiet --no-plot -- true`` less that of ``true``, run in turn; the
 sampler's memory is its own high-water mark from its session at an interval of 10 ms.

@@ -85,15 +85,24 @@ class Destination(NamedTuple):
         sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
         return self._replace(session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
 
-    def point_latest(self) -> None:
-        """Point the link ``latest`` in the log folder to this run, if links can be made."""
+    def point_latest(self) -> bool:
+        """Point the link ``latest`` in the log folder to this run, if links can be made.
+
+        Return whether its name is free for that: only a link or a regular file is replaced.
+        """
         if self.folder is None:
-            return
+            return True
         link = self.folder.parent / LATEST
-        beside = link.with_name(f".{os.getpid()}.{LATEST}")
+        if link.exists() and not link.is_symlink() and not link.is_file():
+            return False
+        beside = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
         with contextlib.suppress(OSError, NotImplementedError):
             beside.symlink_to(self.folder.name, target_is_directory=True)
-            beside.replace(link)
+            try:
+                beside.replace(link)
+            finally:
+                beside.unlink(missing_ok=True)
+        return True
 
 
 def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) -> Destination:
@@ -380,15 +389,21 @@ def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
 
 
 def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
-    """Return the sessions and journals in a folder and its folders, the newest first."""
-    paths = {
-        path
-        for pattern in _PATTERNS
-        for path in log_dir.glob(pattern)
-        if LATEST not in path.relative_to(log_dir).parts[:-1]  # a link to a run that has its own name
-        and not path.is_fifo()  # reading a FIFO that another user put there would never end
-    }
-    return sorted(paths, key=written_ns, reverse=True)
+    """Return the sessions and journals in a folder and its folders, the newest first; each of them once.
+
+    Folders named ``latest`` and hidden ones are left out: they are links to runs with names of their own, or copies.
+    """
+    recordings: dict[str, pathlib.Path] = {}
+    for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
+        folder = path.parent
+        if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
+            continue
+        if path.is_fifo():  # reading a FIFO that another user put there would never end
+            continue
+        real = os.path.realpath(path)
+        if real not in recordings or not folder.is_symlink():
+            recordings[real] = path
+    return sorted(recordings.values(), key=written_ns, reverse=True)
 
 
 def written_ns(path: pathlib.Path) -> int:

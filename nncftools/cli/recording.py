@@ -253,7 +253,9 @@ def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
         screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")
         return False
     files.remove()
-    target.point_latest()
+    if not target.point_latest():
+        latest = pathlib.Path(target.shown).with_name(destination.LATEST)
+        screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
     return True
 
 

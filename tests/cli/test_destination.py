@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import shutil
+from collections.abc import Callable
 
 import pytest
 
@@ -62,6 +65,86 @@ def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, 
     found = destination.recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
 
     assert found.resolve() == logs / meant / "session.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("latest", shutil.copytree),
+        ("latest", os.symlink),
+        (".4711.latest", shutil.copytree),
+        (".4711.latest", os.symlink),
+        ("best", os.symlink),
+    ],
+)
+def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callable[..., object]) -> None:
+    """Neither ``latest``, nor links that earlier releases left behind, nor copies of these, nor other links count."""
+    (logs / "latest").unlink()
+    make(logs / "newest", logs / name)
+
+    assert [path.parent.name for path in destination.in_order(logs)] == ["newest", "middle", "oldest"]
+
+
+def test_a_recording_outside(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A link to a recording in another folder is the only way to it, so it counts."""
+    (logs / "newest").rename(tmp_path / "elsewhere")
+    (logs / "linked").symlink_to(tmp_path / "elsewhere")
+
+    assert [path.parent.name for path in destination.in_order(logs)] == ["linked", "middle", "oldest"]
+
+
+def _make_nothing(_: pathlib.Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "is_free"),
+    [
+        (_make_nothing, True),
+        (lambda path: path.symlink_to("oldest"), True),
+        (lambda path: path.symlink_to("gone"), True),
+        (lambda path: path.write_text("newest"), True),
+        (pathlib.Path.mkdir, False),
+        (os.mkfifo, False),
+    ],
+    ids=["nothing", "link", "broken link", "file", "folder", "pipe"],
+)
+def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object], *, is_free: bool) -> None:
+    """A link or a regular file is replaced by the link, anything else stays; nothing is left beside it."""
+    (logs / "latest").unlink()
+    make(logs / "latest")
+    (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
+    folder = logs / "middle"
+    journal = folder / "session.journal.jsonl"
+    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Way(folder))
+
+    assert place.point_latest() is is_free
+    assert (logs / "latest").is_symlink() is is_free
+    assert not is_free or (logs / "latest").readlink() == pathlib.Path("middle")
+    assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
+
+
+@pytest.mark.process
+def test_latest_is_a_folder(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
+    """A run says that ``latest`` is a folder, and is compared with the run before; `list` and `prune` count both."""
+    words = ("monitor", "--no-plot", "-i", "0.02", "--", "sleep", "0.2")
+    nncf_tools(*words)
+    logs = tmp_path / "memory_logs"
+    first = (logs / "latest").readlink().name
+    (logs / "latest").unlink()
+    shutil.copytree(logs / first, logs / "latest")
+    result = nncf_tools(*words)
+    listed = json.loads(in_process("list", "--json").stdout)
+    runs = sorted(path.name for path in logs.iterdir() if path.name != "latest")
+    in_process("prune", "--keep", 1, "--yes")
+
+    assert result.stderr.startswith(
+        "nncf-tools: 'memory_logs/latest' is not a link, so it does not lead to this run; remove or rename it\n"
+    )
+    assert "RSS peak" in result.stderr
+    assert "nncf-tools compare latest~1 latest  " in result.stderr
+    assert [pathlib.Path(run["path"]).parent.name for run in listed] == [runs[1], first]
+    assert sorted(path.name for path in logs.iterdir()) == [runs[1], "latest"]
 
 
 def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
