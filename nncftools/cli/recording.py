@@ -223,9 +223,14 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
-    if session.marks or run.marking.automatic is None:
+    calls = run.marking.automatic
+    is_hookless = not (taken.programs or taken.is_gone or taken.missing)
+    if calls is None or (session.marks and not (calls and is_hookless)):
         return
     why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
+    if calls:
+        session.warnings.append(f"--mark-call marked nothing: {why}")
+        return
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
     from nncftools.analysis.summary import UNMARKED

@@ -423,8 +423,12 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
         return f"{ran}, and {known}" if known else f"{ran}, but none of the functions that are marked was called"
-    usual = "the reason is not known (usually python -I, -E or -S, a cleared environment, or another language)"
-    return f"no Python program loaded the hook: {known or usual}"
+    if is_gone:
+        return known
+    usual = (
+        "usually python -I, -E or -S, another language, or an environment that lacks our PYTHONPATH and NNCF_TOOLS_*"
+    )
+    return f"no Python program loaded the hook: {known or f'the reason is not known ({usual})'}"
 
 
 def _isolating(command: Sequence[str]) -> str:

@@ -909,6 +909,40 @@ class TestMarks:
         assert "ran an isolated Python (-I), which loads no hook" in " ".join(blind.stderr.split())
         assert "1 Python program loaded the hook, but none of the functions that are" in " ".join(seeing.stderr.split())
 
+    @pytest.mark.parametrize(
+        ("start", "more", "reason"),
+        [
+            (("env", "-i"), (), "no Python program loaded the hook: the reason is not known"),
+            (("env", "-i"), ("--mark-on", "begins"), "no Python program loaded the hook: the reason is not known"),
+            pytest.param((), (), "1 Python program loaded the hook, but none of", marks=pytest.mark.long),
+        ],
+    )
+    def test_mark_call_marks_nothing(
+        self, nncf_tools: Run, start: tuple[str, ...], more: tuple[str, ...], reason: str
+    ) -> None:
+        """The summary says why --mark-call marked nothing, also where --mark-on marked something."""
+        asked = ("--mark-call", "made.up:function", *more)
+        words = ("profile", "--no-plot", "--no-stacks", *asked, "--", *start, sys.executable, "-c", "print('begins')")
+        result = nncf_tools(*words)
+
+        assert f"--mark-call marked nothing: {reason}" in " ".join(result.stderr.split())
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            ("--mark-call", "textwrap:dedent"),
+            pytest.param(("--mark-call", "made.up:function", "--mark-on", "begins"), marks=pytest.mark.long),
+            pytest.param(("--mark-on", "begins"), marks=pytest.mark.long),
+        ],
+    )
+    def test_hook_that_was_loaded(self, nncf_tools: Run, asked: tuple[str, ...]) -> None:
+        """Where a Python loaded the hook and something was marked, the summary does not speak of it."""
+        code = "import textwrap; print(textwrap.dedent('begins'))"
+        result = nncf_tools("profile", "--no-plot", "--no-stacks", *asked, "--", sys.executable, "-c", code)
+
+        assert "1." in result.stderr
+        assert "marked nothing" not in result.stderr
+
     def test_short_summary(self, nncf_tools: Run) -> None:
         """Of a run without operations, the summary has at most 12 lines, also from the second run on."""
         code = "import time; b = bytearray(50 << 20); time.sleep(0.6)"

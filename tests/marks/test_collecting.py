@@ -479,10 +479,11 @@ def test_marks_at_other_times() -> None:
 
 
 def test_log_that_was_removed() -> None:
-    """Without the log, nothing says that no function was called."""
-    assert no_marks_reason([], 1, 0, is_gone=True) == (
-        "1 Python program loaded the hook, and the marks log was removed, replaced or emptied"
-    )
+    """Without the log, nothing says that no function was called, nor that no program loaded the hook."""
+    gone = "the marks log was removed, replaced or emptied"
+
+    assert no_marks_reason([], 1, 0, is_gone=True) == f"1 Python program loaded the hook, and {gone}"
+    assert no_marks_reason([], 0, 0, is_gone=True) == gone
 
 
 def test_nothing_known() -> None:
