@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import errno
 import io
+import logging
 import os
 import pathlib
 import select
@@ -41,7 +42,10 @@ starter: Starter | None = None
 
 
 def prepare() -> None:
-    """Make standard output and error accept any character, even if they are closed or ASCII only."""
+    """Make standard output and error accept any character, even if they are closed or ASCII only.
+
+    Matplotlib's advice on folders that it cannot write is not printed: it would stand in the middle of a summary.
+    """
     codecs.register_error(_ALIKE, _alike)
     # A stream that cannot be written keeps the place of a closed one: no file may take its number.
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
@@ -49,6 +53,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ALIKE)
+    logging.getLogger("matplotlib").addHandler(logging.NullHandler())
 
 
 def _alike(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -77,6 +78,16 @@ class TestStart:
             if is_coloured
             else "nncf-tools: error: what is wrong\n"
         )
+
+    @pytest.mark.process
+    def test_matplotlib_is_silent(self) -> None:
+        """Matplotlib says nothing of a home directory that it cannot write to."""
+        environment = {"HOME": "/proc/nowhere", "PATH": os.environ["PATH"]}
+        program = "from nncftools.cli import screen; screen.prepare(); import matplotlib"
+        words = [sys.executable, "-c", program]
+        result = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
+
+        assert (result.stdout, result.stderr) == ("", "")
 
     def test_messages_break_between_words(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
