@@ -244,6 +244,8 @@ def pss_near_peak(session: Session) -> NearPeak | None:
 
 
 _MANY_MISSED = 0.05
+_PAUSE_S = 1.0
+"""A busy machine, or the start of a process, delays samples by less: only a longer gap is a pause of the run."""
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of the warning that explains missing samples."""
 _NAMED = 3
@@ -350,13 +352,15 @@ def _survivors(session: Session) -> Iterator[str]:
 
 def _missed(session: Session) -> Iterator[str]:
     facts = session.sampler
+    if session.duration_s < _PAUSE_S:
+        return
     missed = facts.missed or 0
     due = missed + taken(session)
     if missed <= due * _MANY_MISSED or any(text.startswith(_DISK_WAS_FULL) for text in session.warnings):
         return
     gap_s = facts.longest_gap_s or 0.0
     lost = f"{missed:,} of {due:,} samples were missed"
-    if facts.interval_s and missed - gap_s / facts.interval_s <= due * _MANY_MISSED:
+    if gap_s >= _PAUSE_S and facts.interval_s and missed - gap_s / facts.interval_s <= due * _MANY_MISSED:
         yield f"{lost}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
     else:
         yield f"{lost}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"

@@ -430,6 +430,25 @@ def test_missed_in_one_gap() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "interval_s", "missed", "gap_s", "expected"),
+    [
+        (0.032, 0.01, 3, 0.032, ""),
+        (0.5, 0.1, 2, 0.3, ""),
+        (1.5, 0.05, 15, 0.8, "the longest gap is 0.800 s: use a longer --interval or leave a core free"),
+        (4.0, 0.1, 12, 1.3, "in one gap of 1.30 s: the run was suspended, or the machine slept or was busy"),
+        (60.0, 10.0, 1, 20.0, "in one gap of 20.00 s: the run was suspended, or the machine slept or was busy"),
+    ],
+)
+def test_what_a_gap_says(duration_s: float, interval_s: float, missed: int, gap_s: float, expected: str) -> None:
+    """Only a gap of a second says that the run was suspended; a run that is shorter than that has no warning."""
+    taken = round(duration_s / interval_s) - missed
+    facts = SamplerFacts(interval_s=interval_s, missed=missed, taken=taken, longest_gap_s=gap_s)
+    found = said(session(sampler=facts, duration_s=duration_s))
+
+    assert [text.partition(" were missed, ")[2] for text in found] == [expected] * bool(expected)
+
+
 def test_operation_at_the_limit() -> None:
     """When the memory limit was exceeded in an operation, the operation is named with those around it."""
     reached = LimitReached(at_s=0.5, rss=300 * MIB, limit=200 * MIB, action="warn")
