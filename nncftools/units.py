@@ -30,6 +30,7 @@ def printable(text: str) -> str:
 
 _WORD = re.compile(r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*")
 """A word, or a figure with its unit."""
+_END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
@@ -45,23 +46,44 @@ def folds(text: str, width: int) -> list[int]:
     return places
 
 
-def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return the one of ``known`` that was probably meant by ``word``, whatever its case; empty if none is near.
+_ALIKE = 0.75
+"""Two letters in each other's place make a word of four as different as that."""
+_FEWEST_LETTERS = 3
 
-    ``alike`` is how similar it must be, from 0 to 1.
+
+def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
+    """Return the name in ``known`` that is most like a mistyped word, whatever the case; empty if none is near.
+
+    Of several that are equally like it, it is the first. ``alike`` is how similar it must be, from 0 to 1.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher
 
-    by_folded = {name.casefold(): name for name in known}
-    near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=alike)
-    return by_folded[near[0]] if near else ""
+    matcher = SequenceMatcher(b=word.casefold())
+    found, best = "", alike
+    for name in known:
+        matcher.set_seq1(name.casefold())
+        if matcher.real_quick_ratio() >= best and (ratio := matcher.ratio()) >= best and (ratio > best or not found):
+            found, best = name, ratio
+    return found
 
 
-def not_one_of(word: str, known: Iterable[str], alike: float = 0.6) -> str:
+def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
+    """Return the name in ``known`` that a word abbreviates, or that is near it; empty if there is none.
+
+    ``peak`` and ``rss`` abbreviate ``peak_rss``.
+    """
+    names, folded = list(known), word.casefold()
+    longer = [name for name in names if name.casefold().startswith(folded) or _END.split(name, 1)[-1] == folded]
+    if longer and len(word) >= _FEWEST_LETTERS:
+        return nearest(word, longer, 0.0)
+    return nearest(word, names, alike)
+
+
+def not_one_of(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     """Return the message for a word that is none of ``known``, with the one that was probably meant."""
     names = list(known)
-    meant = nearest(word, names, alike)
-    return f"{word!r} is not one of {', '.join(names)}" + (f"; did you mean {meant}?" if meant else "")
+    near = guess(word, names, alike)
+    return f"{word!r} is not one of {', '.join(names)}" + (f"; did you mean {near}?" if near else "")
 
 
 class MemoryUnit(StrEnum):

@@ -36,6 +36,8 @@ _UNITS = {
 _FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?P<number>[0-9]{1,9})\))?", re.DOTALL)
 """A function, its arguments, and a number before which there is a space."""
 _LISTED = 20
+_ALIKE = 0.8
+"""All peaks begin alike: `peak_gpu` is not meant to be `peak_uss`."""
 _LONGEST = 1000
 
 
@@ -84,7 +86,7 @@ def parsed(text: str) -> Gate:
         raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
     name, operation = _name_and_operation(parts["metric"], parts["operation"])
     if (figure := figure_of(name)) is None:
-        raise UsageError(f"{text!r}: {not_one_of(name, FIGURES)}")
+        raise UsageError(f"{text!r}: {not_one_of(name, FIGURES, _ALIKE)}")
     unit = parts["unit"]
     percent = unit == _PERCENT
     if percent and not parts["sign"]:

@@ -422,7 +422,7 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         files = {str(path.with_name(beside.name)) for beside in path.parent.iterdir()}
         words = set() if path.name == str(path) and not log_dir.is_dir() else {*WORDS}
-        meant = nearest(str(path), files | words)
+        meant = nearest(str(path), sorted(files | words))
         if meant:
             raise NncfToolsError(f"{path}: cannot be read: No such file or directory; did you mean {meant}?")
 

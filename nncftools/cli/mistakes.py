@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nncftools.errors import UsageError
-from nncftools.units import nearest
+from nncftools.units import guess
 
 _OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "diff": "compare", "ls": "list"}
 _OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
 """Words of other programs for what we call differently."""
 _FORMATS = {f"--{name}": name for name in ("html", "json", "csv", "markdown", "text")} | {"--md": "markdown"}
+
+_SHORTEST = len("--to")
 
 
 def explained(error: Any, context: Any) -> UsageError:
@@ -39,12 +41,12 @@ def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iter
     """Return the error for a first word that is no subcommand."""
     known = list(commands)
     if word in _OTHER_WORDS:
-        meant = " ".join((_OTHER_WORDS[word], *rest))
+        instead = " ".join((_OTHER_WORDS[word], *rest))
     elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
-        meant = " ".join(("profile", word, *rest))
+        instead = " ".join(("profile", word, *rest))
     else:
-        meant = nearest(word, known)
-    hint = f"did you mean `{program} {meant}`?" if meant else f"see `{program} --help`"
+        instead = guess(word, known)
+    hint = f"did you mean `{program} {instead}`?" if instead else f"see `{program} --help`"
     return UsageError(f"there is no command {word!r}; {hint}")
 
 
@@ -54,12 +56,14 @@ def _instead(option: str, context: Any) -> str:
         return f"did you mean --format {known}?"
     if "--interval" in own and option in {"--gpu", "--cpu", "--io", "--disk"}:
         return "all that this machine offers is recorded without an option: `nncf-tools metrics`"
-    meant = nearest(option, own) or next((name for name in own if option.startswith(f"{name}-")), "")
-    if meant:
-        return f"did you mean {meant}?"
+    see = f"see `{context.command_path} --help`"
     others = [name for name, names in _of_others(context) if option in names]
-    has = f"`{others[0]}` has it; " if others else ""
-    return f"{has}see `{context.command_path} --help`"
+    if others:
+        return f"`{others[0]}` has it; {see}"
+    by_word = {name.lstrip("-"): name for name in own}
+    shorter = [name for name in own if option.startswith(name) and len(name) > _SHORTEST]
+    near = by_word.get(guess(option.lstrip("-"), by_word)) or next(iter(shorter), "")
+    return f"did you mean {near}?" if near else see
 
 
 def _of_others(context: Any) -> Iterator[tuple[str, set[str]]]:

@@ -132,7 +132,7 @@ def _meant(argv: Sequence[str]) -> str:
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
         interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, {file.name for file in options.on_path(program[:1])}, alike=0.75)
+    near = nearest(program, sorted(file.name for file in options.on_path(program[:1])))
     return f"; did you mean `{near}`?" if near else ""
 
 

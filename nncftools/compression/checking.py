@@ -142,7 +142,7 @@ class _Check:
         header = self._table.header
         for column in (*reading.DESCRIBING, *(metric.column for metric in self._metrics)):
             if column not in header:
-                near = nearest(column, header, 0.75)
+                near = nearest(column, header)
                 self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
         if self.problems:
             return []

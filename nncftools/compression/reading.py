@@ -147,7 +147,7 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
         if name in standard or direction is not None or name + STDERR in names:
             found[name] = standard.get(name, Metric(name, direction or Direction.HIGHER))
     others = [name for name in names if name not in found and not name.endswith(STDERR)]
-    misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others, 0.75)]
+    misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others)]
     if not found and not misspelt and MODE in names:
         which = "no column of quality (…, perplexity, …, acc or …, similarity)"
         raise ResultsError(f"{str(tables[0].path)!r}: {which}", remedy="metric")

@@ -220,7 +220,7 @@ def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
         for figure in figures:
             if figure is MODEL_SIZE or figure.column in columns:
                 continue
-            near = nearest(figure.column, columns, 0.75)
+            near = nearest(figure.column, columns)
             needed = f"{figure.name!r} needs the column {figure.column!r}, which the file does not have"
             raise ResultsError(f"{str(model.path)!r}: {needed}{f' (found {near!r})' if near else ''}")
 

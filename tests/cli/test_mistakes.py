@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
+from nncftools.analysis.figures import FIGURES
+from nncftools.cli import app
+from nncftools.metrics import MEMORY
+from nncftools.units import guess
 from tests.cli import mistakes
+from tests.conftest import Run
 
 
 def test_page_is_current() -> None:
@@ -14,3 +21,54 @@ def test_each_is_answered_with_what_was_meant() -> None:
     answers = mistakes.page().split("$ nncf-tools ")[1:]
 
     assert all("\nnncf-tools: error: " in answer for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("profile", "--repeat"), "`monitor` has it"),
+        (("profile", "--pid"), "`monitor` has it"),
+        (("profile", "--json"), "`fit` has it"),
+        (("monitor", "--mark-call"), "`profile` has it"),
+        (("monitor", "--depth"), "`profile` has it"),
+        (("monitor", "--format"), "`report` has it"),
+        (("monitor", "--memory"), "did you mean --max-memory?"),
+        (("monitor", "--out"), "did you mean --output?"),
+        (("monitor", "--log"), "did you mean --log-dir?"),
+        (("monitor", "--inteval"), "did you mean --interval?"),
+        (("monitor", "--interval-ms"), "did you mean --interval?"),
+        (("monitor", "--freq"), "see `nncf-tools monitor --help`"),
+        (("compare", "--baseline"), "did you mean --base?"),
+        (("compare", "--fail"), "did you mean --fail-if?"),
+        (("compare", "--gate"), "see `nncf-tools compare --help`"),
+        (("list", "--sort"), "see `nncf-tools list --help`"),
+    ],
+)
+def test_options(in_process: Run, words: tuple[str, str], answer: str) -> None:
+    """An option of another command is named with that command; only a near one of the command is proposed."""
+    command, option = words
+    result = in_process(command, option)
+
+    assert result.stderr.startswith(f"nncf-tools: error: `nncf-tools {command}` has no option {option}; {answer}")
+
+
+@pytest.mark.parametrize(
+    ("known", "typed", "expected"),
+    [
+        (MEMORY, "sys", "system"),
+        (MEMORY, "res", ""),
+        (MEMORY, "swp", "swap"),
+        (FIGURES, "peak_rs", "peak_rss"),
+        (FIGURES, "write", "write_bytes"),
+        (FIGURES, "memory", ""),
+        (app.COMMANDS, "lsit", "list"),
+        (app.COMMANDS, "rep", "report"),
+        (app.COMMANDS, "viz", "viz-compression"),
+        (app.COMMANDS, "stats", ""),
+        (["b_x", "a_x"], "x", ""),
+        (["b_xyz", "a_xyz"], "xyz", "b_xyz"),
+    ],
+)
+def test_guess(known: list[str], typed: str, expected: str) -> None:
+    """A word that begins or ends one name means that; of several, the nearest and then the first; else a near one."""
+    assert guess(typed, known) == expected
