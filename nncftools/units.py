@@ -28,7 +28,7 @@ def printable(text: str) -> str:
     )
 
 
-_WORD = re.compile(r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*")
+_WORD = r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*"
 """A word, or a figure with its unit."""
 _END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
@@ -37,7 +37,7 @@ _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 def folds(text: str, width: int) -> list[int]:
     """Return where a line is broken: not between a figure and its unit; a long name is, after a sign inside of it."""
     places, used = [], 0
-    for word in _WORD.finditer(text):
+    for word in re.finditer(_WORD, text):
         for part in _PART.finditer(text, *word.span()) if len(word[0].rstrip()) > width else (word,):
             if used and used + len(part[0].rstrip()) > width:
                 places.append(part.start())

@@ -368,10 +368,8 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
 """The log's clock does not stop where CLOCK_MONOTONIC does, and begins a little earlier."""
-_CHOSEN = re.compile(r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid=")
-_KILLED = re.compile(
-    r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"
-)
+_CHOSEN = r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid="
+_KILLED = r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"
 
 
 def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill] | None:
@@ -408,10 +406,10 @@ def _records(descriptor: int, since_ns: int) -> Iterator[str]:
 def _kills(records: Iterable[str], pids: Collection[int]) -> Iterator[KernelKill]:
     groups: dict[int, str | None] = {}
     for text in records:
-        if chosen := _CHOSEN.search(text):
+        if chosen := re.search(_CHOSEN, text):
             is_of_group = chosen[1] == "CONSTRAINT_MEMCG"
             groups[int(chosen[3])] = (chosen[2] or "") if is_of_group else None
-        elif (killed := _KILLED.search(text)) and int(killed[1]) in pids:
+        elif (killed := re.search(_KILLED, text)) and int(killed[1]) in pids:
             anon, file, shmem = (int(size) * 1024 for size in killed.groups()[2:])
             pid = int(killed[1])
             group = groups.get(pid, "" if "cgroup out of memory" in text else None)
