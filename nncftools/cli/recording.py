@@ -224,11 +224,11 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
     calls = run.marking.automatic
-    is_hookless = not (taken.programs or taken.is_gone or taken.missing)
-    if calls is None or (session.marks and not (calls and is_hookless)):
+    is_certain = calls and not taken.is_gone and not taken.missing
+    if calls is None or (session.marks and (taken.programs or not is_certain)):
         return
     why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
-    if calls:
+    if is_certain:
         session.warnings.append(f"--mark-call marked nothing: {why}")
         return
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
