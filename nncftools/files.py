@@ -77,11 +77,11 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     except (FileNotFoundError, NotADirectoryError):
         return path
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if stat.S_ISREG(status.st_mode):
-        _refuse_other_owner(status, path.parent)
+        _refuse_other_owner(status, path)
         return path
-    _refuse_other_device(status)
+    _refuse_other_device(status, path)
     return None
 
 
@@ -95,10 +95,10 @@ def _open_stream(path: pathlib.Path) -> int:
         stream = above_standard(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "no program reads from this FIFO") from error
+            raise OSError(errno.ENXIO, "no program reads from this FIFO", str(path)) from error
         raise
     try:
-        _refuse_other_device(os.fstat(stream))
+        _refuse_other_device(os.fstat(stream), path)
         os.set_blocking(stream, True)
     except OSError:
         os.close(stream)
@@ -114,7 +114,7 @@ def _descriptor_at(path: pathlib.Path) -> int | None:
     return int(path.name) if os.path.realpath(path.parent) in own_folders else None
 
 
-def _refuse_other_owner(status: os.stat_result, folder: pathlib.Path) -> None:
+def _refuse_other_owner(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for a regular file that is not ours to replace.
 
     Root may replace what belongs to the owner of both the folder and the working folder, as in a container that works
@@ -123,18 +123,18 @@ def _refuse_other_owner(status: os.stat_result, folder: pathlib.Path) -> None:
     owner = status.st_uid
     if owner == os.geteuid():
         return
-    if os.geteuid() == 0 and owner == os.stat(folder).st_uid == os.stat(".").st_uid:  # noqa: PTH116 — no pathlib here
+    if os.geteuid() == 0 and owner == path.parent.stat().st_uid == os.stat(".").st_uid:  # noqa: PTH116 — no pathlib here
         return
-    raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})")
+    raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})", str(path))
 
 
-def _refuse_other_device(status: os.stat_result) -> None:
+def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
     if not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
-        raise OSError(errno.EPERM, "it is a socket or a disk")
+        raise OSError(errno.EPERM, "it is a socket or a disk", str(path))
     theirs = another_owner(status)
     if theirs:
-        raise OSError(errno.EPERM, f"it {theirs}")
+        raise OSError(errno.EPERM, f"it {theirs}", str(path))
 
 
 class Way:
@@ -247,9 +247,9 @@ def followed(path: pathlib.Path) -> pathlib.Path:
             return path
         theirs = another_owner(path.lstat())
         if theirs:
-            raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}")
+            raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}", str(path))
         path = path.parent / path.readlink()
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def another_owner(status: os.stat_result) -> str:
