@@ -95,8 +95,8 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
-    entries = _held(notes.operations(rows(log, name, session.start), redaction), session, notes.begun_s)
-    marks = _resolved(entries, session, is_cut=notes.is_gone or is_full)
+    entries = notes.operations(rows(log, name, session.start), redaction)
+    marks = _resolved(entries, session, notes.begun_s, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
     _warn_of_missing(session, notes)
@@ -204,10 +204,22 @@ class LogNotes:
         return replace(failure, device=None if device.isalpha() else device)
 
 
-def _resolved(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
-    """Return the operations of a log or sidecar; a warning says when some are counted together."""
+def _resolved(
+    entries: Iterable[Entry],
+    session: Session,
+    begun_s: Mapping[int, Sequence[float]] | None = None,
+    *,
+    is_cut: bool = False,
+) -> list[Mark]:
+    """Return the operations of a log or sidecar; a warning says when some are counted together.
+
+    Of a log, ``begun_s`` is when programs wrote their first lines, by process.
+    """
     together = LimitedMarks()
-    marks = resolve(together.listed(entries), session, is_cut=is_cut)
+    listed = together.listed(entries)
+    if begun_s is not None:
+        listed = _held(listed, session, begun_s)
+    marks = resolve(listed, session, is_cut=is_cut)
     if together.counted:
         session.warnings.append(
             f"{together.counted:,} operations are counted together with others of their name: at most "
@@ -256,7 +268,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
-    session.marks = _within(_resolved(_held(mine, session, notes.begun_s), session), session)
+    session.marks = _within(_resolved(mine, session, notes.begun_s), session)
     _warn_of_missing(session, notes)
     narrow(session)
     _take_allocated(session)

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Annotated, Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from nncftools.session.model import Mark, OwnMemory, Start
 from nncftools.session.operations import latest_end_s, with_ends
 from nncftools.session.peak_place import enclosing
 from nncftools.session.peaks import ProcessTable
-from nncftools.session.readings import Reading
+from nncftools.session.readings import Reading, Size, Whole
 from nncftools.session.session import Session
 
 AUTO = "auto"
@@ -45,52 +45,59 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
+_Seconds = Annotated[float, msgspec.Meta(ge=-intake.LATEST_S, le=intake.LATEST_S)]
+_Id = Annotated[int, msgspec.Meta(ge=0, le=intake.LARGEST_PID)]
+_Depth = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_Text = Annotated[str, msgspec.Meta(max_length=1 << 22)]
+"""The decoder checks each field: it takes 1 µs, ``intake.check`` takes 10 µs, and a log may hold millions of lines."""
+
+
 class Entry(Reading, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
-    name: str = ""
-    start_s: float | None = None
-    end_s: float | None = None
-    start: str | None = None
-    end: str | None = None
-    t_ns: int | None = None
-    end_ns: int | None = None
-    event: str | None = None
-    op: int | None = None
-    within: int | None = msgspec.field(default=None, name="in")
+    name: _Text = ""
+    start_s: _Seconds | None = None
+    end_s: _Seconds | None = None
+    start: _Text | None = None
+    end: _Text | None = None
+    t_ns: Whole | None = None
+    end_ns: Whole | None = None
+    event: _Text | None = None
+    op: Whole | None = None
+    within: Whole | None = msgspec.field(default=None, name="in")
     later: bool = False
-    profiler: int | None = None
-    inside: int | None = None
-    depth: int | None = None
-    pid: int | None = None
-    tid: int | None = None
-    kind: str | None = None
-    call: str | None = None
-    arguments: str | list[str] | None = None
-    source: str | None = None
+    profiler: Whole | None = None
+    inside: Whole | None = None
+    depth: _Depth | None = None
+    pid: _Id | None = None
+    tid: _Id | None = None
+    kind: _Text | None = None
+    call: _Text | None = None
+    arguments: _Text | list[_Text] | None = None
+    source: _Text | None = None
     step: bool = False
     first: bool = False
-    count: int = 1
-    total_ns: int | None = None
-    longest_ns: int | None = None
-    total_s: float | None = None
-    longest_s: float | None = None
+    count: Size = 1
+    total_ns: Whole | None = None
+    longest_ns: Whole | None = None
+    total_s: _Seconds | None = None
+    longest_s: _Seconds | None = None
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
-    error: str | None = None
-    saved: str | None = None
-    saved_size: int | None = None
-    rt_info: str | None = None
-    warning: str | None = None
-    python: str | None = None
-    failure: str | None = None
-    cause: str | None = None
-    device: str | None = None
+    error: _Text | None = None
+    saved: _Text | None = None
+    saved_size: Whole | None = None
+    rt_info: _Text | None = None
+    warning: _Text | None = None
+    python: _Text | None = None
+    failure: _Text | None = None
+    cause: _Text | None = None
+    device: _Text | None = None
     fatal: bool = False
-    lost: int | None = None
-    cut: int = 0
+    lost: Whole | None = None
+    cut: Whole = 0
 
     @property
     def is_of_thread(self) -> bool:
@@ -122,8 +129,9 @@ class Entry(Reading, kw_only=True):
             times = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone)"
             raise ValueError(f"{times} or `t_ns` (CLOCK_MONOTONIC) expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
-        if end_s is not None and end_s < start_s:
-            raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
+        last_s = start_s if end_s is None else end_s
+        if not -intake.LATEST_S <= start_s <= last_s <= intake.LATEST_S:
+            intake.check({"start_s": start_s, "end_s": end_s})  # says which of them cannot be
         self.start_s, self.end_s = start_s, end_s
         return self
 
@@ -166,12 +174,9 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
     """
     for position, entry_of, row in _raw_rows(file, name):
         try:
-            entry = entry_of(row)
-            intake.check(entry)
-            entry = entry.timed(start)
-            for key, at_s in (("start_s", entry.start_s), ("end_s", entry.end_s)):
-                if at_s is not None:
-                    intake.check(at_s, f"$.{key}", key)
+            entry = entry_of(row).timed(start)
+            for own in (entry.own, entry.own_start, entry.own_end):
+                intake.check(own)
             yield Row(position, entry)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             yield Row(position, None, str(error))
@@ -394,14 +399,16 @@ class Nesting(Generic[_What]):
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
         if thread is None or not thread.moments:
             return None
-        process = self._processes.get(entry.pid)
-        levels = chain(operation.outwards if operation is not None else (), () if process is None else (process,))
-        moments = [moment for level in levels for moment in level.moments.get(entry.tid, {}).values()]
-        if entry.source != AUTO:  # profilers that began to mark later are inside of others
-            order = self._profilers.get((entry.pid, entry.profiler), 0)
-            before = ((moment, (moment.entry.pid, moment.entry.profiler)) for moment in moments)
-            moments = [moment for moment, profiler in before if self._profilers.get(profiler, 0) < order]
-        return _latest(*(moment for moment in moments if _latest(moment, operation) is moment))
+        levels = {self._processes.get(entry.pid), *(operation.outwards if operation is not None else ())}
+        order = self._profilers.get((entry.pid, entry.profiler), 0)
+        for moment in reversed(thread.moments.values()):
+            if operation is not None and moment.number < operation.number:
+                break
+            is_before = self._profilers.get((moment.entry.pid, moment.entry.profiler), 0) < order
+            # Profilers that began to mark later are inside of others.
+            if moment.level in levels and (is_before or entry.source == AUTO):
+                return moment
+        return None
 
     def _close(self, operation: Open[_What]) -> None:
         entry = operation.entry
@@ -412,19 +419,24 @@ class Nesting(Generic[_What]):
                 del operation.level.moments[entry.tid]
         else:
             self._numbered.pop((entry.pid, entry.op), None)
-        threads = self._threads.get(entry.pid, {})
-        thread = threads.get(entry.tid, _Thread())
+        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        if thread is None:
+            return
         thread.kind(operation).pop(operation.number, None)
-        if thread.innermost() is None:
-            threads.pop(entry.tid, None)
+        if not (thread.stacked or thread.others or thread.moments):
+            del self._threads[entry.pid][entry.tid]
 
 
 def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
-    return next(reversed(of.values()), None)
+    return next(reversed(of.values())) if of else None
 
 
 def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
-    return max(filter(None, operations), key=lambda operation: operation.number, default=None)
+    latest = None
+    for operation in operations:
+        if operation is not None and (latest is None or operation.number > latest.number):
+            latest = operation
+    return latest
 
 
 def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:

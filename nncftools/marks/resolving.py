@@ -286,8 +286,6 @@ class LimitedMarks:
                 yield entry
             elif entry.event == END:
                 yield from self._end(entry)
-            elif entry.event == EXEC:  # these come last
-                yield entry
             else:
                 yield from self._begin(entry)
         still_open = list(self._nesting.every())

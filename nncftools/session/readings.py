@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 import msgspec
 
@@ -59,17 +59,22 @@ class Level(NamedTuple):
     high: int | None
 
 
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A size, a count, or nanoseconds: the decoder itself checks it, for a log may hold millions."""
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class Reading(msgspec.Struct, kw_only=True):
     """What a process read when it marked an operation: bytes; None for unknown."""
 
-    rss: int | None = None
-    high_water_mark: int | None = None
-    faults: int | None = None
-    descendants: list[tuple[int, int]] | None = None
+    rss: Whole | None = None
+    high_water_mark: Size | None = None
+    faults: Whole | None = None
+    descendants: list[tuple[Whole, Whole]] | None = None
     """PID and RSS of each; None when there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
-    devices: list[tuple[str, str, int, int]] | None = None
+    devices: list[tuple[str, str, Whole, Whole]] | None = None
     """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
 
 
