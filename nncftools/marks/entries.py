@@ -18,6 +18,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count
 from typing import Annotated, Any, BinaryIO, Generic, TypeVar
 
@@ -187,6 +188,10 @@ _TIMES = ("start_s", "end_s", "start", "end")
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 
 
+_LONGEST_LINE = 1 << 24
+"""A longer line comes in parts, and none of them is JSON."""
+
+
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
     """Yield where each row is, what makes an entry of it, and its raw content."""
     if name.lower().endswith(".csv"):
@@ -202,7 +207,7 @@ def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], 
         for number, item in enumerate(items):
             yield f"at `$[{number}]`", _FROM_JSON, item
     else:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
             text = (line if number > 1 else line.removeprefix(UTF_8_MARK)).strip()
             if text:
                 yield f"line {number}", _FROM_JSON, text
@@ -232,7 +237,7 @@ _What = TypeVar("_What")
 class Level(Generic[_What]):
     """What ends the moments that are directly inside of it: a process, or an operation."""
 
-    moments: dict[Number, dict[Number, Open[_What]]] = field(default_factory=dict, init=False)
+    moments: dict[tuple[Number, Number], Open[_What]] = field(default_factory=dict, init=False)
     """By thread and profiler."""
 
 
@@ -288,11 +293,16 @@ class _Thread(Generic[_What]):
         return _latest(*map(_last, (self.stacked, self.others, self.moments)))
 
 
+_MOST_PROFILERS = 100_000
+
+
 class Nesting(Generic[_What]):
     """The open operations of a run; takes its lines one after the other."""
 
     def __init__(self) -> None:
         """Begin with nothing open."""
+        self.open_count = 0
+        """How many operations and moments are open."""
         self._numbered: dict[tuple[Number, Number], Open[_What]] = {}
         """Operations by process and ``op``."""
         self._processes: dict[Number, Level[_What]] = {}
@@ -310,8 +320,9 @@ class Nesting(Generic[_What]):
         level = self._level(operation, entry)
         ended = None
         if entry.source != AUTO:
-            self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
-            ended = level.moments.get(entry.tid, {}).get(entry.profiler)
+            if len(self._profilers) < _MOST_PROFILERS:
+                self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
+            ended = level.moments.get((entry.tid, entry.profiler))
             if ended is not None and entry.source == OUTPUT == ended.entry.source and entry.name == ended.entry.name:
                 return ended, None
             if ended is not None:
@@ -323,17 +334,18 @@ class Nesting(Generic[_What]):
         entry, level = opened.entry, opened.level
         opened.what, opened.number = what, next(self._count)
         opened.bound = level if isinstance(level, Open) else None
-        if opened.is_moment:
-            before = level.moments.get(entry.tid, {}).get(entry.profiler)
-        else:
-            before = self._numbered.get((entry.pid, entry.op))
+        beside, key = self._beside(opened)
+        before = beside.get(key)
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
             self._close(before)
-        if opened.is_moment:
-            level.moments.setdefault(entry.tid, {})[entry.profiler] = opened
-        else:
-            self._numbered[entry.pid, entry.op] = opened
-        thread = self._threads.setdefault(entry.pid, {}).setdefault(entry.tid, _Thread())
+        beside[key] = opened
+        self.open_count += 1
+        if opened.bound is None:
+            self._processes[entry.pid] = level
+        threads = self._threads.setdefault(entry.pid, {})
+        thread = threads.get(entry.tid)
+        if thread is None:
+            thread = threads[entry.tid] = _Thread()
         thread.kind(opened)[opened.number] = opened
 
     def end(self, entry: Entry) -> list[Open[_What]]:
@@ -343,8 +355,7 @@ class Nesting(Generic[_What]):
             ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
         else:
             operation = self._numbered.get((entry.pid, entry.op))
-            moments = {} if operation is None else operation.moments
-            ended = [*chain.from_iterable(map(dict.values, moments.values())), *filter(None, [operation])]
+            ended = [] if operation is None else [*operation.moments.values(), operation]
         for operation in ended:
             self._close(operation)
         return ended
@@ -392,7 +403,7 @@ class Nesting(Generic[_What]):
             is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
             if is_own and not outer.is_moment:
                 return outer
-        return self._processes.setdefault(entry.pid, Level())
+        return self._processes.get(entry.pid) or Level()
 
     def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
         """Return the open moment that is directly inside of an operation, and around a new line."""
@@ -400,31 +411,37 @@ class Nesting(Generic[_What]):
         if thread is None or not thread.moments:
             return None
         levels = {self._processes.get(entry.pid), *(operation.outwards if operation is not None else ())}
-        order = self._profilers.get((entry.pid, entry.profiler), 0)
+        order = self._profilers.get((entry.pid, entry.profiler), _MOST_PROFILERS)
         for moment in reversed(thread.moments.values()):
             if operation is not None and moment.number < operation.number:
                 break
-            is_before = self._profilers.get((moment.entry.pid, moment.entry.profiler), 0) < order
+            is_before = self._profilers.get((moment.entry.pid, moment.entry.profiler), _MOST_PROFILERS) < order
             # Profilers that began to mark later are inside of others.
             if moment.level in levels and (is_before or entry.source == AUTO):
                 return moment
         return None
 
+    def _beside(self, opened: Open[_What]) -> tuple[dict[tuple[Number, Number], Open[_What]], tuple[Number, Number]]:
+        """Return where an operation or a moment is kept while it is open, and its key there."""
+        entry = opened.entry
+        if opened.is_moment:
+            return opened.level.moments, (entry.tid, entry.profiler)
+        return self._numbered, (entry.pid, entry.op)
+
     def _close(self, operation: Open[_What]) -> None:
         entry = operation.entry
-        if operation.is_moment:
-            of_thread = operation.level.moments[entry.tid]
-            del of_thread[entry.profiler]
-            if not of_thread:
-                del operation.level.moments[entry.tid]
-        else:
-            self._numbered.pop((entry.pid, entry.op), None)
-        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        beside, key = self._beside(operation)
+        self.open_count -= beside.pop(key, None) is not None
+        threads = self._threads.get(entry.pid, {})
+        thread = threads.get(entry.tid)
         if thread is None:
             return
         thread.kind(operation).pop(operation.number, None)
         if not (thread.stacked or thread.others or thread.moments):
-            del self._threads[entry.pid][entry.tid]
+            del threads[entry.tid]
+        if not threads:
+            del self._threads[entry.pid]
+            self._processes.pop(entry.pid, None)
 
 
 def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:

@@ -269,6 +269,7 @@ class LimitedMarks:
         """Start without operations."""
         self.counted = 0
         """How many operations are not listed."""
+        self._most = limits()
         self._listed = 0
         self._of_process: dict[int | None, int] = {}
         self._nesting: Nesting[_Inside] = Nesting()
@@ -302,7 +303,7 @@ class LimitedMarks:
         if ended is not None:
             yield from self._ended(ended, entry)
         around = self._around(opened.outer, entry)
-        is_listed = self._has_room(around, entry, sum(1 for _ in opened.outwards))
+        is_listed = self._has_room(around, opened)
         if is_listed:
             around.listed += 1
             self._listed += 1
@@ -310,22 +311,30 @@ class LimitedMarks:
             yield entry
         if not around.is_listed:  # part of an operation that is not listed
             return
-        if entry.event is not None or (entry.end_s is None and entry.may_go_on):
+        goes_on = entry.event is not None or (entry.end_s is None and entry.may_go_on)
+        if goes_on and (is_listed or self._nesting.open_count < self._most.marks_of_recording):
             self._nesting.open(opened, _Inside(is_listed))
         elif not is_listed:
             self._count(around, entry, entry.start_s if entry.end_s is None else entry.end_s)
 
     def _around(self, outer: Open[_Inside] | None, entry: Entry) -> _Inside:
-        return self._processes.setdefault(entry.pid, _Inside()) if outer is None else outer.what
+        if outer is not None:
+            return outer.what
+        of_process = self._processes.get(entry.pid)
+        if of_process is None:
+            if len(self._processes) >= self._most.marks_of_recording:
+                return self._elsewhere
+            of_process = self._processes[entry.pid] = _Inside()
+        return of_process
 
-    def _has_room(self, around: _Inside, entry: Entry, depth: int) -> bool:
-        most = limits()
+    def _has_room(self, around: _Inside, opened: Open[_Inside]) -> bool:
+        most = self._most
         return (
             around.is_listed
             and around.listed < most.marks_of_operation
-            and self._of_process.get(entry.pid, 0) < most.marks_of_process
+            and self._of_process.get(opened.entry.pid, 0) < most.marks_of_process
             and self._listed < most.marks_of_recording
-            and depth <= _DEEPEST
+            and sum(1 for _ in opened.outwards) <= _DEEPEST
         )
 
     def _end(self, entry: Entry) -> Iterator[Entry]:
@@ -344,7 +353,7 @@ class LimitedMarks:
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
         self.counted += entry.count
-        into = around if self._listed < limits().marks_of_recording else self._elsewhere
+        into = around if self._listed < self._most.marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER
         start_s = entry.start_s or 0.0
         end_s = max(start_s, end_s or start_s)
