@@ -33,6 +33,8 @@ DATA = "RLIMIT_DATA"
 
 
 MAX_SAMPLES = 1_000_000
+MOST_OF_TABLES = 4 << 20
+"""Bytes of all line tables in the log of the helper."""
 
 
 class Plan:

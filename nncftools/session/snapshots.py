@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import Annotated, TypedDict
 
 import msgspec
 
 from nncftools import intake
+from nncftools.journal.writing import MOST_OF_TABLES
 from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
@@ -152,7 +154,7 @@ def decoded(text: bytes) -> SnapshotLine:
 
 _ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
 """Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
-_ENTRY = re.compile(rb"([\x80-\xff])([\x00-\x7f]*)", re.DOTALL)
+_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 """An entry of 3.11 and later: only its first byte has the highest bit."""
 _MOST_BITS = 30
 _NO_LINE = -128
@@ -165,33 +167,40 @@ class LineTable:
 
     def __init__(self, version: int, table: bytes) -> None:
         """Take the bytes of a table as Python 3.``version`` writes them; damaged ones give some line."""
-        self._ends, self._lines = array("q"), array("q", [0])
-        end = 0
-        for size, step in _located(table) if version >= _LOCATIONS else _stepped(table, version):
-            end += size
-            self._ends.append(end)
-            self._lines.append(self._lines[-1] + step)
+        self._version = version
+        self._table = table
+
+    @cached_property
+    def _places(self) -> tuple[array[int], array[int]]:
+        """Where each piece of bytecode ends; and the line of each, after that before the first one."""
+        if self._version >= _LOCATIONS:
+            entries = _ENTRY.findall(self._table)
+            sizes = [(entry[0] & 7) * 2 + 2 for entry in entries]
+            steps = [_step(entry) for entry in entries]
+        else:
+            sizes, steps = [*self._table[::2]], _steps(self._table, self._version)
+        return array("q", accumulate(sizes)), array("q", accumulate(steps, initial=0))
 
     def line_at(self, first_line: int, offset: int) -> int:
         """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
-        return first_line + self._lines[min(bisect_right(self._ends, offset) + 1, len(self._ends))]
+        ends, lines = self._places
+        return first_line + lines[min(bisect_right(ends, offset) + 1, len(lines) - 1)]
 
 
-def _located(table: bytes) -> Iterator[tuple[int, int]]:
-    """Yield sizes of bytecode, and the step of the line before each, by CPython's Objects/locations.md."""
-    for entry in _ENTRY.finditer(table):
-        first, rest = entry[1][0], entry[2]
-        kind = first >> 3 & 15
-        step = kind - _ONE_LINE if _ONE_LINE <= kind < _LONG else 0
-        yield (first & 7) * 2 + 2, _signed(rest) if _LONG <= kind < _NO_PLACE else step
+def _step(entry: bytes) -> int:
+    """Return the step of the line before an entry, by CPython's Objects/locations.md."""
+    kind = entry[0] >> 3 & 15
+    if _ONE_LINE <= kind < _LONG:
+        return kind - _ONE_LINE
+    return _signed(entry[1:]) if _LONG <= kind < _NO_PLACE else 0
 
 
-def _stepped(table: bytes, version: int) -> Iterator[tuple[int, int]]:
-    """Yield the same by CPython's Objects/lnotab_notes.txt; before 3.10, a step is behind its bytecode."""
+def _steps(table: bytes, version: int) -> list[int]:
+    """Return the step of each pair by CPython's Objects/lnotab_notes.txt; before 3.10, it is behind its bytecode."""
     steps = [(step ^ 128) - 128 for step in table[1::2]]
-    is_behind = version < _UNITS
-    steps = [0, *steps] if is_behind else [0 if step == _NO_LINE else step for step in steps]
-    return zip_longest(table[::2], steps, fillvalue=0)
+    if version < _UNITS:
+        return [0, *steps]
+    return [0 if step == _NO_LINE else step for step in steps]
 
 
 def _signed(data: bytes) -> int:
@@ -216,6 +225,7 @@ class Stacks:
         """Hide secrets in file names."""
         self.redaction = redaction
         self._tables: dict[int, LineTable] = {}
+        self._table_bytes = 0
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, the outermost first; without frames of the hook."""
@@ -230,7 +240,9 @@ class Stacks:
             number = frame.line if frame.table is None else self._tables[frame.table].line_at(frame.line, frame.offset)
             self.frames.append(Frame(frame.function, self.redaction.text(frame.file), number))
         elif "table" in line:
-            self._tables[line["table"][0]] = LineTable(*line["table"][1:])
+            number, version, table = line["table"]
+            self._table_bytes += len(table)
+            self._tables[number] = LineTable(version, table if self._table_bytes <= MOST_OF_TABLES else b"")
         elif "stack" in line:
             number, stack = line["stack"]
             _expect(number, len(self.stacks))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Frame = tuple["Code", int]
     """A code object, and the offset of an instruction in it."""
-    RawFrame = tuple[int, int, int, bytes]
-    """Its address, that of its code object, that of its instruction, and its variables: see ``_version_of``."""
+    RawFrame = tuple[int, int, int, int]
+    """Its address, that of its code object, that of its instruction, and a digest of its variables."""
     RawStack = tuple[RawFrame, ...]
     """The outermost frame first."""
 
@@ -93,22 +93,28 @@ _MARGIN = 512
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 """Of all threads together."""
-_MOST_HELD = 64 << 20
+_MOST_HELD = 8 << 20
 """Bytes of what is known of code objects."""
+_MOST_READ = 16 << 20
+"""Bytes that one reading of stacks takes from the memory of the process."""
 _CODE, _PLACE = 1_500, 250
-"""Of a code object without its line table, and of a place in it."""
+"""Of a code object without its texts and its line table, and of a place in it."""
 _LONGEST_S = 0.2
 """CPU time of a reading."""
 _MOST_FILES = 8
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
+"""Of a dictionary, or of bytecode."""
+_LONGEST_LINES = 1 << 17
+"""A code object with a longer line table counts as one without."""
+_LONGEST_OBJECT = 1 << 31
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 """By device and inode."""
 
 
 class Code:
-    """A code object, and the frames of it that were seen."""
+    """A code object, and the places in it that were seen. The helper collects no garbage: nothing here is a circle."""
 
     def __init__(  # noqa: PLR0913 — one for each field
         self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, *, local_bytes: int, size: int
@@ -120,7 +126,9 @@ class Code:
         self.identity, (self.name, self.file) = identity, texts
         self.first_line, self.lines, self.local_bytes, self.size = first_line, lines, local_bytes, size
         self.is_import = self.file.startswith(_IMPORT)
-        self.frames: dict[int, Frame] = {}
+        self.table: int | None = None
+        """The number of its line table in the log."""
+        self.offsets: dict[int, int] = {}
         """By instruction."""
 
 
@@ -138,8 +146,11 @@ class PythonMemory:
         self._frame = Struct(f"<{max(fields) + 1}Q")
         self._words = (*fields, self._layout["names"] // 8)
         self._blocks: dict[int, bytes] = {}
+        self._versions: dict[int, int] = {}
+        """Of the dictionaries that this reading has met."""
         self._codes: dict[int, Code] = {}
-        self._held, self._until_s = 0, 0.0
+        self._held = self._left = 0
+        self._until_s = 0.0
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
@@ -151,7 +162,7 @@ class PythonMemory:
 
     def stacks(self) -> dict[int, RawStack]:
         """Return the stack of every thread that has one. Raises UnreadableError, EndedError."""
-        self._blocks.clear()
+        self._left = _MOST_READ
         self._until_s = time.process_time() + _LONGEST_S
         try:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
@@ -159,6 +170,9 @@ class PythonMemory:
             found = {thread: stack for thread, stack in threads if thread and stack}
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
+        finally:
+            self._blocks.clear()
+            self._versions.clear()
         if self.version >= _KERNEL_IDS:
             return found
         if len(found) == 1:
@@ -197,10 +211,10 @@ class PythonMemory:
             at = frame - begin
             words = unpack(block, at)
             if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
-                variables, known = b"", codes.get(words[code])
+                variables, known = 0, codes.get(words[code])
                 if known is not None:
                     if known.local_bytes:
-                        variables = block[at + variables_at : at + variables_at + known.local_bytes]
+                        variables = hash(block[at + variables_at : at + variables_at + known.local_bytes])
                     elif words[names] and not is_import:
                         variables = self._version_of(words[names])
                     is_import = known.is_import
@@ -208,13 +222,18 @@ class PythonMemory:
             frame = words[previous]
         raise UnreadableError
 
-    def _version_of(self, names: int) -> bytes:
-        """Return what changes when a module or class sets a variable: its dictionary's version, or whole table.
+    def _version_of(self, names: int) -> int:
+        """Return what changes when a module or class sets a variable: its dictionary's version, or a digest of it.
 
         A statement that imports a module needs none: it imports it once.
         """
         if self.version < _WITHOUT_VERSIONS:
-            return self._word(names + _VERSION).to_bytes(8, "little")
+            return self._word(names + _VERSION)
+        if names not in self._versions:  # recursive code of a module shares one dictionary
+            self._versions[names] = hash(self._table_of(names))
+        return self._versions[names]
+
+    def _table_of(self, names: int) -> bytes:
         table = self._word(names + _TABLE)
         index_bytes, is_of_texts, count = _TABLE_HEADER.unpack(self._read(table, _TABLE_HEADER.size))
         entry = _ENTRY_OF_TEXT if is_of_texts else _ENTRY
@@ -227,7 +246,8 @@ class PythonMemory:
         """
         codes = self._codes
         try:
-            frames = [codes[code].frames[instruction] for _, code, instruction, _ in stack[:same]]
+            known = [(codes[code], instruction) for _, code, instruction, _ in stack[:same]]
+            frames = [(code, code.offsets[instruction]) for code, instruction in known]
             return frames + [self._known(code, instruction) for _, code, instruction, _ in stack[same:]]
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
@@ -235,7 +255,7 @@ class PythonMemory:
     def _known(self, address: int, instruction: int) -> Frame:
         """Return a frame, whose code object may be another one than at the last reading."""
         code = self._code_at(address)
-        if instruction not in code.frames:
+        if instruction not in code.offsets:
             self._held += _PLACE
             if self.version >= _KERNEL_IDS:
                 offset = instruction - address - self._layout["bytecode"]
@@ -243,8 +263,8 @@ class PythonMemory:
                 offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
             if not _BEFORE_FIRST <= offset < code.size:  # a frame that is being made holds what was there before
                 raise ValueError
-            code.frames[instruction] = code, offset * 2 if self.version == _UNITS else offset
-        return code.frames[instruction]
+            code.offsets[instruction] = offset * 2 if self.version == _UNITS else offset
+        return code, code.offsets[instruction]
 
     def _code_at(self, address: int) -> Code:
         data = self._read(address, self._layout["lines"] + 8)
@@ -256,7 +276,7 @@ class PythonMemory:
             known = self._decoded(data, identity)
             if not self._is_unchanged(address, known):  # its texts may be gone, too
                 raise UnreadableError
-            self._held += len(known.lines) + _CODE
+            self._held += len(known.lines) + len(known.name) + len(known.file) + _CODE
             if self._held > _MOST_HELD:
                 self._held = 0
                 self._codes.clear()
@@ -285,14 +305,16 @@ class PythonMemory:
         return Code(identity, texts, first_line, self._bytes(table), local_bytes=count * 8, size=size)
 
     def _bytes(self, address: int) -> bytes:
-        data = os.pread(self._file, _BLOCK, address)
+        data = self._part(address, _BLOCK)
         size = int.from_bytes(data[16:24], "little")
-        if size > _LARGEST_TABLE:
+        if size > _LONGEST_OBJECT:
             raise ValueError
+        if size > _LONGEST_LINES:
+            return b""
         return data[32 : 32 + size] if size <= len(data) - 32 else self._read(address + 32, size)
 
     def _text(self, address: int) -> str:
-        data = os.pread(self._file, _LONGEST_TEXT, address)
+        data = self._part(address, _LONGEST_TEXT)
         length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout["text"]
         kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
         if not is_ascii:
@@ -309,16 +331,23 @@ class PythonMemory:
 
     def _block(self, begin: int) -> bytes:
         """Read a block of memory, with some bytes more; each once a reading."""
-        block = self._blocks[begin] = os.pread(self._file, _BLOCK + _MARGIN, begin)
+        block = self._blocks[begin] = self._part(begin, _BLOCK + _MARGIN)
         if not block:  # an address that is not mapped is an error, and no end
             raise EndedError
         return block
 
     def _read(self, address: int, size: int) -> bytes:
-        data = os.pread(self._file, size, address)
+        data = self._part(address, size)
         if len(data) != size:
             raise ValueError
         return data
+
+    def _part(self, address: int, size: int) -> bytes:
+        """Return bytes, fewer at the end of a mapping. Raises OSError, and ValueError after ``_MOST_READ``."""
+        self._left -= size
+        if self._left < 0:
+            raise ValueError
+        return os.pread(self._file, size, address)
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:
@@ -380,7 +409,7 @@ _RELOCATABLE = 3
 _DYNAMIC_SYMBOLS = 11
 _LOADED = 1
 _MOST_SECTIONS = 1_000
-_LARGEST_SECTION = 1 << 24
+_LARGEST_SECTION = 1 << 21
 
 
 def _symbols_of(file: int) -> tuple[dict[str, int], bool]:

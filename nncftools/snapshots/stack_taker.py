@@ -10,6 +10,7 @@ from binascii import b2a_base64
 from itertools import compress, count
 from operator import ne
 
+from nncftools.journal.writing import MOST_OF_TABLES
 from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError, python_memory
 
 TYPE_CHECKING = False
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     """When a thread's stack was first seen, its number (None for none), and how many outer frames were in the same call
     at the reading before."""
 
+_MOST_HELD = 50_000
+"""Frames that are known by their code object."""
+_MOST_TEXT = 16 << 20
+"""Characters of the names and files of all frames; a later frame is left out."""
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
 CUT = Code(b"", ("…", ""), 0, b"", local_bytes=0, size=0), 0
@@ -39,11 +44,12 @@ class Interned:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._tables: dict[tuple[str, str, int, bytes], int] = {}
-        self._places: dict[tuple[int, int], int] = {}
-        """Of frames, by the number of their table and their instruction."""
+        self._places: dict[tuple[str, str, int, int | None, int], int] = {}
+        """By name, file and first line of a function, its table, and the instruction."""
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._loops: set[int] = set()
+        self._tables_left, self._text_left = MOST_OF_TABLES, _MOST_TEXT
 
     def stack(self, frames: Sequence[Frame], version: int) -> int:
         """Return the number of a stack of Python 3.``version``; write it first if it is new.
@@ -61,18 +67,28 @@ class Interned:
         return number
 
     def _new(self, frame: Frame, version: int) -> int:
-        code, offset = frame
-        of_code = code.name, code.file, code.first_line, code.lines  # several processes may run the same
-        if of_code not in self._tables:
-            self._tables[of_code] = len(self._tables)
-            table = b2a_base64(code.lines, newline=False).decode()
-            self._writer.line("table", [self._tables[of_code], version, table])
-        place = self._tables[of_code], offset
+        code, offset = CUT if self._text_left < 0 else frame
+        if len(self._frames) >= _MOST_HELD:
+            self._frames.clear()
+        place = code.name, code.file, code.first_line, self._table(code, version), offset
         if place not in self._places:
             self._places[place] = len(self._places)
-            self._writer.line("frame", [self._places[place], code.name, code.file, code.first_line, *place])
+            self._text_left -= len(code.name) + len(code.file)
+            self._writer.line("frame", [self._places[place], *place])
         number = self._frames[frame] = self._places[place]
         return number
+
+    def _table(self, code: Code, version: int) -> int | None:
+        """Return the number of a line table; None for none, or if all tables together would be too long."""
+        if code.lines:
+            of_code = code.name, code.file, code.first_line, code.lines  # several processes may run the same
+            if of_code not in self._tables and len(code.lines) <= self._tables_left:
+                self._tables_left -= len(code.lines)
+                self._tables[of_code] = len(self._tables)
+                table = b2a_base64(code.lines, newline=False).decode()
+                self._writer.line("table", [self._tables[of_code], version, table])
+            code.table, code.lines = self._tables.get(of_code), b""
+        return code.table
 
     def loop(self, frame: Frame) -> None:
         """Write that a frame makes other calls without a trace in its variables, once; not in the middle left out."""
