@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -182,17 +183,35 @@ def _make_and_save(run: Run, header: Header, files: RecordingFiles, outcome: Out
     """
     session = None
     try:
-        session = _session(run, header, files, outcome)
-        return session, _save(session, run.target, files)
+        with run.starter.interruptible(by_first=False):
+            session = _session(run, header, files, outcome)
+            is_there = _save(session, run.target, files)
+        if is_there:
+            files.remove()
+            _point_latest(run.target)
+    except Interrupted as interrupted:
+        run.starter.asked_to_end = interrupted.number
+        screen.drop_unread()
+        screen.message(f"{interrupted}: the session is not saved; {_journal_location(files)}")
+        return None, False
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
         screen.error(f"{what}: {error}; {_journal_location(files)}")
         return session, False
+    else:
+        return session, is_there
+
+
+def _point_latest(target: Destination) -> None:
+    if not target.point_latest():
+        latest = pathlib.Path(target.shown).with_name(destination.LATEST)
+        screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
 
 
 def _journal_location(files: RecordingFiles) -> str:
     try:
-        return f"the journal is {files.surviving_journal()}"
+        journal = str(files.surviving_journal())
+        return f"the journal is {journal} (`nncf-tools report {shlex.quote(journal)}` reads it)"
     except OSError as error:
         return f"the journal could not be kept either: {error}"
 
@@ -244,7 +263,7 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
 def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
     """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
-    The journal is removed only after the session is at the requested path. Raises OSError.
+    The journal may be removed only after the session is at the requested path. Raises OSError.
     """
     try:
         with files.target() as reached:
@@ -257,10 +276,6 @@ def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
         reason = error.strerror or error
         screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")
         return False
-    files.remove()
-    if not target.point_latest():
-        latest = pathlib.Path(target.shown).with_name(destination.LATEST)
-        screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
     return True
 
 

@@ -175,7 +175,7 @@ _AGAIN_S, _LOST_S = 0.02, 1.0
 
 
 class Interrupted(BaseException):
-    """A signal arrived while results were shown; ``number`` is the signal's."""
+    """A signal arrived while results were saved or shown; ``number`` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -202,7 +202,7 @@ class Starter:
         """Signals that a command must block, because this process does."""
         self.descriptors: int | None = None
         """A command's soft limit of open files; None when it is the same as this process's."""
-        self._raises = self._is_interruptible = False
+        self._raises = self._is_interruptible = self._spares_first = False
 
     def __enter__(self) -> Starter:
         """Catch signals; an ignored signal (nohup) stays ignored."""
@@ -224,18 +224,23 @@ class Starter:
             signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Raise Interrupted when a signal asks for the end; again after a second, if a finalizer has swallowed it."""
+    def interruptible(self, *, by_first: bool = True) -> Iterator[None]:
+        """Raise Interrupted when a signal asks for the end; again after a second, if a finalizer has swallowed it.
+
+        Unless ``by_first``, the first signal since the start of the context does not count.
+        """
         self._raises = self._is_interruptible = True
+        self._spares_first = not by_first
         try:
             yield
         finally:
             self._raises = self._is_interruptible = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        is_spared = self._spares_first and self.received is None
         if number in ENDING:
             self.received = self.received or number
-        if self._raises and number in ENDING:
+        if self._raises and number in ENDING and not is_spared:
             while frame is not None and not frame.f_code.co_filename.startswith(_IMPORT):
                 frame = frame.f_back
             if frame is None:

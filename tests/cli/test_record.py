@@ -77,6 +77,16 @@ def resident(pid: int) -> int:
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+MARKS_OFTEN = r"""
+import os, sys, time
+line = b'{"name":"often","t_ns":%d,"pid":%d}\n' % (time.monotonic_ns(), os.getpid())
+with open(os.environ["NNCF_TOOLS_MARKS"], "ab") as log:
+    log.writelines([line * 1_000] * (int(sys.argv[1]) // 1_000))
+sys.exit(7)
+"""
+"""A program that marks as often as its argument says."""
+
+
 def until_gone(pid: int) -> None:
     """Wait until a process has been reaped."""
     until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), "the end of a process")
@@ -433,6 +443,27 @@ class TestSignals:
         assert status == 9
         assert signals.read_text() == "ready\nSIGTERM\n"
         assert (tmp_path / "run.json").exists()
+
+    @pytest.mark.long
+    @pytest.mark.process
+    def test_signals_stop_saving(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """While a long log is read at the end, further signals stop that, and a line says how to go on."""
+        words = ("monitor", "-q", "-o", "run.json", "--", sys.executable, "-S", "-c", MARKS_OFTEN, 2_000_000)
+        journal = tmp_path / "run.journal.jsonl"
+        with in_background(tmp_path, *words, stderr=subprocess.PIPE, text=True) as process:
+            until(lambda: is_written(journal, '{"end"'), "the end of the command")
+            until(lambda: process.poll() is not None or process.send_signal(signal.SIGTERM), "its end")
+            _, errors = process.communicate(timeout=HANGING_S)
+        os.truncate(tmp_path / "run.marks.jsonl", 10_000)
+        again = nncf_tools("report", journal)
+
+        assert process.returncode == 7
+        assert errors == (
+            f"nncf-tools: interrupted by SIGTERM: the session is not saved; the journal is {journal} "
+            f"(`nncf-tools report {journal}` reads it)\n"
+        )
+        assert not (tmp_path / "run.json").exists()
+        assert "often" in again.stdout
 
     @pytest.mark.long
     @pytest.mark.process

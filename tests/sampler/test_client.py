@@ -131,6 +131,15 @@ def test_interrupts_once_what_may_be_interrupted() -> None:
     assert starter.received == signal.SIGHUP  # no further command of a series is started
 
 
+def test_first_signal_may_be_spared() -> None:
+    """Saving is not interrupted by the first signal, but by the next one: the command may have got the first."""
+    with Starter() as starter:
+        with pytest.raises(Interrupted, match="SIGTERM"), starter.interruptible(by_first=False):
+            list(map(get, (signal.SIGINT, signal.SIGTERM)))
+        with pytest.raises(Interrupted, match="SIGHUP"), starter.interruptible(by_first=False):
+            get(signal.SIGHUP)
+
+
 def test_interrupts_no_import(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During an import a signal waits: an exception in it can leave the module locked for ever."""
     text = "import signal, time\nsignal.raise_signal(signal.SIGTERM)\ntime.sleep(0.1)\nended = True\n"
