@@ -152,10 +152,14 @@ def decoded(text: bytes) -> SnapshotLine:
     return line
 
 
-_ONE_LINE, _LONG, _NO_PLACE = 10, 13, 15
-"""Kinds of entries: below the first, the line stays; from the second on, steps are numbers of any size."""
-_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
-"""An entry of 3.11 and later: only its first byte has the highest bit."""
+_NOT_FIRST = bytes(range(128))
+"""In tables of 3.11 and later, only the first byte of an entry has the highest bit."""
+_SIZES = bytes(range(2, 18, 2)) * 32
+"""By first byte: the bytes of bytecode."""
+_SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
+"""By first byte: the step of the line, where it is not a number of any size."""
+_LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
+"""Such a number follows the first byte."""
 _MOST_BITS = 30
 _NO_LINE = -128
 _LOCATIONS, _UNITS = 11, 10
@@ -174,11 +178,9 @@ class LineTable:
     def _places(self) -> tuple[array[int], array[int]]:
         """Where each piece of bytecode ends; and the line of each, after that before the first one."""
         if self._version >= _LOCATIONS:
-            entries = _ENTRY.findall(self._table)
-            sizes = [(entry[0] & 7) * 2 + 2 for entry in entries]
-            steps = [_step(entry) for entry in entries]
+            sizes, steps = self._table.translate(_SIZES, _NOT_FIRST), _located_steps(self._table)
         else:
-            sizes, steps = [*self._table[::2]], _steps(self._table, self._version)
+            sizes, steps = self._table[::2], _steps(self._table, self._version)
         return array("q", accumulate(sizes)), array("q", accumulate(steps, initial=0))
 
     def line_at(self, first_line: int, offset: int) -> int:
@@ -187,12 +189,15 @@ class LineTable:
         return first_line + lines[min(bisect_right(ends, offset) + 1, len(lines) - 1)]
 
 
-def _step(entry: bytes) -> int:
-    """Return the step of the line before an entry, by CPython's Objects/locations.md."""
-    kind = entry[0] >> 3 & 15
-    if _ONE_LINE <= kind < _LONG:
-        return kind - _ONE_LINE
-    return _signed(entry[1:]) if _LONG <= kind < _NO_PLACE else 0
+def _located_steps(table: bytes) -> list[int]:
+    """Return the step of the line before each entry, by CPython's Objects/locations.md."""
+    steps: list[int] = []
+    for number, piece in enumerate(_LONG_ENTRY.split(table)):
+        if number % 2:
+            steps.append(_signed(piece[1:]))
+        else:
+            steps += piece.translate(_SHORT_STEPS, _NOT_FIRST)
+    return steps
 
 
 def _steps(table: bytes, version: int) -> list[int]:

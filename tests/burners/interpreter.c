@@ -1,6 +1,6 @@
 /* Lays out in its own memory what the helper's reader expects of a Python 3.13, and takes memory for some seconds.
  *
- * The first argument says what is odd about it: "tables" (60 line tables of 1 MiB), "small_tables" (60 of 120 KiB),
+ * The first argument says what is odd about it: "tables" (60 line tables of 1 MiB), "short_tables" (60 of 120 KiB),
  * "frames" (6,000 frames on one dictionary), "dictionaries" (6,000 frames, each with a dictionary of 1 MiB), "codes"
  * (6,000 frames of as many functions with long names), "frame_circle", "thread_circle", "interpreter_circle".
  * The second one is for how many milliseconds.
