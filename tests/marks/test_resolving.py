@@ -13,7 +13,7 @@ from nncftools.intake import Limits
 from nncftools.marks import resolving
 from nncftools.marks.collecting import take_log
 from nncftools.marks.entries import Entry
-from nncftools.marks.resolving import resolve
+from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.operations import with_ends
@@ -606,6 +606,37 @@ def test_the_whole_recording_has_a_limit(different: str) -> None:
     assert sum(mark.count == 1 for mark in of.marks) == (8 if different == "pid" else 3)
     assert len(of.marks) <= 9
     assert sum(mark.count for mark in of.marks) == 50
+
+
+@pytest.mark.parametrize("different", ["pid", "tid"])
+@pytest.mark.parametrize("is_moment", [True, False])
+def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
+    """Operations that never end do not take more memory the more there are, and all are counted."""
+    every = [{different: number} for number in range(1, 1001)]
+    if not is_moment:
+        every = [{**fields, "event": "begin", "op": number} for number, fields in enumerate(every)]
+    token = intake._in_force.set(FEW)
+    try:
+        limited = LimitedMarks()
+        listed = list(limited.listed(moment("step", 1.0, **fields) for fields in every))
+    finally:
+        intake._in_force.reset(token)
+
+    assert sum(entry.count for entry in listed) == 1000
+    assert limited._nesting.open_count <= 2 * FEW.marks_of_recording
+    assert len(limited._nesting._threads) <= 2 * FEW.marks_of_recording
+    assert len(limited._nesting._processes) <= 2 * FEW.marks_of_recording
+    assert len(limited._processes) <= FEW.marks_of_recording
+
+
+def test_nothing_is_kept_of_what_has_ended() -> None:
+    """Of processes that have ended all their operations, nothing is kept."""
+    limited = LimitedMarks()
+    rows = (entry for pid in range(1, 101) for entry in both("step", 1, 1.0, 2.0, pid=pid))
+
+    assert len(list(limited.listed(rows))) == 200
+    assert limited._nesting.open_count == 0
+    assert (limited._nesting._threads, limited._nesting._processes) == ({}, {})
 
 
 def test_a_million_levels_are_a_few() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import pathlib
@@ -15,6 +16,7 @@ import pytest
 
 from nncftools import Session as nncftools_Session
 from nncftools.errors import SessionFileError
+from nncftools.session import snapshots as session_snapshots
 from nncftools.session.model import (
     ControlGroup,
     Exit,
@@ -631,6 +633,37 @@ def test_lost_frame() -> None:
     assert found.frames == []
     assert found.processes[0].windows == []
     assert found.missing == "the log of the helper is damaged (number 0 is missing), after 0.0 s"
+
+
+def test_line_tables_have_a_common_bound() -> None:
+    """A table beyond 4 MiB of all of them is not decoded: its frames have the first line of their function."""
+    table = base64.b64encode(b"\xd8" * (1 << 20)).decode()
+    lines: list[dict[str, object]] = [{"table": [number, 13, table]} for number in range(5)]
+    lines += [{"frame": [number, "f", "/f.py", 7, number, 10]} for number in range(5)]
+    found = from_log([LINES[0], *lines])
+
+    assert [frame.line for frame in found.frames] == [13, 13, 13, 13, 7]
+
+
+def test_line_tables_without_frames_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is decoded at its first use, and once."""
+    decoded: list[bytes] = []
+    located = session_snapshots._located_steps
+
+    def noted(table: bytes) -> list[int]:
+        decoded.append(table)
+        return located(table)
+
+    monkeypatch.setattr(session_snapshots, "_located_steps", noted)
+    tables = [b"\xd8", b"\xe0"]
+    lines: list[dict[str, object]] = [
+        {"table": [number, 13, base64.b64encode(table).decode()]} for number, table in enumerate(tables)
+    ]
+    lines += [{"frame": [number, "f", "/f.py", 7, 1, 0]} for number in range(3)]
+    found = from_log([LINES[0], *lines])
+
+    assert [frame.line for frame in found.frames] == [9, 9, 9]
+    assert decoded == [b"\xe0"]
 
 
 def test_frames_of_the_hook() -> None:

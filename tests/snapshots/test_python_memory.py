@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -284,6 +286,60 @@ class TestMadeUp:
                 memory.stacks()
                 memory.frames(memory.stacks()[1], 0)
                 assert memory._held <= 50_000 + 100 * module._PLACE
+
+    def test_one_dictionary_of_all_frames(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The dictionary of a recursive module is read once in each reading, and a change of it is seen."""
+        with made_up(threads=1, frames=200, table=TABLE) as memory:
+            ((stack),) = memory.stacks().values()
+            memory.frames(stack, 0)
+            names = ctypes.create_string_buffer(128)
+            entries = ctypes.addressof(names) + 48
+            struct.pack_into("<Q", names, module._TABLE, entries)
+            struct.pack_into("<9xBB13xQ", names, 48, 3, 1, 2)
+            for address, *_ in stack:
+                ctypes.memmove(address + memory._layout["names"], struct.pack("<Q", ctypes.addressof(names)), 8)
+            read = []
+            pread = os.pread
+            monkeypatch.setattr(module.os, "pread", lambda file, size, at: read.append(at) or pread(file, size, at))
+            first, again = memory.stacks()[1], memory.stacks()[1]
+            names[100] = b"x"
+            changed = memory.stacks()[1]
+            monkeypatch.undo()
+
+        assert first == again
+        assert {frame[:3] for frame in first} == {frame[:3] for frame in changed}
+        assert len({*first} & {*changed}) == 0
+        assert read.count(entries) == 2 * 3  # its header, and the whole
+
+    def test_bytes_of_a_reading(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A program with stacks in more memory than a reading takes is not read; the next reading begins anew."""
+        with made_up(threads=1, frames=200, table=TABLE) as memory:
+            monkeypatch.setattr(module, "_MOST_READ", 20_000)
+            with pytest.raises(UnreadableError):
+                memory.stacks()
+            monkeypatch.setattr(module, "_MOST_READ", 40_000)
+            assert [len(memory.stacks()[1]) for _ in range(3)] == [200] * 3
+
+    def test_long_line_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A function with a very long line table has its first line."""
+        monkeypatch.setattr(module, "_LONGEST_LINES", len(TABLE) - 1)
+        with made_up(threads=1, frames=1, table=TABLE) as memory:
+            (((code, _),)) = memory.frames(memory.stacks()[1], 0)
+
+        assert (code.name, code.lines) == ("f", b"")
+
+    def test_forgotten_code(self) -> None:
+        """Code that is forgotten takes no memory, though the helper collects no garbage."""
+        gc.disable()
+        try:
+            with made_up(threads=1, frames=10, table=TABLE) as memory:
+                (code, _), *_ = memory.frames(memory.stacks()[1], 0)
+                forgotten = weakref.ref(code)
+                del code, _
+                memory._codes.clear()
+                assert forgotten() is None
+        finally:
+            gc.enable()
 
     @pytest.mark.parametrize("length", [1, 2, 7, 150])
     def test_circle(self, length: int) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
+from nncftools.snapshots import stack_taker
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.python_memory import Code, UnreadableError, python_memory
 from nncftools.snapshots.stack_taker import CUT, Calls, Interned, StackTaker
@@ -668,3 +669,46 @@ def test_turns_of_a_loop(version: str, loop: str) -> None:
 
     assert said.count(outer) > 3  # another turn
     assert said.count(outer + 2) > 20  # the same call of the innermost function
+
+
+def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When all line tables are too long together, later frames have none; a table that was written has its number."""
+    monkeypatch.setattr(stack_taker, "MOST_OF_TABLES", 12)
+    log = Log(tmp_path)
+    interned = Interned(log.writer)
+    for name in "abca":
+        interned.stack([(code(name), 0), (code(name), 2)], 13)
+
+    assert [number for number, *_ in log.lines("table")] == [0, 1]
+    assert [(name, table) for _, name, _, _, table, _ in log.lines("frame")] == [
+        *[("a", 0)] * 2,
+        *[("b", 1)] * 2,
+        *[("c", None)] * 2,
+    ]
+
+
+def test_line_table_is_let_go(tmp_path: pathlib.Path) -> None:
+    """What was written to the log is not kept with the code."""
+    function = code("f")
+    Interned(Log(tmp_path).writer).stack([(function, 0)], 13)
+
+    assert function.lines == b""
+
+
+def test_names_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When names and files are too long together, later frames are left out, as in a very deep stack."""
+    monkeypatch.setattr(stack_taker, "_MOST_TEXT", 9)
+    log = Log(tmp_path)
+    stack = Interned(log.writer).stack([(code(name), 0) for name in "abcde"], 13)
+
+    assert log.functions(stack) == ["a", "b", CUT[0].name, CUT[0].name, CUT[0].name]
+
+
+def test_frames_that_are_known_have_a_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that makes the same code again and again takes no more memory the longer it runs."""
+    monkeypatch.setattr(stack_taker, "_MOST_HELD", 10)
+    log = Log(tmp_path)
+    interned = Interned(log.writer)
+
+    assert {interned.stack([(code("f"), 0)], 13) for _ in range(100)} == {0}
+    assert len(interned._frames) <= 10
