@@ -5,12 +5,15 @@ import json
 import os
 import pathlib
 import sys
+import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.journal.reading import find_sidecar
+from nncftools.marks import entries
 from nncftools.marks.collecting import (
     add_enclosing,
     narrow,
@@ -22,6 +25,7 @@ from nncftools.marks.collecting import (
     take_sizes,
     write_sidecar,
 )
+from nncftools.marks.entries import Entry
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark, OwnMemory, Process, Rise
 from nncftools.session.readings import HeldLines, keep
@@ -49,6 +53,43 @@ def log(*lines: dict[str, object] | str) -> io.BytesIO:
 def names(of: Session) -> list[tuple[str, int]]:
     """Return names and depths of a session's marks."""
     return [(mark.name, mark.depth) for mark in of.marks]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_moment", [True, False])
+def test_cost_of_a_long_log(*, is_moment: bool) -> None:
+    """A mark that is counted together with others costs little more than decoding its line."""
+    read = ',"pid":1,"tid":1,"rss":20000000,"high_water_mark":21000000,"faults":3000,"descendants":[]'
+    events = [""] if is_moment else ['"event":"begin",', '"event":"end",']
+    lines = [
+        f'{{{event}"op":{number},"name":"step","source":"api","t_ns":{1000 * number}{read}}}'
+        for number in range(1, 50_000 // len(events) + 1)
+        for event in events
+    ]
+    file, of = log(*lines), run()
+    begun_s = time.process_time()
+    for line in file:
+        msgspec.json.decode(line, type=Entry)
+    decoded_s = time.process_time()
+    file.seek(0)
+    take_log(of, file, "marks", Redaction())
+    taken_s = time.process_time()
+
+    assert sum(mark.count for mark in of.marks) == 50_000 // len(events)
+    print("RATIO", (taken_s - decoded_s) / (decoded_s - begun_s))
+    assert taken_s - decoded_s < 20 * (decoded_s - begun_s)
+
+
+def test_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than any mark is read in parts, each of which counts as unreadable."""
+    monkeypatch.setattr(entries, "_LONGEST_LINE", 1_000)
+    of = run()
+    take_log(of, io.BytesIO(b"x" * 2_500 + b'\n{"name":"a","start_s":1}\n'), "marks", Redaction())
+
+    assert names(of) == [("a", 0)]
+    assert of.warnings == [
+        "3 marks could not be read, the first is line 1 (JSON is malformed: invalid character (byte 0)) of marks"
+    ]
 
 
 class TestLog:
