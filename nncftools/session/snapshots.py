@@ -287,7 +287,10 @@ class _SnapshotReader:
         self._stacks = Stacks(redaction)
         self._snapshots = Snapshots(frames=self._stacks.frames, stacks=self._stacks.stacks)
         self._start_ns = start_ns
-        self._processes = processes
+        self._processes: dict[int | None, list[model.Process]] = {}
+        """By PID, which may be used again."""
+        for process in processes:
+            self._processes.setdefault(process.pid, []).append(process)
         self._watched: dict[int, model.WatchedProcess] = {}
 
     def take(self, line: SnapshotLine) -> None:
@@ -330,7 +333,7 @@ class _SnapshotReader:
 
     def _take_process(self, line: WatchedProcess) -> None:
         at_s = self._seconds(line["t_ns"])
-        same = [process.id for process in self._processes if process.pid == line["pid"] and _lives(process, at_s)]
+        same = [process.id for process in self._processes.get(line["pid"], ()) if _lives(process, at_s)]
         watched = model.WatchedProcess(process=same[-1] if same else None, pid=line["pid"], inherited=line["inherited"])
         self._watched[line["number"]] = watched
         self._snapshots.processes.append(watched)

@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import random
+import time
 from array import array
 from itertools import pairwise
 from math import isnan, nan
@@ -597,6 +598,19 @@ def test_reused_pid() -> None:
     earlier = Process(id=1, pid=77, start_s=-9.0, end_s=-5.0)
 
     assert from_log(LINES, earlier).processes[0].process is None
+
+
+def test_many_processes() -> None:
+    """The cost of a process in the log does not rise with the number of processes."""
+
+    def cost_s(count: int) -> float:
+        lines = [{"process": {"number": pid, "pid": pid, "t_ns": 5, "inherited": 0}} for pid in range(count)]
+        begun_s = time.process_time()
+        found = from_log([*LINES[:1], *lines], *(Process(id=pid, pid=pid, start_s=0.0) for pid in range(count)))
+        assert found.processes[-1].process == count - 1
+        return time.process_time() - begun_s
+
+    assert cost_s(8_000) < 20 * cost_s(1_000)
 
 
 def test_cut_off() -> None:
