@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -96,7 +96,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
     entries = notes.operations(rows(log, name, session.start), redaction)
-    marks = _resolved(entries, session, notes.begun_s, is_cut=notes.is_gone or is_full)
+    marks = _resolved(entries, session, notes, is_cut=notes.is_gone or is_full)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
     _warn_of_missing(session, notes)
@@ -207,18 +207,18 @@ class LogNotes:
 def _resolved(
     entries: Iterable[Entry],
     session: Session,
-    begun_s: Mapping[int, Sequence[float]] | None = None,
+    notes: LogNotes | None = None,
     *,
     is_cut: bool = False,
 ) -> list[Mark]:
     """Return the operations of a log or sidecar; a warning says when some are counted together.
 
-    Of a log, ``begun_s`` is when programs wrote their first lines, by process.
+    ``notes`` are those of the log; None for a sidecar.
     """
     together = LimitedMarks()
     listed = together.listed(entries)
-    if begun_s is not None:
-        listed = _held(listed, session, begun_s)
+    if notes is not None:
+        listed = _held(listed, session, notes)
     marks = resolve(listed, session, is_cut=is_cut)
     if together.counted:
         session.warnings.append(
@@ -268,23 +268,20 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
-    session.marks = _within(_resolved(mine, session, notes.begun_s), session)
+    session.marks = _within(_resolved(mine, session, notes), session)
     _warn_of_missing(session, notes)
     narrow(session)
     _take_allocated(session)
 
 
-def _held(entries: Iterable[Entry], session: Session, begun_s: Mapping[int, Sequence[float]]) -> Iterator[Entry]:
-    """Yield entries with what the tree held when they were written, then an entry for each exec.
-
-    ``begun_s`` is when programs wrote their first lines, by process.
-    """
+def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
+    """Yield entries with what the tree held when they were written, then an entry for each exec."""
     holdings = Holdings(session)
     for entry in entries:
         if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
             entry.own = holdings.at(entry.start_s, entry.pid, entry)
         yield entry
-    for pid, at_s in holdings.execs(begun_s):
+    for pid, at_s in holdings.execs(notes.begun_s):
         yield Entry(event=EXEC, pid=pid, start_s=at_s, error=UNFINISHED)
     for process in session.processes:
         process.start_s = holdings.begun_s.get(process.id, process.start_s)
