@@ -32,10 +32,10 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """
     file = file_behind(path)
     if file is None:
-        content = io.BytesIO()
-        yield content
         stream = _open_stream(path)
         try:
+            content = io.BytesIO()
+            yield content
             write_all(stream, content.getvalue())
         finally:
             os.close(stream)
@@ -71,6 +71,7 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     """
     path = followed(path)
     if _descriptor_at(path) is not None:
+        path.stat()  # fails for one that is not open: it may be a file of ours later
         return None
     try:
         status = path.lstat()
@@ -213,7 +214,7 @@ def open_ours(path: pathlib.Path) -> int:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
         raise
     try:
-        _refuse_trap(os.fstat(descriptor))
+        _refuse_trap(os.fstat(descriptor), path)
         os.ftruncate(descriptor, 0)
         os.set_blocking(descriptor, True)
     except OSError:
@@ -222,11 +223,10 @@ def open_ours(path: pathlib.Path) -> int:
     return descriptor
 
 
-def _refuse_trap(status: os.stat_result) -> None:
+def _refuse_trap(status: os.stat_result, path: pathlib.Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EPERM, "it is a device or pipe")
-    if status.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "it belongs to another user")
+    _refuse_other_owner(status, path)
     if status.st_nlink > 1:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 

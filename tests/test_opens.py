@@ -61,6 +61,7 @@ BARE = {
     "it only reads what the user names, or what this program has recorded": {
         "api.recorder self.marks_log.open",
         "cli.closing path.open",
+        "cli.destination path.open",
         "cli.planning path.open",
         "cli.sweep.results file.open",
         "marks.call_log open",

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import BinaryIO, NamedTuple
 
+from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import FOLDER, Way, above_standard, another_owner, file_behind, open_ours
 from nncftools.journal import reading
@@ -265,7 +266,9 @@ def session_stem(session: pathlib.Path) -> str:
 
 def refuse_link(option: str, path: pathlib.Path) -> None:
     """Raise UsageError for a symbolic link in the place of a recording's own log, which is opened without following."""
-    if path.is_symlink():
+    with writing(option, path, UsageError):
+        is_link = path.is_symlink()
+    if is_link:
         raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
 
 
@@ -356,6 +359,9 @@ def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
 
 WORDS = (LATEST, "last")
 _WORD = re.compile(rf"(?:{'|'.join(WORDS)})(?:~(\d{{1,6}}))?")
+_HEAD = 1 << 14
+_END = rb'"start": \{"utc":"([^"]{1,40})"[^\n]*\n"duration_s": (\d+\.?\d*)'
+"""Start and duration, in the first bytes of a session."""
 _PATTERNS = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
 
 
@@ -378,7 +384,7 @@ def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
 
     Raises NncfToolsError if there are fewer recordings.
     """
-    recordings = in_order(log_dir)
+    recordings = in_order(log_dir) or in_order(log_dir / LATEST)
     if not recordings:
         what_next = "record one with `nncf-tools profile COMMAND`, or name a file"
         raise NncfToolsError(f"no session under {str(log_dir)!r}; {what_next}")
@@ -398,19 +404,30 @@ def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
         folder = path.parent
         if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
             continue
-        if path.is_fifo():  # reading a FIFO that another user put there would never end
+        if not path.is_file():  # reading a FIFO that another user put there would never end
             continue
         real = os.path.realpath(path)
         if real not in recordings or not folder.is_symlink():
             recordings[real] = path
-    return sorted(recordings.values(), key=written_ns, reverse=True)
+    return sorted(recordings.values(), key=_end_of, reverse=True)
 
 
-def written_ns(path: pathlib.Path) -> int:
+def written_s(path: pathlib.Path) -> float:
     """Return the time of the last write; 0 if the file is gone, because its recorder has just replaced it."""
     with contextlib.suppress(OSError):
-        return path.stat().st_mtime_ns
-    return 0
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _end_of(path: pathlib.Path) -> tuple[float, float]:
+    """Return when a recording ended, by its own words: a copy is written later. Then return when it was written."""
+    written = written_s(path)
+    with contextlib.suppress(OSError, ValueError):
+        with path.open("rb") as file:
+            end = re.search(_END, file.read(_HEAD))
+        if end is not None:
+            return moment_of(end[1].decode()).timestamp() + float(end[2]), written
+    return written, written
 
 
 def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:

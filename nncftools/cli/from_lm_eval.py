@@ -60,6 +60,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
             raise UsageError(f"option {name}: a share from 0 to 1 expected, found {share:g}")
     if not mode.strip() or not setup.strip():
         raise UsageError("options --mode and --setup: text expected")
+    destination.check_file("--output", output, force=True)
     with options.naming_option("--task"):
         wanted = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}

@@ -57,13 +57,13 @@ def _instead(option: str, context: Any) -> str:
     if "--interval" in own and option in {"--gpu", "--cpu", "--io", "--disk"}:
         return "all that this machine offers is recorded without an option: `nncf-tools metrics`"
     see = f"see `{context.command_path} --help`"
-    others = [name for name, names in _of_others(context) if option in names]
-    if others:
-        return f"`{others[0]}` has it; {see}"
     by_word = {name.lstrip("-"): name for name in own}
     shorter = [name for name in own if option.startswith(name) and len(name) > _SHORTEST]
     near = by_word.get(guess(option.lstrip("-"), by_word)) or next(iter(shorter), "")
-    return f"did you mean {near}?" if near else see
+    if near:
+        return f"did you mean {near}?"
+    others = [name for name, names in _of_others(context) if option in names]
+    return f"`{others[0]}` has it; {see}" if others else see
 
 
 def _of_others(context: Any) -> Iterator[tuple[str, set[str]]]:

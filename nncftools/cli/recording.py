@@ -248,7 +248,8 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
         return
     why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
     if is_certain:
-        session.warnings.append(f"--mark-call marked nothing: {why}")
+        others = "; others may have: a Python whose environment was cleared (env -i, tox) loads no hook"
+        session.warnings.append(f"--mark-call marked nothing: {why}{others if taken.programs else ''}")
         return
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest

@@ -139,6 +139,8 @@ def report(  # noqa: PLR0913 — one parameter per option
     if peak and format_ not in _PEAK_FORMATS:
         raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
     if output is not None and not output.is_dir():
+        if opens:
+            destination.check_file("--output", output, force=True)
         output = destination.check_output("--output", output, force=force)
     pictures = {
         option: destination.picture(option, picture, force=force)

@@ -86,8 +86,8 @@ def prune(
         raise UsageError("option --keep: either --keep or --older expected; see `nncf-tools prune --help`")
     log_dir = folder or options.DEFAULT_LOG_DIR
     paths = destination.in_order(log_dir)
-    before_ns = time.time_ns() - (older or 0.0) * 1e9
-    unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_ns(at) < before_ns]
+    before_s = time.time() - (older or 0.0)
+    unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
     with destination.writing("--keep", log_dir):  # another prune may remove them now
         ways = {path: way for path in unwanted if (way := _way(path, log_dir))}
     runs = [*map(_run, ways)]

@@ -60,7 +60,9 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
     if not path.parent.is_dir():
         raise pytest.UsageError(f"option --memory-output: there is no folder {path.parent}")
     try:
-        if file_behind(path) is None:  # a device or FIFO has no names for workers
+        if file_behind(path) is None:
+            if config.getoption("numprocesses", None):
+                raise pytest.UsageError(f"option --memory-output: {given} is no file; each worker of -n needs one")
             return path
     except IsADirectoryError as error:
         raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected") from error

@@ -16,6 +16,7 @@ from nncftools.cli.options import session_candidates
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
 from nncftools.render.view import View
+from nncftools.session.model import Start
 from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import mib, session
@@ -198,6 +199,25 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert any("nncf-tools profile work --fast  " in line for line in lines)
     assert any("nncf-tools compare latest~1 latest  " in line for line in lines)
     assert any("nncf-tools report --open  " in line for line in lines)
+
+
+def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
+    """Recordings are ordered by their ends, not by when their files were copied."""
+    for number, (name, second, duration_s) in enumerate([("b", 5, 1.0), ("a", 0, 20.0), ("c", 3, 2.0)]):
+        (tmp_path / name).mkdir()
+        start = Start(utc=f"2026-11-27T10:00:{second:02}.5Z")
+        session({"rss": mib(10, 50)}, start=start, duration_s=duration_s).save(tmp_path / name / "session.json")
+        os.utime(tmp_path / name / "session.json", (2e9 + number, 2e9 + number))
+
+    assert [path.parent.name for path in destination.in_order(tmp_path)] == ["a", "b", "c"]
+
+
+def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
+    """A copied folder named latest is a recording where there is no other one."""
+    (tmp_path / "latest").mkdir()
+    session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
+
+    assert destination.newest(tmp_path) == tmp_path / "latest/session.json"
 
 
 def test_last_lines_of_a_profile(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

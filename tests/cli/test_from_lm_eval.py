@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -21,6 +22,17 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
     with (folder / name / "model.bin").open("wb") as file:
         file.truncate(2**20 * (8 if name == "fp32" else 1))
     return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
+
+
+@pytest.mark.parametrize("name", ["fifo", "/dev/null", "/dev/stdout"])
+def test_output_that_is_no_file(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
+    """The table is read and completed: a device or pipe is refused at once."""
+    os.mkfifo(tmp_path / "fifo")
+    words = evaluated(tmp_path, "fp32", 1.0)
+    done = in_process("from-lm-eval", *words, "--mode", "fp32", "--model", "M", "-o", name)
+
+    assert done.returncode == 2
+    assert f"option --output: '{name}' is a device or pipe; a file name expected" in done.stderr
 
 
 def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:

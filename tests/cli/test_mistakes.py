@@ -42,6 +42,8 @@ def test_each_is_answered_with_what_was_meant() -> None:
         (("compare", "--fail"), "did you mean --fail-if?"),
         (("compare", "--gate"), "see `nncf-tools compare --help`"),
         (("list", "--sort"), "see `nncf-tools list --help`"),
+        (("report", "--output-dir"), "did you mean --output?"),
+        (("viz-compression", "--output"), "did you mean --output-dir?"),
     ],
 )
 def test_options(in_process: Run, words: tuple[str, str], answer: str) -> None:

@@ -272,6 +272,37 @@ class TestShell:
         assert (tmp_path / "out.txt").read_text() == "old"
 
 
+class TestRefused:
+    """Outputs that cannot be written are refused before anything changes."""
+
+    @pytest.fixture(autouse=True)
+    def _session(self, tmp_path: pathlib.Path) -> None:
+        save_sessions(tmp_path)
+
+    @pytest.mark.parametrize("number", ["77", "99999999999999999999"])
+    def test_closed_descriptor(self, in_process: Run, number: str) -> None:
+        """A descriptor that is not open is refused: a file of ours may have its number later."""
+        done = in_process("report", "session.json", "-o", f"/dev/fd/{number}")
+
+        assert done.returncode == 2
+        assert f"option --output: cannot write '/dev/fd/{number}': No such file or directory" in done.stderr
+
+    def test_open_of_no_file(self, in_process: Run) -> None:
+        """A browser opens a file only."""
+        done = in_process("report", "session.json", "--open", "-o", "/dev/stdout")
+
+        assert done.returncode == 2
+        assert "option --output: '/dev/stdout' is a device or pipe; a file name expected" in done.stderr
+
+    def test_all_or_nothing(self, tmp_path: pathlib.Path) -> None:
+        """Of several outputs none is written when one is refused, which the error names."""
+        os.mkfifo(tmp_path / "a.md")
+
+        with pytest.raises(NncfToolsError, match=r"a\.md': no program reads from this FIFO"):
+            write({tmp_path / "a.md": b"table", tmp_path / "a.png": b"picture"})
+        assert not (tmp_path / "a.png").exists()
+
+
 @pytest.mark.process
 class TestRecording:
     """What a recording writes hours later."""
@@ -294,6 +325,31 @@ class TestRecording:
         assert done.returncode == 2
         assert "cannot write 'run.json': No such file or directory" in done.stderr
         assert not (tmp_path / "started").exists()
+
+    def test_capture_to_a_closed_descriptor(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A descriptor that is not open is refused before the recording's own files may have its number."""
+        done = nncf_tools("monitor", "-q", "-o", "run.json", "--capture", "/dev/fd/3", "touch", "started")
+
+        assert done.returncode == 2
+        assert "option --capture: cannot write '/dev/fd/3': No such file or directory" in done.stderr
+        assert not (tmp_path / "started").exists()
+
+    def test_name_that_is_too_long(self, nncf_tools: Run) -> None:
+        """A name whose log would be too long is one line."""
+        done = nncf_tools("monitor", "-o", f"{'a' * 240}.json", "true")
+
+        assert done.returncode == 2
+        assert done.stderr.endswith("File name too long\n")
+
+    @as_another
+    def test_capture_in_a_mounted_checkout(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Root may write a captured output over a file of the working folder's owner."""
+        (tmp_path / "out.txt").write_text("old")
+        os.chown(tmp_path, OTHER, OTHER)
+        os.chown(tmp_path / "out.txt", OTHER, OTHER)
+        nncf_tools("monitor", "-q", "-o", "run.json", "--force", "--capture", "out.txt", "echo", "said")
+
+        assert (tmp_path / "out.txt").read_text() == "said\n"
 
     def test_capture(self, nncf_tools: Run) -> None:
         """--capture takes a descriptor: the output is there, too."""

@@ -537,16 +537,24 @@ def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @as_another
 @pytest.mark.process
-@pytest.mark.parametrize("workers", [(), ("-n", "1")])
-def test_output_to_a_device(suite: Suite, workers: tuple[str, ...]) -> None:
-    """A device gets the recording under its own name, also of a worker, and stays a device."""
+def test_output_to_a_device(suite: Suite) -> None:
+    """A device gets the recording and stays a device."""
     device = suite.path / "null.json"
     os.mknod(device, 0o020666, os.makedev(1, 3))
-    result = suite("def test_it(): pass", "--memory", "--memory-output=null.json", *workers)
+    result = suite("def test_it(): pass", "--memory", "--memory-output=null.json")
 
     assert result.code == 0
     assert device.is_char_device()
     assert [path.name for path in suite.path.glob("*.json")] == ["null.json"]
+
+
+@pytest.mark.process
+def test_output_of_workers_to_a_descriptor(suite: Suite) -> None:
+    """The workers of pytest-xdist need files of their own; a descriptor is refused before any test runs."""
+    result = suite("def test_it(): open('ran', 'w')", "--memory", "--memory-output=/dev/stdout", "-n", "1")
+
+    assert "option --memory-output: /dev/stdout is no file; each worker of -n needs one" in "\n".join(result.lines)
+    assert not (suite.path / "ran").exists()
 
 
 @as_another
