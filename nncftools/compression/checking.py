@@ -109,20 +109,26 @@ def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) 
 def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[Metric, str]:
     """Return the metrics that have no relative error in a table, with the reason.
 
-    The baseline has 0 or less; or, in a table that ``sweep`` wrote, a row has no figure of at least 0.
+    The baseline has 0. For metrics that are not standard: the baseline has less than 0, or a row of a table that
+    ``sweep`` wrote has no figure of at least 0.
     """
     reasons: dict[Metric, str] = {}
     for table in tables:
+        name = repr(str(table.path))
         for record in table.records:
+            if record.cells.get(FAILED):
+                continue
             is_baseline = BASELINE in record.cells.get(MODE, "").casefold()
             for metric in metrics:
                 value = number(record.cells.get(metric.column, ""))
-                if record.cells.get(FAILED) or metric.least:
+                if is_baseline and value == 0:
+                    reasons[metric] = f"the baseline of {name} has 0"
+                elif metric.least:
                     continue
-                if is_baseline and value is not None and value <= 0:
-                    reasons[metric] = f"the baseline has {value:g}"
+                elif is_baseline and value is not None and value < 0:
+                    reasons[metric] = f"the baseline of {name} has {value:g}"
                 elif FAILED in table.header and (value is None or value < 0):
-                    reasons[metric] = f"row {record.number} has no figure of at least 0"
+                    reasons[metric] = f"row {record.number} of {name} has no figure of at least 0"
     return reasons
 
 

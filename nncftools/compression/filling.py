@@ -142,7 +142,8 @@ _STANDARD = {
 def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
 
-    A metric may have a filter: ``exact_match,strict-match``. Raises UsageError.
+    A metric may have a filter: ``exact_match,strict-match``. Of several filters of a standard metric, the first takes
+    the standard column. Raises UsageError.
     """
     wanted = dict(_STANDARD)
     for text in texts:
@@ -151,7 +152,10 @@ def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
             raise UsageError(f"'TASK:METRIC' expected, found {text!r}")
         metric = metric.removesuffix(",none")
         name, _, _ = metric.partition(",")
-        wanted[task, metric] = wanted.pop((task, name), f"{task}, {metric}")
+        column = f"{task}, {metric}"
+        if (task, name) in _STANDARD:
+            column = wanted.pop((task, name), column)
+        wanted.setdefault((task, metric), column)
     return wanted
 
 
@@ -161,7 +165,7 @@ def from_lm_eval(
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
 
     A metric is found by ``name,filter``. Without a filter it is ``name,none``, ``name``, or the only one with that
-    name. Raises NncfToolsError, also if there are several.
+    name. Raises NncfToolsError, also if there are several filters, or only others.
     """
     try:
         document = json.loads(intake.whole(path, may_wait=may_wait))
@@ -197,15 +201,19 @@ def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, flo
 
 
 def _key(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> str:
-    """Return the key of a metric, or the metric if there is none. Raises NncfToolsError if it has several filters."""
+    """Return the key of a metric, or the metric if its name is unknown. Raises NncfToolsError for a wrong filter."""
     for key in (f"{metric},none", metric):
         if key in of_task:
             return key
-    keys = [key for key in of_task if key.startswith(f"{metric},")]
-    if len(keys) > 1:
-        several = printable("; ".join(f"{task}:{key}" for key in keys))
-        raise NncfToolsError(f"{str(path)!r}: {metric!r} has several filters: {several}", remedy="task")
-    return keys[0] if keys else metric
+    name, comma, _ = metric.partition(",")
+    keys = [key for key in of_task if key.partition(",")[0] == name]
+    if not keys:
+        return metric
+    if len(keys) == 1 and not comma:
+        return keys[0]
+    why = "has other filters" if comma else "has several filters"
+    filters = printable("; ".join(f"{task}:{key}" for key in keys))
+    raise NncfToolsError(f"{str(path)!r}: {metric!r} {why}: {filters}", remedy="task")
 
 
 def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, key: str) -> float | None:

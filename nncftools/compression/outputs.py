@@ -288,7 +288,7 @@ def make(request: Request) -> Outcome:
         metrics = [metric for metric in found if metric not in reasons]
     left_out = [f"{metric.column} is left out of the error: {why}" for metric, why in reasons.items()]
     if not metrics:
-        raise ResultsError(f"{str(request.inputs[0])!r}: no figure can be compared; {'; '.join(left_out)}")
+        raise ResultsError(f"no figure can be compared; {'; '.join(left_out)}")
     models = load(sources, metrics)
     computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
     comparisons = computed.comparisons(models, metrics)

@@ -138,6 +138,55 @@ class TestLmEval:
 
         assert found == {"wikitext, word perplexity": 11}
 
+    @pytest.mark.parametrize("texts", [("mixed:em", "mixed:em,f1"), ("mixed:em,f1", "mixed:em")])
+    def test_metric_with_and_without_a_filter(self, tmp_path: pathlib.Path, texts: tuple[str, str]) -> None:
+        """A metric asked for with and without a filter fills two columns, in any order."""
+        results = {"mixed": {"em,none": 0.1, "em,f1": 0.2, "em_stderr,f1": 0.9}}
+        found = from_lm_eval(saved(tmp_path, results), tasks_of(texts))
+
+        assert found == {"mixed, em": 0.1, "mixed, em,f1": 0.2, "mixed, em,f1 stderr": 0.9}
+
+    def test_ambiguous_metric_beside_a_filter(self, tmp_path: pathlib.Path) -> None:
+        """A metric without a filter stays ambiguous when one of its filters is asked for, too."""
+        wanted = tasks_of(("gsm8k:exact_match", "gsm8k:exact_match,strict-match"))
+        with pytest.raises(NncfToolsError, match="'exact_match' has several filters"):
+            from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), wanted)
+
+    @pytest.mark.parametrize(
+        ("texts", "others"),
+        [
+            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,a"), {"wikitext, word_perplexity,a": 10}),
+            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,b"), {}),
+        ],
+        ids=["two filters", "one filter twice"],
+    )
+    def test_several_filters_of_a_standard_metric(
+        self, tmp_path: pathlib.Path, texts: tuple[str, str], others: dict[str, float]
+    ) -> None:
+        """The first filter keeps the standard column, and the next one has a column of its own."""
+        results = {"wikitext": {"word_perplexity,a": 10, "word_perplexity,b": 11}}
+        found = from_lm_eval(saved(tmp_path, results), tasks_of(texts))
+
+        assert found == {"wikitext, word perplexity": 11, **others}
+
+    @pytest.mark.parametrize(
+        ("task", "filters"),
+        [
+            ("gsm8k:exact_match,nope", "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract"),
+            ("lambada_openai:acc,foo", "lambada_openai:acc,none"),
+            ("old:acc,foo", "old:acc"),
+        ],
+    )
+    def test_unknown_filter(self, tmp_path: pathlib.Path, task: str, filters: str) -> None:
+        """The message on an unknown filter lists the filters of the metric."""
+        results = {**RESULTS, "gsm8k": GSM8K, "old": {"acc": 0.2, "acc_stderr": 0.1}}
+        with pytest.raises(NncfToolsError) as caught:
+            from_lm_eval(saved(tmp_path, results), tasks_of((task,)))
+
+        metric = task.partition(":")[2]
+        assert str(caught.value).endswith(f"{metric!r} has other filters: {filters}")
+        assert caught.value.remedy == "task"
+
     @pytest.mark.parametrize("task", ["mmlu:acc_norm", "mmlu:alias_", "hellaswag:acc", "wikitext:byte_perplexity,x"])
     def test_nothing_is_dropped(self, tmp_path: pathlib.Path, task: str) -> None:
         """A metric that was asked for and has no figure is an error, not a gap."""

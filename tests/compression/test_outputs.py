@@ -211,18 +211,44 @@ class TestMake:
 
         assert outcome.notes == [
             "the error is the average of wikitext, word perplexity; lambada-openai, perplexity; WWB, similarity",
-            "lambada-openai, acc is left out of the error: the baseline has 0",
+            f"lambada-openai, acc is left out of the error: the baseline of {str(path)!r} has 0",
         ]
         assert [result.error for result in outcome.comparisons[0].results] == [0, 0, 0, 0]
+
+    @pytest.mark.parametrize("cell", ["0", "-0.0"])
+    @pytest.mark.parametrize("column", HEADER[7:])
+    def test_baseline_of_zero_in_a_standard_column(self, tmp_path: pathlib.Path, column: str, cell: str) -> None:
+        """Each of the four standard columns is left out with a note if the baseline has 0."""
+        path = written(tmp_path / "a.csv", changed(four(), 2, column, cell))
+        outcome = make(Request([path], lenient=True, formats=()))
+
+        assert outcome.notes[-1] == f"{column} is left out of the error: the baseline of {str(path)!r} has 0"
+
+    def test_impossible_baseline_of_a_standard_column(self, tmp_path: pathlib.Path) -> None:
+        """A standard column whose baseline is impossible, but not 0, is refused."""
+        path = written(tmp_path / "a.csv", changed(four(), 2, HEADER[7], "0.5"))
+        with pytest.raises(ResultsError, match=r"a number of at least 1 expected, found '0.5'"):
+            make(Request([path]))
 
     def test_nothing_to_compare(self, tmp_path: pathlib.Path) -> None:
         """Without any other column, the message names the column, and nothing is written."""
         header = [*HEADER[:7], "score", "score stderr"]
         path = written(tmp_path / "a.csv", [{**one, "score": "0"} for one in four()], header)
-        with pytest.raises(ResultsError, match=r"no figure can be compared; score is left out .*: the baseline has 0"):
+        with pytest.raises(ResultsError, match=r"no figure can be compared; score is left out .*a\.csv' has 0$"):
             make(Request([path]))
 
         assert list(tmp_path.iterdir()) == [path]
+
+    def test_file_of_the_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
+        """Of several files, the message names only the one in which the baseline has 0."""
+        header = [*HEADER[:7], "score", "score stderr"]
+        first = written(tmp_path / "a.csv", [{**one, "score": "0.5"} for one in four()], header)
+        second = written(tmp_path / "b.csv", [{**one, "score": "0"} for one in four()], header)
+        with pytest.raises(ResultsError) as caught:
+            make(Request([first, second]))
+
+        left_out = f"score is left out of the error: the baseline of {str(second)!r} has 0"
+        assert str(caught.value) == f"no figure can be compared; {left_out}"
 
     def test_chosen_column_is_not_left_out(self, tmp_path: pathlib.Path) -> None:
         """A column that was named is refused: its baseline cannot be 0."""
@@ -235,9 +261,11 @@ class TestMake:
         """A column of a sweep's file is left out if a row has no figure of at least 0; any other file is refused."""
         cells = [{**one, "score": "0.5", "failed": ""} for one in four()]
         header = [*HEADER, "score", "score stderr", "failed"]
-        outcome = make(Request([written(tmp_path / "a.csv", changed(cells, 4, "score", cell), header)], formats=()))
+        path = written(tmp_path / "a.csv", changed(cells, 4, "score", cell), header)
+        outcome = make(Request([path], formats=()))
 
-        assert outcome.notes[-1] == "score is left out of the error: row 4 has no figure of at least 0"
+        why = f"row 4 of {str(path)!r} has no figure of at least 0"
+        assert outcome.notes[-1] == f"score is left out of the error: {why}"
         with pytest.raises(ResultsError, match=f"row 4, column 'score'.* found .*{cell or 'nothing'}"):
             make(Request([written(tmp_path / "b.csv", changed(cells, 4, "score", cell), header[:-1])]))
 

@@ -154,13 +154,14 @@ def test_figure_that_cannot_be_compared_is_no_part_of_the_error(tmp_path: pathli
     figures = {PERPLEXITY: (20.0, None), "score": (0.0, None), "similarity": (1.0, None)}
     base = row_of("fp32", size=2**30, figures=figures)
     other = row_of("int4", size=2**28, figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
-    (tmp_path / "results.csv").write_text(table("M", "model", [base, other]))
-    outcome = make(Request([tmp_path / "results.csv"], lenient=True))
+    path = tmp_path / "results.csv"
+    path.write_text(table("M", "model", [base, other]))
+    outcome = make(Request([path], lenient=True))
 
     assert outcome.notes == [
         f"the error is the average of {PERPLEXITY}",
-        "score is left out of the error: the baseline has 0",
-        "similarity is left out of the error: row 3 has no figure of at least 0",
+        f"score is left out of the error: the baseline of {str(path)!r} has 0",
+        f"similarity is left out of the error: row 3 of {str(path)!r} has no figure of at least 0",
     ]
     assert [result.error for result in outcome.comparisons[0].results] == pytest.approx([0, 0.05])
     assert (tmp_path / "results.png").exists()
