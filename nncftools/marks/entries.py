@@ -184,7 +184,7 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
 
 
 _SEPARATORS = ",;\t"
-_TIMES = ("start_s", "end_s", "start", "end")
+_SECONDS = ("start_s", "end_s", "start", "end", "total_s", "longest_s")
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 
 
@@ -218,12 +218,17 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
 
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
     header = text.readline()
+    first_line = 2
+    if header.startswith("sep="):  # Excel's line with the separator
+        header = text.readline()
+        first_line = 3
     separator = max(_SEPARATORS, key=header.count)
+    table = csv.DictReader(chain([header], text), delimiter=separator, skipinitialspace=True)
     try:
-        for number, cells in enumerate(csv.DictReader(chain([header], text), delimiter=separator), start=2):
+        for number, cells in enumerate(table, first_line):
             named = {key: cell for key, cell in cells.items() if key and cell}
-            if separator == ";":  # of a spreadsheet that writes 1,5 for 1.5
-                named |= {key: named[key].replace(",", ".") for key in _TIMES if key in named}
+            if separator != ",":  # of a spreadsheet that writes 1,5 for 1.5
+                named |= {key: named[key].replace(",", ".") for key in _SECONDS if key in named}
             yield f"line {number}", lambda row: msgspec.convert(row, Entry, strict=False), named
     except csv.Error as error:
         raise NncfToolsError(f"{name}: not CSV: {error}") from error

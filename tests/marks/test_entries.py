@@ -37,6 +37,10 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
         ("\ufeffname;start_s;end_s;note\r\na;1;2,5;1,5\r\nb;3;;\r\n", "x.csv"),
         ("name;start;end\na;1.0;2.5\nb;3;\n", "X.CSV"),
         ("name\tstart_s\tend_s\na\t1\t2.5\nb\t3\t\n", "x.csv"),
+        ("name\tstart_s\tend_s\na\t1\t2,5\nb\t3\t\n", "x.csv"),
+        ("sep=;\r\nname;start_s;end_s\r\na;1;2,5\r\nb;3;\r\n", "x.csv"),
+        ("name; start_s; end_s\na; 1; 2,5\nb; 3; \n", "x.csv"),
+        ("name, start_s, end_s\na, 1, 2.5\nb, 3, \n", "x.csv"),
     ],
     ids=[
         "json",
@@ -47,6 +51,10 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
         "semicolons and decimal commas",
         "semicolons and decimal points",
         "tabs",
+        "tabs and decimal commas",
+        "the separator in the first line",
+        "spaces after semicolons",
+        "spaces after commas",
     ],
 )
 def test_formats(text: str, name: str) -> None:
@@ -105,6 +113,19 @@ def test_wrong_cell_of_a_table() -> None:
     assert first.entry is not None
     assert (second.entry, second.position) == (None, "line 3")
     assert "start_s" in second.problem
+
+
+def test_line_after_the_separator() -> None:
+    """Excel's line with the separator counts, as in an editor."""
+    assert wrong("sep=;\nname;start_s\nb;soon\n", "x.csv")[0] == "line 3"
+
+
+def test_decimal_commas_of_a_row_of_many_calls() -> None:
+    """All cells in seconds may have a decimal comma."""
+    (row,) = rows(io.BytesIO(b"name;start_s;end_s;total_s;longest_s;count\na;0,1;0,5;0,3;0,2;3\n"), "x.csv", START)
+
+    assert row.entry is not None
+    assert (row.entry.total_s, row.entry.longest_s) == (0.3, 0.2)
 
 
 def test_monotonic_times_of_an_unknown_clock() -> None:
