@@ -106,6 +106,7 @@ class MetricsCollector:
         return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
 
+_INTERVAL_S = 0.05
 DEFAULT_PICTURE = "qeff_memory_profile.png"
 _FIELDS = {
     "rss_memory": "rss_mb",
@@ -169,7 +170,7 @@ class QEffMemoryProfiler:
 
     def __init__(  # noqa: PLR0913, PLR0917 — the signature that users of QEfficient's profiler know
         self,
-        sampling_interval: float = 0.05,
+        sampling_interval: float | None = _INTERVAL_S,
         output_file: str | None = None,
         verbose: bool = False,  # noqa: FBT001, FBT002 — the same
         enable_cpu_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
@@ -177,15 +178,16 @@ class QEffMemoryProfiler:
         track_child_processes: bool = True,  # noqa: FBT001, FBT002 — the same
         child_scan_interval: float = 1.0,
     ) -> None:
-        """Prepare to sample every ``sampling_interval`` seconds.
+        """Prepare to sample every ``sampling_interval`` seconds; None means the default.
 
         ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs start, marks,
         stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample
         finds all processes.
         """
         enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
+        interval_s = _INTERVAL_S if sampling_interval is None else sampling_interval
         picture = output_file or DEFAULT_PICTURE
-        self.config = ProfilerConfig(sampling_interval, picture, verbose, *enabled, child_scan_interval)
+        self.config = ProfilerConfig(interval_s, picture, verbose, *enabled, child_scan_interval)
         self.metrics_collector = MetricsCollector(self.config)
         self._created_ns = time.monotonic_ns()
         self._profiler: Profiler | None = None

@@ -28,6 +28,8 @@ _FROM_ZERO = ("_from-zero", "_mem_increase", "system-normalized_")
 _NEVER_ZERO = ("rss", "vms", "pss", "system")
 """A running program has some of each."""
 _ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
+_OURS = re.compile(rb"\d+\.\d{3} ")
+"""Only nncf-tools writes times with three decimals."""
 _NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")
 _TIMESTAMP = re.compile(rb"Timestamp: (\d{1,10})\s*")
 _TOTAL = re.compile(rb"Total time: (\d+(?:\.\d+)?(?:e-\d+)?)\s*")
@@ -107,7 +109,9 @@ class _Log(RowLog):
         if not from_zero and lowest < 0:
             from_zero = True
             warn("values below zero: they are taken as relative to an unknown first sample")
-        if not from_zero and highest > 0 and values[0] == 0 and self.metrics[0] in _NEVER_ZERO:
+        is_ours = _OURS.match(self._source.head.line(0)) is not None
+        may_be_zero = is_ours or self.metrics[0] not in _NEVER_ZERO
+        if not from_zero and not may_be_zero and highest > 0 and values[0] == 0:
             from_zero = True
             warn("the first value is 0: all are taken as relative to an unknown first sample")
         return {"from_zero": from_zero, "finished": self.over}

@@ -296,8 +296,10 @@ class Evidence:
         """Return a process as the subject of a sentence."""
         if process is None:
             return "a process of the command"
-        name = f"{shortened(printable(process.name), _NAME) or 'a process'} (pid {process.pid})"
-        return f"the command {name}" if process is self.command else name
+        name = shortened(printable(process.name), _NAME)
+        if process is self.command:
+            name = f"the command {name}".rstrip()
+        return f"{name or 'a process'} (pid {process.pid})"
 
     def size(self, size: float) -> str:
         """Return bytes as text."""

@@ -226,6 +226,16 @@ def test_while_it_runs() -> None:
 
 
 @pytest.mark.process
+def test_default_interval() -> None:
+    """An interval of None is the default."""
+    of = QEffMemoryProfiler(sampling_interval=None)
+    of.start_monitoring()
+    of.stop_monitoring()
+
+    assert (of.sampling_interval, of.session.sampler.interval_s) == (0.05, 0.05)
+
+
+@pytest.mark.process
 def test_interval_of_0() -> None:
     """An interval below 1 ms is 1 ms."""
     of = QEffMemoryProfiler(sampling_interval=0)

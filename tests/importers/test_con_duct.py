@@ -6,8 +6,10 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
+from nncftools.limits.judges import verdict
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
 from tests.importers.logs import INFO, INFO_KIB, USAGE, USAGE_KIB, imported, json_lines, report
 
 
@@ -170,6 +172,14 @@ def test_info_of_version_0_1(of_0_1: Session) -> None:
     """Texts with units are figures, and a negative exit code is that of a signal."""
     assert (of_0_1.command, of_0_1.duration_s, of_0_1.exit) == (["python", "a.py", "--fast"], 4.25, Exit(signal=9))
     assert of_0_1.host.memory == 4096
+
+
+def test_verdict_of_version_0_1(of_0_1: Session) -> None:
+    """A command whose processes have no names is killed under one article."""
+    found = verdict(of_0_1, MemoryUnit.MiB)
+
+    assert found is not None
+    assert found.text.startswith("the command (pid 7) was killed")
 
 
 def test_rows_of_version_0_1_are_single_samples(of_0_1: Session) -> None:

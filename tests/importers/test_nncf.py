@@ -132,6 +132,15 @@ def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> 
     assert found.warnings == []
 
 
+def test_our_own_log_that_begins_below_its_rounding(tmp_path: pathlib.Path) -> None:
+    """A first RSS that is written as 0.000 GiB is absolute in our own log."""
+    path = tmp_path / f"{log_stem('rss', from_zero=False)}.txt"
+    write(session({"rss": [100_000.0, 300_000_000.0]}), View(("rss",), MemoryUnit.GiB), "rss", path)
+    found = imported(tmp_path, path.read_bytes(), path.name)
+
+    assert (found.from_zero, found.warnings) == (False, [])
+
+
 def test_a_last_line_before_all_rows(tmp_path: pathlib.Path) -> None:
     """A last line that precedes all rows does not end the recording."""
     found = imported(tmp_path, b"Max memory: 300.000 (MiB)\n" + NNCF, "rss_memory_usage.txt", forced="nncf")
