@@ -24,6 +24,7 @@ from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
+from nncftools.session.peak_place import enclosing, outwards_from
 from nncftools.session.session import Session
 
 Key = Callable[[Operation], Hashable]
@@ -177,22 +178,15 @@ class Run:
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
-    def together(self, names: Sequence[str]) -> Values:
+    def together(self, calls: Sequence[Operation]) -> Values:
         """Return the figures of operations as one: the highest peak, and the sums of durations and counters.
 
         An operation inside another one of them does not count again.
         """
-        calls: list[Operation] = []
-        for call in map(self.calls.__getitem__, names):
-            if not calls or call.depth <= calls[-1].depth or call.end_s > calls[-1].end_s:
-                calls.append(call)
-        if not calls:
-            return {}
-        row = combined(calls)
-        values = _of_operation(row)
-        if len(calls) > 1 and DURATION in values and row.total_s is not None:
-            values[DURATION] = Value(row.total_s)
-        return values
+        above = enclosing(list(self.calls.values()))
+        ids = set(map(id, calls))
+        outer = [call for call in calls if sum(id(of) in ids for of in outwards_from(call, above)) == 1]
+        return _of_operation(combined(outer)) if outer else {}
 
 
 def measured(session: Session, title: str, depth: int = 1) -> Run:
@@ -248,7 +242,8 @@ def _of_operation(operation: Operation) -> Values:
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
-    return {**peaks, **_known({DURATION: operation.known_duration_s, CPU_TIME: operation.cpu_s, **spent})}
+    duration_s = operation.known_duration_s and operation.in_calls_s
+    return {**peaks, **_known({DURATION: duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
@@ -295,6 +290,8 @@ class ComparedOperation:
     """One operation in the runs that have it; no ``differences`` when one side has none."""
 
     name: str
+    title: str
+    """The name; where a run has several operations of it, the first is called ``NAME (1)``."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
@@ -353,7 +350,7 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {recorded}")
     operations = list(_compared_operations(base, new))
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
-    calls = [(of.name, of.base_signatures, of.new_signatures) for of in both if kind_of(of.name) != _SAVING]
+    calls = [(of.title, of.base_signatures, of.new_signatures) for of in both if kind_of(of.name) != _SAVING]
     stacks_of_base, stacks_of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
     has_stacks = stacks_of_base and stacks_of_new
     return Comparison(
@@ -373,13 +370,16 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
     runs = [*base, *new]
     operations = matched([run.calls for run in runs])
     firsts = [next(runs[number].calls[name] for number, name in names.items()) for names in operations]
-    for title, names in zip(unique_names(firsts), operations, strict=True):
+    unique = dict.fromkeys(unique_names(firsts))
+    for unique_name, names in zip(unique, operations, strict=True):
+        title = f"{unique_name} (1)" if f"{unique_name} (2)" in unique else unique_name
         base_names = [item for item in names.items() if item[0] < len(base)]
         sides = base_names, [item for item in names.items() if item[0] >= len(base)]
         of_base, of_new = ([runs[number].operations[name] for number, name in side] for side in sides)
         every = (dict.fromkeys(runs[number].calls[name].signature for number, name in side) for side in sides)
         signatures = ([signature for signature in of_side if signature] for of_side in every)
-        yield ComparedOperation(title, len(of_base), len(of_new), figures.differences(of_base, of_new), *signatures)
+        counts = len(of_base), len(of_new)
+        yield ComparedOperation(unique_name, title, *counts, figures.differences(of_base, of_new), *signatures)
 
 
 def longest_in_all(

@@ -127,23 +127,36 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
     figure is not known where it is needed.
     """
     groups = [comparison.base, comparison.new] if gate.relative else [comparison.new]
-    figures = [_figures(gate.operation, runs) for runs in groups]
+    calls = [_calls(gate.operation, runs) for runs in groups]
     where = "in both BASE and NEW" if gate.relative else "in NEW"
-    if not all(figures):
-        raise _no_operation(gate, comparison, groups, where)
+    if gate.operation is not None and not all(calls):
+        raise _no_operation(gate, groups, where)
+    figures = [_figures(gate.operation, runs) for runs in groups]
     known = [name for name in figures[-1] if name in figures[0]]
     if gate.figure.name not in known:
+        every = [call for of_side in calls for call in of_side]
+        if every and all(call.of(gate.figure.name).spent is not None for call in every):
+            where += ", as some calls ran at the same time"
         there = ", ".join(known) or "none"
         raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
     values = [of[gate.figure.name] for of in figures]
+    numbers = [sum(call.count for call in of_side) for of_side in reversed(calls)]
+    are_several = sum(numbers) > sum(map(len, groups))
+    in_calls = f" in {' and '.join(map(str, numbers))} calls" if are_several else ""
     if gate.relative:
-        return _relative(gate, comparison, *values)
+        return _relative(gate, comparison, values[0], values[1], in_calls)
     (of_new,) = values
     worst = max(of_new) if gate.above else min(of_new)
-    measured = _writer(gate, worst)(worst)
+    measured = _writer(gate, worst)(worst) + in_calls
     if len(comparison.new) > 1:
         measured += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
     return Verdict(gate, not gate.fails(0.0, worst), measured)
+
+
+def _calls(operation: str | None, runs: Sequence[Run]) -> list[Operation]:
+    if operation is None:
+        return []
+    return [call for run in runs for call in selected(operation, run.calls)]
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
@@ -156,25 +169,25 @@ def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float
     return values
 
 
-def selected(operation: str, calls: Mapping[str, Operation]) -> list[str]:
+def selected(operation: str, calls: Mapping[str, Operation]) -> list[Operation]:
     """Return the operations that a text means: all that have this name, or all that called this function.
 
     ``Export (2)`` is the second one of this name, ``compress_weights (2)`` the second call of this function, and
     ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
     """
-    if of_name := [name for name, of in calls.items() if of.name == operation]:
+    if of_name := [of for of in calls.values() if of.name == operation]:
         return of_name
     if (numbered := operation.removesuffix(" (1)")) in calls:  # the first one has the name alone
-        return [numbered]
+        return [calls[numbered]]
     if (parts := _FUNCTION.fullmatch(operation)) is None:
         return []
     wanted = {_plain(word) for word in (parts["arguments"] or "").split(",") if word.strip()}
     matching = []
-    for name, of in calls.items():
+    for of in calls.values():
         given = {_plain(argument) for argument in (of.arguments or "").split(",")}
         functions = (of.call or "").split(", ")
         if any(f".{function}".endswith(f".{parts['function']}") for function in functions) and given >= wanted:
-            matching.append(name)
+            matching.append(of)
     if parts["number"] is None:
         return matching
     number = int(parts["number"])
@@ -185,22 +198,24 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_new: Sequence[float]) -> Verdict:
+def _relative(
+    gate: Gate, comparison: Comparison, of_base: Sequence[float], of_new: Sequence[float], in_calls: str
+) -> Verdict:
     difference = Difference(gate.figure, Side(of_base), Side(of_new))
     base, new = difference.base.median, difference.new.median
     percent = "" if difference.percent is None else f", {difference.percent:+,.2f}%"
     text = _writer(gate, min(filter(None, (base, new)), default=0.0))
     change = ("-" if difference.change < 0 else "+") + text(abs(difference.change))
-    measured = f"{text(new)} against {text(base)} ({change}{percent})"
+    measured = f"{text(new)} against {text(base)} ({change}{percent}){in_calls}"
     if comparison.is_of_groups:
         measured += f", medians of {len(of_new)} and {len(of_base)} runs"
     return Verdict(gate, not gate.fails(base, new), measured)
 
 
-def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
+def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     wanted = gate.operation or ""
-    if any(selected(wanted, run.deeper) for run in (*comparison.base, *comparison.new)):
+    if all(any(selected(wanted, run.calls) or selected(wanted, run.deeper) for run in runs) for runs in groups):
         return UsageError(f"{start} on the levels that are compared; it is inside another one", remedy="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]

@@ -180,7 +180,7 @@ def combined(group: Sequence[Operation]) -> Operation:
         end_s=last.end_s,
         error=END_UNKNOWN if END_UNKNOWN in errors else next(iter(errors), None),
         count=sum(operation.count for operation in group),
-        total_s=sum(call.duration_s if call.total_s is None else call.total_s for call in group),
+        total_s=sum(call.in_calls_s for call in group),
         cores_s=sum(call.duration_s if call.cores_s is None else call.cores_s for call in group),
         longest_s=max(call.duration_s if call.longest_s is None else call.longest_s for call in group),
         arguments=_common(call.arguments for call in group),

@@ -182,7 +182,7 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
         known = f"the session has {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
         raise UsageError(f"no operation {name!r}; {known}")
-    operation = max((every[title] for title in chosen), key=lambda of: of.rss_peak or 0)
+    operation = max(chosen, key=lambda of: of.rss_peak or 0)
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)

@@ -184,7 +184,7 @@ def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
 
 def name_of(operation: ComparedOperation, length: int = _NAME) -> str:
     """Return an operation's name, shortened."""
-    return shortened(printable(operation.name), length)
+    return shortened(printable(operation.title), length)
 
 
 def function_text(operation: ComparedOperation) -> str:
@@ -219,7 +219,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     for where, names in (
         ("only in base", [figure.label for figure in comparison.only_base]),
         ("only in new", [figure.label for figure in comparison.only_new]),
-        *((f"operations {side}", [of.name for of in operations]) for side, operations in _only_one_side(comparison)),
+        *((f"operations {side}", [of.title for of in operations]) for side, operations in _only_one_side(comparison)),
     ):
         if names:
             more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""

@@ -210,10 +210,10 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
 
 def _draw_duration(sheet: Sheet, row: NumberedOperation, middle: float, longest_s: float, run_s: float) -> None:
     """Draw a duration; the time between repeated calls is pale."""
-    duration_s, total_s = row.operation.duration_s, row.operation.total_s
+    duration_s = row.operation.duration_s
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
     share = f" · {_percent(duration_s / run_s)}" if run_s and row.operation.known_duration_s is not None else ""
-    in_calls_s = duration_s if total_s is None else min(total_s, duration_s)
+    in_calls_s = min(row.operation.in_calls_s, duration_s)
     sheet.bar(row.fill, (_DURATION, middle), (duration_s * scale, in_calls_s * scale), _DURATION_BAR)
     right = _DURATION + min(duration_s * scale, _DURATION_BAR) + _GAP
     text = seconds_text(row.operation.known_duration_s)

@@ -221,6 +221,11 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
         return None if self.error == END_UNKNOWN else self.duration_s
 
     @property
+    def in_calls_s(self) -> float:
+        """Seconds from start to end; of calls that are counted together, without the time between them."""
+        return self.duration_s if self.total_s is None else self.total_s
+
+    @property
     def cpu_average(self) -> float | None:
         """How many cores were busy on average, in calls that are counted together: inside of them.
 

@@ -171,6 +171,26 @@ def test_unknown(text: str, message: str) -> None:
         judged(parsed(text), runs(100, 110))
 
 
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("peak_rss@inner>+5%", "no operation 'inner' in both BASE and NEW; known there: 'Export'$"),
+        (
+            "peak_rss@inner>5GiB",
+            "no operation 'inner' in NEW on the levels that are compared; it is inside another one$",
+        ),
+    ],
+)
+def test_operation_that_base_lacks(gate: str, message: str) -> None:
+    """More levels are advised only if they make the gate readable: BASE must have the operation there, too."""
+    outer = Mark(name="Export", start_s=0, end_s=0.5)
+    inner = Mark(name="inner", start_s=0, end_s=0.2, depth=1)
+    base, new = (measured(session({"rss": mib(1, 2)}, marks=marks), "run") for marks in ([outer], [outer, inner]))
+
+    with pytest.raises(UsageError, match=message):
+        judged(parsed(gate), compared([base], [new]))
+
+
 def called(*arguments: str | None) -> Comparison:
     """Return the comparison of a run with itself: ``nncf.compress_weights`` with these arguments for 1 s, 2 s, ..."""
     marks = [
@@ -185,15 +205,15 @@ def called(*arguments: str | None) -> Comparison:
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        ("compress_weights", "6.00 s"),
+        ("compress_weights", "6.00 s in 3 calls"),
         ("compress_weights (1)", "1.00 s"),
         ("compress_weights (2)", "2.00 s"),
-        ("nncf.compress_weights", "6.00 s"),
-        ("compress_weights(INT4_SYM)", "5.00 s"),
+        ("nncf.compress_weights", "6.00 s in 3 calls"),
+        ("compress_weights(INT4_SYM)", "5.00 s in 2 calls"),
         ("compress_weights(awq, int4_sym)", "3.00 s"),
         ("compress_weights(INT4_SYM) (2)", "3.00 s"),
         ("compress_weights(ratio 0.8)", "2.00 s"),
-        ("Weight Compression", "6.00 s"),
+        ("Weight Compression", "6.00 s in 3 calls"),
         ("Weight Compression (1)", "1.00 s"),
         ("Weight Compression (3)", "3.00 s"),
     ],
@@ -215,7 +235,8 @@ def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any fie
 
 
 @pytest.mark.parametrize(
-    ("figure", "expected"), [("peak_rss", "9.0 MiB"), ("duration", "1.50 s"), ("read_bytes", "60 B")]
+    ("figure", "expected"),
+    [("peak_rss", "9.0 MiB in 3 calls"), ("duration", "1.50 s in 3 calls"), ("read_bytes", "60 B in 3 calls")],
 )
 def test_all_calls_of_a_name(figure: str, expected: str) -> None:
     """A gate on a name looks at all its calls: at the highest peak, and at the sums of durations and counters."""
@@ -226,18 +247,68 @@ def test_all_calls_of_a_name(figure: str, expected: str) -> None:
 
 
 def test_calls_at_the_same_time() -> None:
-    """What calls cost that ran at the same time has no sum; their highest peak and their durations are known."""
+    """What calls cost that ran at the same time has no sum, and the error says so; peak and durations are known."""
     of = epochs(0.8, 0.9, 1.4)
 
-    assert judged(parsed("duration@Epoch>0s"), of).measured == "1.60 s"
+    assert judged(parsed("duration@Epoch>0s"), of).measured == "1.60 s in 3 calls"
     assert judged(parsed("peak_rss@Epoch>1GiB"), of).passed
-    with pytest.raises(UsageError, match="'read_bytes' is not known in NEW"):
+    with pytest.raises(UsageError, match="'read_bytes' is not known in NEW, as some calls ran at the same time;"):
         judged(parsed("read_bytes@Epoch>0"), of)
 
 
 def test_call_inside_a_call() -> None:
     """A call inside another one of the same name does not count twice."""
-    assert judged(parsed("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s"
+    assert judged(parsed("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s in 3 calls"
+
+
+def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
+    """Return the comparison of a run with itself, with operations of one process.
+
+    Each has a name, a start, an end, the number of the operation around it on its thread, and its level.
+    """
+    marks = [
+        Mark(name=name, start_s=start_s, end_s=end_s, op=number, inside=inside, depth=depth, pid=1)
+        for number, (name, start_s, end_s, inside, depth) in enumerate(spans)
+    ]
+    run = measured(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9)
+    return compared([run], [run])
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([("W", 0.0, 0.8, None, 0), ("W", 0.1, 0.2, None, 0), ("W", 0.3, 0.5, 0, 1)], "0.900 s in 3 calls"),
+        ([("W", 0.0, 0.8, None, 0), ("X", 0.1, 0.5, None, 0), ("W", 0.1, 0.4, 1, 1)], "1.10 s in 2 calls"),
+        ([("W", 0.0, 0.8, None, 0), ("X", 0.1, 0.7, 0, 1), ("W", 0.2, 0.4, 1, 2)], "0.800 s in 2 calls"),
+    ],
+    ids=["beside another call", "inside an operation of another thread", "two levels below"],
+)
+def test_calls_on_several_threads(spans: list[tuple[str, float, float, int | None, int]], expected: str) -> None:
+    """A call is left out of the sum only if one of those around it on its own thread has its name."""
+    assert judged(parsed("duration@W>9s"), on_threads(*spans)).measured == expected
+
+
+def counted_together(*further: float) -> Comparison:
+    """Return the comparison of a run of 100 steps, 0.05 s in 0.3 s, with one that has further steps from 0.5 s on."""
+    steps = Mark(name="Step", start_s=0.1, end_s=0.4, count=100, total_s=0.05, longest_s=0.01)
+    marks = [steps, *(Mark(name="Step", start_s=0.5, end_s=0.5 + length) for length in further)]
+    runs = [measured(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run") for of in ([steps], marks)]
+    return compared(runs[:1], runs[1:])
+
+
+@pytest.mark.parametrize(
+    ("further", "expected"), [([], "0.050 s in 100 calls"), ([0.01], "0.060 s in 101 calls")], ids=["one row", "two"]
+)
+def test_calls_that_are_counted_together(further: list[float], expected: str) -> None:
+    """The duration of several calls is the time in them, whether they are one row or several."""
+    assert judged(parsed("duration@Step>9s"), counted_together(*further)).measured == expected
+
+
+def test_numbers_of_calls_of_both_sides() -> None:
+    """A change of several calls together says how many there are in NEW and in BASE."""
+    measured_ = judged(parsed("duration@Step>+9s"), counted_together(0.01)).measured
+
+    assert measured_ == "0.060 s against 0.050 s (+0.010 s, +20.00%) in 101 and 100 calls"
 
 
 def test_call_whose_end_is_unknown() -> None:

@@ -230,6 +230,47 @@ class TestBrief:
         assert row(lines, "Peak Device memory nvidia0, MiB") == ["70,000", "30,000", "-40,000*", "-57.1%"]
 
 
+def several_calls() -> Comparison:
+    """Return the comparison of a run with one Epoch and one with two, of which the second holds the peak."""
+    first, second = (
+        Mark(name="Epoch", start_s=start_s, end_s=start_s + 0.4, call="train", arguments="int8") for start_s in (0, 0.5)
+    )
+    columns = {"time_s": (0, 0.2, 0.6, 1)}
+    base = session(columns | {"rss": mib(10, 20, 5, 5)}, marks=[replace_fields(first, arguments="fp32")], duration_s=1)
+    new = session(columns | {"rss": mib(10, 40, 200, 5)}, marks=[first, second])
+    return compared([measured(base, "base.json")], [measured(new, "new.json")])
+
+
+class TestSeveralCalls:
+    @pytest.mark.parametrize("has_details", [False, True])
+    def test_text(self, has_details: bool) -> None:  # noqa: FBT001 — a parameter of a test
+        """The first of several calls has a number, in tables, settings and notes: the name alone is all of them."""
+        lines = text(several_calls(), has_details=has_details)
+        names = [line[: len("Epoch (1)")] for line in lines if line.startswith("Epoch")]
+
+        assert len(names) > 1
+        assert set(names) == {"Epoch (1)"}
+        assert any(line.lower() == "operations only in new: epoch (2)" for line in lines)
+
+    def test_gate(self) -> None:
+        """A gate on the number looks at the row of the table, and one on the name says that it looks at all calls."""
+        lines = text(several_calls(), has_details=True)
+        verdicts = [judged(parsed(f"peak_rss@{name}>+999MiB"), several_calls()) for name in ("Epoch (1)", "Epoch")]
+
+        figures = next(lines[place + 1 :] for place, line in enumerate(lines) if line.startswith("Epoch (1)"))
+        assert row(figures, "Peak RSS, MiB")[:2] == ["20.0", "40.0"]
+        assert [verdict.measured for verdict in verdicts] == [
+            "40.0 MiB against 20.0 MiB (+20.0 MiB, +100.00%)",
+            "200.0 MiB against 20.0 MiB (+180.0 MiB, +900.00%) in 2 and 1 calls",
+        ]
+
+    def test_json_keeps_names(self) -> None:
+        """In JSON the names of operations stay as they were."""
+        (found,) = summary_json.document([(several_calls(), [])])["comparisons"]
+
+        assert [operation["name"] for operation in found["operations"]] == ["Epoch", "Epoch (2)"]
+
+
 class TestText:
     def test_one_run_each(self) -> None:
         """A figure is a line: base, new, change and per cent."""
