@@ -142,7 +142,7 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
     values = [of[gate.figure.name] for of in figures]
     numbers = [sum(call.count for call in of_side) for of_side in reversed(calls)]
     are_several = sum(numbers) > sum(map(len, groups))
-    in_calls = f" in {' and '.join(map(str, numbers))} calls" if are_several else ""
+    in_calls = f" in {' and '.join(map('{:,}'.format, numbers))} calls" if are_several else ""
     if gate.relative:
         return _relative(gate, comparison, values[0], values[1], in_calls)
     (of_new,) = values

@@ -301,7 +301,10 @@ def counted_together(*further: float) -> Comparison:
 )
 def test_calls_that_are_counted_together(further: list[float], expected: str) -> None:
     """The duration of several calls is the time in them, whether they are one row or several."""
-    assert judged(parsed("duration@Step>9s"), counted_together(*further)).measured == expected
+    of = counted_together(*further)
+
+    assert judged(parsed("duration@Step>9s"), of).measured == expected
+    assert of.base[0].operations["Step"]["duration"].low == 0.05
 
 
 def test_numbers_of_calls_of_both_sides() -> None:
