@@ -210,7 +210,7 @@ class Follower:
         """Read operations and where memory grew; the logs may be absent."""
         for data in self._new(reading.MARKS_ENDING):
             for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
-                if row.entry is not None and row.entry.is_operation:
+                if row.entry is not None:
                     self._operations.take(row.entry)
         if start.monotonic_ns is not None:
             for data in self._new(reading.SNAPSHOTS_ENDING):

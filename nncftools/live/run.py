@@ -46,10 +46,17 @@ class LiveOperations:
         """Begin without operations."""
         self._nesting: Nesting[_Shown] = Nesting()
         self._ended: list[Span] = []
+        self._programs: set[int | None] = {None}
+        """The numbers of programs that wrote a first line."""
 
     def take(self, entry: Entry) -> None:
         """Take the next line; its time is in seconds from the start."""
         assert entry.start_s is not None
+        if entry.program not in self._programs:
+            self._programs.add(entry.program)
+            self._close(self._nesting.end_process(entry.pid), entry.start_s)
+        if not entry.is_operation:
+            return
         if entry.event == END:
             self._close(self._nesting.end(entry), entry.start_s)
             return

@@ -27,7 +27,7 @@ from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import UNFINISHED, Device, Failure, Mark, Process, Rise, SavedModel, Start
+from nncftools.session.model import UNFINISHED, Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
@@ -91,7 +91,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings, and
     so are lines that are missing. Programs wrote to ``path``, if it is given: another file may be there by now.
     """
-    notes = LogNotes(session.start, session.devices)
+    notes = LogNotes(session)
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
@@ -139,13 +139,14 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
 class LogNotes:
     """What a marks log says besides operations."""
 
-    def __init__(self, start: Start, devices: Sequence[Device] = ()) -> None:
-        self._start = start
-        self._devices = devices
+    def __init__(self, session: Session) -> None:
+        self._devices = session.devices
         self.programs = 0
         """How many Pythons the hook ran in."""
-        self.begun_s: dict[int, list[float]] = {}
+        self.begun_s: dict[int | None, list[float]] = {}
         """By process: when programs in it wrote their first lines."""
+        self._programs: set[int] = set()
+        """Their numbers. A forked process has the number of the process that it was forked from."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
@@ -168,8 +169,11 @@ class LogNotes:
                 continue
             entry = _shown(row.entry, redaction)
             self.programs += entry.python is not None
-            if entry.pid is not None and (entry.first or entry.python is not None):
-                self.begun_s.setdefault(entry.pid, []).append(self._at_s(entry))
+            if entry.program is not None:
+                self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
+                if entry.program not in self._programs:
+                    yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
+                self._programs.add(entry.program)
             if entry.warning is not None and len(self.warnings) < limits().warnings:
                 self.warnings[entry.warning] = None
             if entry.failure is not None and len(self.failures) < _MOST:
@@ -184,15 +188,17 @@ class LogNotes:
                 self.missing += entry.lost
                 self.wrong -= entry.cut  # these lines came again
                 if entry.lost:
-                    yield replace(entry, event=LOST, start_s=self._at_s(entry))
-
-    def _at_s(self, entry: Entry) -> float:
-        return max(0.0, ((entry.t_ns or 0) - (self._start.monotonic_ns or 0)) / 1e9)
+                    yield replace(entry, event=LOST)
 
     def _take_failure(self, entry: Entry) -> None:
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
-            at_s = self._at_s(entry)
-            failure = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
+            failure = Failure(
+                pid=entry.pid,
+                at_s=entry.start_s or 0.0,
+                error=entry.failure,
+                cause=entry.cause,
+                fatal=entry.fatal,
+            )
             self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
 
     def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
@@ -264,7 +270,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     With ``profiler``, a profiler of the program, those of other profilers are left out.
     """
     members = {pid, None, *(process.pid for process in session.processes)}
-    notes = LogNotes(session.start)
+    notes = LogNotes(session)
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
@@ -278,7 +284,7 @@ def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterat
     """Yield entries with what the tree held when they were written, then an entry for each exec."""
     holdings = Holdings(session)
     for entry in entries:
-        if entry.end_s is None and entry.start_s is not None and entry.event != LOST:
+        if entry.end_s is None and entry.start_s is not None and entry.event not in {LOST, EXEC}:
             entry.own = holdings.at(entry.start_s, entry.pid, entry)
         yield entry
     for pid, at_s in holdings.execs(notes.begun_s):

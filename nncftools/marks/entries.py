@@ -77,7 +77,6 @@ class Entry(Reading, kw_only=True):
     arguments: _Text | list[_Text] | None = None
     source: _Text | None = None
     step: bool = False
-    first: bool = False
     count: Size = 1
     total_ns: Whole | None = None
     longest_ns: Whole | None = None
@@ -93,6 +92,7 @@ class Entry(Reading, kw_only=True):
     rt_info: _Text | None = None
     warning: _Text | None = None
     python: _Text | None = None
+    program: Whole | None = None
     failure: _Text | None = None
     cause: _Text | None = None
     device: _Text | None = None
@@ -118,6 +118,7 @@ class Entry(Reading, kw_only=True):
     def timed(self, start: Start) -> Entry:
         """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
         if not self.is_operation:
+            self.start_s = max(0.0, ((self.t_ns or 0) - (start.monotonic_ns or 0)) / 1e9)
             return self
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
@@ -334,8 +335,8 @@ class Nesting(Generic[_What]):
                 self._close(ended)
         return Open(entry, self._moment_in(operation, entry) or operation, level), ended
 
-    def open(self, opened: Open[_What], what: _What) -> None:
-        """Add an operation or moment that goes on."""
+    def open(self, opened: Open[_What], what: _What) -> Open[_What] | None:
+        """Add an operation or moment that goes on; return an earlier one of its number, which is open no longer."""
         entry, level = opened.entry, opened.level
         opened.what, opened.number = what, next(self._count)
         opened.bound = level if isinstance(level, Open) else None
@@ -352,6 +353,7 @@ class Nesting(Generic[_What]):
         if thread is None:
             thread = threads[entry.tid] = _Thread()
         thread.kind(opened)[opened.number] = opened
+        return before
 
     def end(self, entry: Entry) -> list[Open[_What]]:
         """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""

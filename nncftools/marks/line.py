@@ -49,6 +49,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 """Numbers for ``op``, unique within a process: odd for the API, even for the hook's copy of this module."""
+PROGRAM = f',"program":{hash((VARIABLE, object))}'
+"""The member for the number of this program: hashes have a random key, and ``object`` a random address.
+
+Forked processes, all copies of this module and all interpreters of one process have the same number. After exec it is a
+new one, unless PYTHONHASHSEED is set and addresses are not random.
+"""
 
 
 def opened(path: bytes) -> int:
@@ -360,7 +366,7 @@ def end(op: int, t_ns: int, error: str | None = None, facts: str = "", where: st
 
 def started(t_ns: int) -> str:
     """Return the line of a Python that the hook runs in."""
-    return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}}}\n'
+    return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}{PROGRAM}}}\n'
 
 
 def failure(error: str, cause: str | None, t_ns: int, *, fatal: bool, device: str = "") -> str:

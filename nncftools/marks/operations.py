@@ -110,7 +110,7 @@ def _members(name: str, profiler: int) -> str:
     is_first = os.getpid() not in _marking
     _marking.add(os.getpid())
     members = _named(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
-    return members + ',"first":true' if is_first else members
+    return members + line.PROGRAM if is_first else members
 
 
 _named = functools.lru_cache(maxsize=256)(line.common_members)

@@ -17,7 +17,7 @@ from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open, complete
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
 from nncftools.session.operation import kind_of
-from nncftools.session.operations import in_order
+from nncftools.session.operations import in_order, latest_end_s
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 
@@ -119,9 +119,13 @@ class _NestedMarks:
             for operation in self._nesting.lose(entry.pid):
                 operation.what.may_have_ended = True
             return
-        if entry.event in _ENDS:
-            is_exec = entry.event == EXEC
-            for operation in self._nesting.end_process(entry.pid) if is_exec else self._nesting.end(entry):
+        if entry.event == EXEC:
+            for operation in self._nesting.end_process(entry.pid):
+                if (entry.start_s or 0.0) <= latest_end_s(operation.what.mark, self._table, inf):
+                    _end(operation, entry)
+            return
+        if entry.event == END:
+            for operation in self._nesting.end(entry):
                 _end(operation, entry)
             return
         opened, ended = self._nesting.begin(entry)
@@ -280,8 +284,9 @@ class LimitedMarks:
     def listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield operations in the order of the log: begins, ends, moments; then those counted together."""
         for entry in entries:
-            if entry.event == LOST:
-                for operation in self._nesting.lose(entry.pid):
+            if entry.event in {LOST, EXEC}:
+                leave = self._nesting.lose if entry.event == LOST else self._nesting.end_process
+                for operation in sorted(leave(entry.pid), key=lambda opened: -opened.number):  # inner ones first
                     yield from self._ended(operation, entry)
                     operation.what.is_listed = True  # it is counted; its end may still come
                 yield entry
@@ -313,7 +318,9 @@ class LimitedMarks:
             return
         goes_on = entry.event is not None or (entry.end_s is None and entry.may_go_on)
         if goes_on and (is_listed or self._nesting.open_count < self._most.marks_of_recording):
-            self._nesting.open(opened, _Inside(is_listed))
+            replaced = self._nesting.open(opened, _Inside(is_listed))
+            if replaced is not None:
+                yield from self._ended(replaced, entry)
         elif not is_listed:
             self._count(around, entry, entry.start_s if entry.end_s is None else entry.end_s)
 

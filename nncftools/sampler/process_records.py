@@ -296,9 +296,15 @@ class ProcessRecords:
     def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
         """Record that a process began to run another program between two moments, if it did.
 
-        Its code and its stack are at other addresses then. While it ends, and during exec, it has none.
+        Its code and its stack are at other addresses then. While it ends, and during exec, it has none: the code is at
+        0. While the kernel hides them from us (ptrace(2)), as after seteuid(2), the code is at 1.
         """
-        if process.image != process.known_image and process.image[0] != b"0":
+        if process.hidden_from_s is not None:
+            from_s = process.hidden_from_s
+        process.hidden_from_s = from_s if process.image[0] == b"1" else None
+        if process.image[0] in {b"0", b"1"}:
+            return
+        if process.image != process.known_image:
             if process.known_image and process.introduced:
                 self._write_line("exec", {"id": process.number, **span(from_s, to_s)})
             process.known_image = process.image

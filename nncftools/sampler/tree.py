@@ -205,6 +205,8 @@ class Process:
         """Where its code and its stack begin and end, at the last page fault: they are elsewhere after exec."""
         self.known_image: list[bytes] = []
         """The same when that was last compared."""
+        self.hidden_from_s: float | None = None
+        """Since when it could not be read; None if it was read last."""
         self.kinds = MemoryKinds()
         self.faults = 0
         """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was

@@ -169,7 +169,7 @@ class Holdings:
         bounds["others_after"] = self._others(mark, at_s, after)
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
 
-    def execs(self, begun_s: Mapping[int, Sequence[float]]) -> Iterator[tuple[int, float]]:
+    def execs(self, begun_s: Mapping[int | None, Sequence[float]]) -> Iterator[tuple[int, float]]:
         """Yield the PID of each process that began to run another program, and when.
 
         The sampler saw between which moments that was. If a program wrote its first line then (``begun_s``, by PID),

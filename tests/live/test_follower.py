@@ -150,6 +150,31 @@ def test_exec(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert list(follower.run.processes) == [0]
 
 
+@pytest.mark.parametrize(
+    ("first", "current"), [({"python": "3.12"}, []), ({"name": "New"}, ["New"])], ids=["hook", "API"]
+)
+def test_exec_that_a_line_proves(
+    path: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object], current: list[str]
+) -> None:
+    """What is open in a process ends when another program writes its first line there."""
+    log = tmp_path / "run.marks.jsonl"
+    where = {"pid": 100, "tid": 100}
+    log.write_bytes(
+        line({"name": "Load", "event": "begin", "op": 1, "start_s": 1, "program": 7, **where})
+        + line({"name": "Old", "event": "begin", "op": 3, "start_s": 2, "program": 7, **where})
+    )
+    with Follower(path) as follower:
+        follower.read()
+        during = [span.name for span in follower.run.operations.current(4)]
+        append(log, line({**first, "t_ns": 3_000_000_005, "program": 8, **where}))
+        follower.read()
+        after = [span.name for span in follower.run.operations.current(4)]
+
+    assert during == ["Load", "Old"]
+    assert after == current
+    assert follower.run.operations.outermost(4)[0].end_s == pytest.approx(3.0)
+
+
 def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Where memory grew is read from the helper's log, as far as it was written."""
     log = tmp_path / "run.snapshots.jsonl"

@@ -145,7 +145,8 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     """The log holds the Python's version and, per call, its name, call, context, process, thread and times."""
     python, begin, end = program.marks(f"{_UNHURRIED}import made.up; made.up.work()")
 
-    assert python == {"python": sys.version.split()[0], "pid": python["pid"], "t_ns": python["t_ns"]}
+    assert python == {**python, "python": sys.version.split()[0]}
+    assert [*python] == ["python", "pid", "t_ns", "program"]
     assert begin == {
         "event": "begin",
         "op": begin["op"],

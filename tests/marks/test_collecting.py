@@ -112,7 +112,7 @@ class TestLog:
 
     @pytest.mark.parametrize(
         ("first", "end_s"),
-        [({"first": True}, 3.5), ({"python": "3.12"}, 3.5), ({}, 4.0)],
+        [({"program": 7}, 3.5), ({"python": "3.12", "program": 7}, 3.5), ({}, 4.0)],
         ids=["API", "hook", "unknown"],
     )
     def test_exec(self, first: dict[str, object], end_s: float) -> None:
@@ -130,6 +130,45 @@ class TestLog:
         assert (mark.name, mark.end_s, mark.error) == ("Load", end_s, "unfinished")
         assert all(not operation.is_parallel for operation in of.operations)
         assert {operation.end_s for operation in others if first} <= {9.0}
+
+    @pytest.mark.parametrize(
+        ("first", "programs", "ends"),
+        [
+            ({}, (7, 8, 9), [("Run 0", 2.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
+            ({"python": "3.12"}, (7, 8, 9), [("Run 0", 2.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
+            ({}, (7, 7, 8), [("Run 0", 3.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
+            ({"python": "3.12"}, (7, 7, 7), [("Run 0", 9.0), ("Run 1", 9.0), ("Run 2", 9.0)]),
+        ],
+        ids=["API", "hook", "copy of the API", "several interpreters"],
+    )
+    def test_execs_that_lines_prove(
+        self, first: dict[str, object], programs: tuple[int, ...], ends: list[tuple[str, float]]
+    ) -> None:
+        """The first line of a program ends what the program before left open; a copy in one program ends nothing."""
+        of = run()
+        of.processes[0].end_s = 9.0
+        rows: list[dict[str, object]] = []
+        for number, program in enumerate(programs):
+            where = {"pid": 100, "tid": 100, "t_ns": (1 + number) * 10**9 + 5}
+            begin = {"event": "begin", "op": 1 + 2 * number, "in": 0, "name": f"Run {number}", "source": "api", **where}
+            rows += [{**first, "program": program, **where}, begin] if first else [{**begin, "program": program}]
+        take_log(of, log(*rows), "marks", Redaction())
+
+        assert [(operation.name, operation.end_s) for operation in of.operations] == ends
+        assert {mark.error for mark in of.marks} == {"unfinished"}
+
+    def test_program_of_a_reused_pid(self) -> None:
+        """What a process left open ends with it, not when a later process of its PID begins a program."""
+        of = run()
+        of.processes[0].end_s = 3.0
+        of.processes.append(process(1, pid=100, start_s=5.0, end_s=8.0))
+        where = {"event": "begin", "op": 1, "pid": 100, "tid": 100}
+        old = {"name": "Old", "t_ns": 2 * 10**9 + 5, "program": 7, **where}
+        take_log(of, log(old, {"name": "New", "t_ns": 6 * 10**9 + 5, "program": 8, **where}), "marks", Redaction())
+
+        ends = [(operation.name, operation.end_s, operation.depth) for operation in of.operations]
+
+        assert ends == [("Old", 3.0, 0), ("New", 8.0, 0)]
 
     @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
     def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:

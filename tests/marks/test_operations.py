@@ -44,12 +44,38 @@ def test_mark_operation(log: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_first_mark_of_a_program(log: pathlib.Path) -> None:
-    """The first mark of a program in a process says so: after exec, its operations are not those of the one before."""
-    code = "import nncftools; nncftools.mark_operation('a'); nncftools.mark_operation('b')"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_number_of_a_program(log: pathlib.Path) -> None:
+    """The first mark of a program has its number, which forks and copies of our modules share; exec makes another."""
+    again = "import nncftools; nncftools.mark_operation('new')"
+    code = (
+        "import importlib, os, sys, nncftools; from nncftools.marks import autoload, line, operations\n"
+        "def mark():\n"
+        "    for _ in range(2): operations.mark_operation('a')\n"
+        "mark()\n"
+        "if not os.fork():\n"
+        "    mark(); os._exit(0)\n"
+        "os.wait(); importlib.reload(line); importlib.reload(operations); mark(); autoload.start()\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    )
+    subprocess.run([sys.executable, "-c", code, again], check=True)
+    first, second, child, after, copy, later, hook, new = (line.get("program") for line in lines(log))
 
-    assert [line.get("first") for line in lines(log)] == [True, None]
+    assert (second, after, later) == (None, None, None)
+    assert first == child == copy == hook
+    assert None is not new != first
+
+
+@pytest.mark.process
+def test_number_of_a_program_of_several_interpreters() -> None:
+    """All interpreters of a process have the same number of the program."""
+    say = "from nncftools.marks import line; print(line.PROGRAM, flush=True)"
+    is_new = sys.version_info >= (3, 13)
+    module, kind = ("_interpreters", "'legacy'") if is_new else ("_xxsubinterpreters", "isolated=False")
+    code = f"{say}; import {module} as made; made.run_string(made.create({kind}), {say!r})"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    (first, second) = result.stdout.split()
+
+    assert first == second
 
 
 def test_operation(log: pathlib.Path) -> None:

@@ -96,6 +96,31 @@ def test_limits_count_what_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> No
     assert [(entry.name, entry.count) for entry in listed if entry.event is None] == [("b", 2)]
 
 
+@pytest.mark.parametrize("ends", [[Entry(event="exec", pid=PID, start_s=8)], []], ids=["exec", "number used again"])
+def test_limits_count_what_another_program_left_open(monkeypatch: pytest.MonkeyPatch, ends: list[Entry]) -> None:
+    """What is counted together inside an operation stays when the process runs another program, with equal numbers."""
+    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=2))
+    together = resolving.LimitedMarks()
+    steps = [entry for op in (2, 3, 4, 5) for entry in both("step", op, op, op + 1)]
+    new = [begin("new", 1, 9, tid=PID + len(ends) - 1), *both("step", 2, 9, 10, tid=PID + len(ends) - 1)]
+    listed = list(together.listed([begin("old", 1, 1), *steps, *ends, *new]))
+
+    assert together.counted == 2
+    assert [(entry.name, entry.count, entry.end_s) for entry in listed if entry.event is None] == [("step", 2, 6)]
+    assert [entry.name for entry in listed if entry.event == "begin"] == ["old", "step", "step", "new", "step"]
+
+
+@pytest.mark.parametrize("last", ["exec", "lost"])
+def test_limits_count_what_is_open_inside_others(monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+    """An operation beyond the limits that is open at an exec, or where lines are missing, is counted."""
+    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=1))
+    together = resolving.LimitedMarks()
+    entries = [begin("old", 1, 1), *both("step", 2, 2, 3), begin("step", 3, 3), Entry(event=last, pid=PID, start_s=5)]
+    listed = list(together.listed(entries))
+
+    assert [(entry.name, entry.count, entry.end_s) for entry in listed if entry.event is None] == [("step", 1, 5)]
+
+
 def test_moments_end_one_another() -> None:
     """A moment opens an operation that the next one ends; the last one has no end of its own."""
     marks = resolve([moment("a", 1), moment("b", 2), moment("a", 3)], run())
@@ -429,7 +454,7 @@ def test_exec() -> None:
         end(1, 5),
         end(3, 6, **other),
     ]
-    marks = resolve([*entries, Entry(event="exec", pid=PID, start_s=3, error="unfinished")], run())
+    marks = resolve([*entries, Entry(event="exec", pid=PID, start_s=3, error="unfinished")], LONG)
 
     assert spans(marks) == [("a", 1, 2, 0), ("b", 2, 3, 0), ("c", 2, 6, 0), ("d", 4, 5, 0)]
     assert [mark.error for mark in marks] == [None, "unfinished", None, None]

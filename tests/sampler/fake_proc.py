@@ -53,13 +53,13 @@ class FakeProc:
         ticks: Four = (0, 0, 0, 0),
         faults: Four = (1, 2, 3, 4),
         io: Four = (0, 0, 0, 0),
-        code: int = 1,
+        code: int = 4,
     ) -> None:
         """Write a process, by default with a command of its own; ``threads`` holds the children of each thread.
 
         ``faults`` are minor and major ones, each followed by those of reaped children; ``io`` is what was read and
         written by system calls, then by storage: the order of the kernel's files. ``mark`` is the high-water mark in
-        pages, by default ``pages``. ``code`` is where the code of its program begins, 0 for none.
+        pages, by default ``pages``. ``code`` is where the code of its program begins: 0 for none, 1 if it is hidden.
         """
         name = name or f"name{pid}"
         threads = threads or {pid: []}

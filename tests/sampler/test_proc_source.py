@@ -431,16 +431,38 @@ def test_name_after_an_exec(proc: FakeProc) -> None:
     assert (facts(told)[1]["name"], facts(told)[1]["forked_copy"]) == ("program", False)
 
 
-def test_exec(proc: FakeProc) -> None:
-    """A process whose code has moved since the sample before runs another program; in the midst of exec it has none."""
+@pytest.mark.parametrize(
+    ("codes", "spans"),
+    [
+        ((4, 4, 5, 5), [(1, 2)]),
+        ((4, 4, 0, 5, 5), [(2, 3)]),
+        ((4, 5, 6), [(0, 1), (1, 2)]),
+        ((4, 4, 0), []),
+        ((4, 1, 1, 4), []),
+        ((1, 4, 4), []),
+        ((4, 1, 1, 5, 6), [(0, 3), (3, 4)]),
+        ((4, 1, 0, 1, 5), [(2, 4)]),
+    ],
+    ids=[
+        "exec",
+        "in the midst",
+        "two",
+        "ends",
+        "hidden",
+        "hidden at first",
+        "exec while hidden",
+        "in the midst while hidden",
+    ],
+)
+def test_exec(proc: FakeProc, codes: tuple[int, ...], spans: list[tuple[int, int]]) -> None:
+    """A process whose code has moved since it was last seen runs another program; hidden code and none say nothing."""
     source, told = proc.source("rss")
-    for number, code in enumerate((1, 1, 0, 5, 5)):
+    for number, code in enumerate(codes):
         proc.add(1, code=code, faults=(number + 1, 0, 0, 0))
         source.sample(float(number))
-    (line,) = (value for key, value in told if key == "exec")
+    lines = [value for key, value in told if key == "exec"]
 
-    assert (line["id"], line["from_s"]) == (0, 2.0)
-    assert 3.0 <= line["to_s"] < 4.0
+    assert [(line["id"], line["from_s"], int(line["to_s"])) for line in lines] == [(0, *span) for span in spans]
 
 
 def test_three_hundred_threads(proc: FakeProc) -> None:
