@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
@@ -930,6 +931,49 @@ class TestMarks:
         assert load.duration_s >= sleeps_s
         assert [(other.name, other.depth, other.error) for other in others] == [("New", 0, None)] * (then == "marks")
         assert all(load.end_s <= other.start_s and other.duration_s >= 0.7 for other in others)
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("start", [(), ("setarch", "-R")], ids=["random addresses", "equal addresses"])
+    def test_execs_at_once(self, nncf_tools: Run, tmp_path: pathlib.Path, start: tuple[str, ...]) -> None:
+        """Each of several quick execs ends what its program left open, at the first mark of the next program."""
+        if start and subprocess.run([*start, "true"], check=False, capture_output=True).returncode:
+            pytest.skip("no setarch")
+        (tmp_path / "again.py").write_text(
+            "import nncftools, os, sys, time\n"
+            "number = int(sys.argv[1])\n"
+            "nncftools.operation(f'Run {number}').__enter__()\n"
+            "if number < 4: os.execv(sys.executable, [sys.executable, '-S', *sys.argv[:1], str(number + 1)])\n"
+            "time.sleep(0.5)"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        words = ("monitor", "-q", "-i", "0.5", "-o", "run.json", "--", *start, sys.executable, "-S", "again.py", "0")
+        result = nncf_tools(*words, env=environment)
+        run = Session.load(tmp_path / "run.json")
+        starts = [operation.start_s for operation in run.operations]
+
+        assert result.returncode == 0, result.stderr
+        assert [operation.name for operation in run.operations] == [f"Run {number}" for number in range(5)]
+        assert [operation.is_parallel for operation in run.operations] == [False] * 5
+        assert all(mark.end_s <= start for mark, start in zip(run.operations, starts[1:], strict=False))
+        assert run.operations[-1].duration_s >= 0.5
+
+    def test_code_that_is_hidden(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A process whose addresses the sampler may read no longer, and may read again, runs the same program."""
+        script = (
+            "import ctypes, nncftools, time\n"
+            "with nncftools.operation('Main'):\n"
+            "    for is_dumpable in (1, 0, 1):\n"
+            "        ctypes.CDLL(None).prctl(4, is_dumpable, 0, 0, 0)\n"
+            "        for _ in range(4): kept = bytearray(1 << 20); time.sleep(0.05)\n"
+        )
+        drop = ctypes.CDLL(None).prctl  # CAP_SYS_PTRACE, from the bounding set
+        words = ("monitor", "-q", "-i", "0.02", "-o", "run.json", "--", sys.executable, "-c", script)
+        result = nncf_tools(*words, preexec_fn=lambda: drop(24, 19, 0, 0, 0))
+        (main,) = Session.load(tmp_path / "run.json").operations
+
+        assert result.returncode == 0, result.stderr
+        assert (main.name, main.error) == ("Main", None)
+        assert main.duration_s >= 0.6
 
     def test_nothing_marked(self, nncf_tools: Run) -> None:
         """If nothing was marked, the report says what is known of the reason."""
