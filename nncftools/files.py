@@ -70,7 +70,7 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     Symbolic links are followed. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
     """
     path = followed(path)
-    if _descriptor_at(path) is not None:
+    if _is_descriptor(path):
         path.stat()  # fails for one that is not open: it may be a file of ours later
         return None
     try:
@@ -89,9 +89,8 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
 def _open_stream(path: pathlib.Path) -> int:
     """Open what is no regular file, without waiting, and return a descriptor. Raises OSError."""
     path = followed(path)
-    descriptor = _descriptor_at(path)
-    if descriptor is not None:
-        return above_standard(os.dup(descriptor))
+    if _is_descriptor(path):
+        return above_standard(os.dup(int(path.name)))
     try:
         stream = above_standard(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC))
     except OSError as error:
@@ -107,12 +106,10 @@ def _open_stream(path: pathlib.Path) -> int:
     return stream
 
 
-def _descriptor_at(path: pathlib.Path) -> int | None:
-    """Return the N of ``/dev/fd/N``, by any name of its folder; None for another path."""
-    if not path.name.isdecimal():
-        return None
+def _is_descriptor(path: pathlib.Path) -> bool:
+    """Return whether a path is ``/dev/fd/N``, by any name of its folder."""
     own_folders = {os.path.realpath("/dev/fd"), os.path.realpath("/proc/self/fd")}
-    return int(path.name) if os.path.realpath(path.parent) in own_folders else None
+    return path.name.isdecimal() and os.path.realpath(path.parent) in own_folders
 
 
 def _refuse_other_owner(status: os.stat_result, path: pathlib.Path) -> None:
@@ -243,7 +240,7 @@ def open_output(path: pathlib.Path) -> int:
 def followed(path: pathlib.Path) -> pathlib.Path:
     """Return the path that a write is for, behind symbolic links. Raises OSError for another user's link."""
     for _ in range(_MOST_LINKS):
-        if _descriptor_at(path) is not None or not path.is_symlink():
+        if _is_descriptor(path) or not path.is_symlink():
             return path
         theirs = another_owner(path.lstat())
         if theirs:

@@ -18,21 +18,21 @@ from tests.test_layers import name_of, needed
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_518,
-    "analysis": 19_847,
-    "api": 6_314,
-    "cli": 46_014,
-    "compression": 14_136,
-    "importers": 6_792,
+    "ground floor": 7_501,
+    "analysis": 19_986,
+    "api": 6_327,
+    "cli": 46_131,
+    "compression": 14_196,
+    "importers": 6_817,
     "journal": 1_742,
-    "limits": 5_857,
-    "live": 13_751,
-    "marks": 15_226,
-    "render": 39_796,
-    "sampler": 26_297,
-    "session": 19_511,
+    "limits": 5_861,
+    "live": 13_787,
+    "marks": 15_328,
+    "render": 39_781,
+    "sampler": 26_328,
+    "session": 19_528,
     "snapshots": 7_826,
-    "testing": 3_053,
+    "testing": 3_068,
 }
 """By room: the most nodes that it may have."""
 MOST_FILES = 207
