@@ -24,6 +24,14 @@ from tests.conftest import Run, command_line
 from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, as_another
 
+
+def capture(path: pathlib.Path) -> None:
+    """Write as --capture does."""
+    descriptor = open_output(path)
+    os.write(descriptor, b"content")
+    os.close(descriptor)
+
+
 IN_PYTHON: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
     "write_file": ("txt", lambda path: write_file(path, b"content")),
     "Session.save": ("json", lambda path: recorded().save(path)),
@@ -33,7 +41,7 @@ IN_PYTHON: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
     "sidecar": ("json", lambda path: write_sidecar([], path)),
     "picture": ("pdf", lambda path: save(figure()[0], path)),
     "viz-compression": ("md", lambda path: write({path: b"content"})),
-    "--capture": ("log", lambda path: os.write(open_output(path), b"content")),
+    "--capture": ("log", capture),
 }
 """Functions that write an output: the ending that its path needs, and a call."""
 COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
