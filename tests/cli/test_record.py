@@ -909,8 +909,15 @@ class TestMarks:
         assert [line.split()[2:4] for line in result.stderr.splitlines() if "<- peak" in line] == [["s", "Epoch"]]
         assert gate.returncode == 3, gate.stderr
 
-    @pytest.mark.parametrize("sleeps_s", [0, 0.3], ids=["at once", "after a while"])
-    @pytest.mark.parametrize("then", ["sleep", "marks"])
+    @pytest.mark.parametrize(
+        ("then", "sleeps_s"),
+        [
+            ("sleep", 0.1),  # a sample between the mark and exec: else, the mark may be of the program after exec
+            ("sleep", 0.3),
+            ("marks", 0),
+            ("marks", 0.3),
+        ],
+    )
     def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path, then: str, sleeps_s: float) -> None:
         """An operation that is open when its process calls exec ends then; the next program has its own operations."""
         marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.7)"

@@ -330,8 +330,8 @@ class TestSweep:
 
         assert (shared / "swapped").exists()
         assert not (shared / "ran").exists()
-        assert done.returncode == 1
-        assert "the model could not be exported: export: exit status 1" in done.stderr
+        refusals = {1: "the model could not be exported: export: exit status 1", 2: "cannot write"}
+        assert refusals[done.returncode] in done.stderr  # 2: the swap came before the journal, after the log
         assert "Traceback" not in done.stderr
 
     @pytest.mark.long
