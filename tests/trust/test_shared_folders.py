@@ -62,7 +62,7 @@ class TestLogOfARun:
         [
             ("link", "it is a symbolic link"),
             pytest.param("hard link", "it has a second name (a hard link)", marks=pytest.mark.long),
-            pytest.param("file", "it belongs to another user", marks=pytest.mark.long),
+            pytest.param("file", "it belongs to another user (nobody)", marks=pytest.mark.long),
         ],
     )
     def test_trap(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, trap: str, why: str) -> None:

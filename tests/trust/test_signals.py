@@ -201,10 +201,16 @@ class TestGiven:
         assert recorder.status() == 9
 
 
+SAVING = ("nncftools.session.recording.session_from", "nncftools.session.session.save")
+
+
 class TestAfterTheEnd:
     @pytest.mark.parametrize("place", AFTER_THE_END)
     def test_status_is_the_commands(self, tmp_path: pathlib.Path, place: str) -> None:
-        """Signals during the saving and showing of results, or at exit, do not change the exit status."""
+        """Signals during the saving and showing of results, or at exit, do not change the exit status.
+
+        The second one stops saving, and the journal stays.
+        """
         numbers = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGSEGV]
         drawn = "--plot" if "pictures" in place else "--no-plot"
         words = signalled_at(place, numbers, "monitor", "-o", SESSION, drawn, "--", "sh", "-c", "exit 7")
@@ -212,7 +218,7 @@ class TestAfterTheEnd:
 
         assert result.returncode == 7
         assert "Traceback" not in result.stderr
-        assert (tmp_path / SESSION).exists()
+        assert (tmp_path / ("run.journal.jsonl" if place in SAVING else SESSION)).exists()
 
     def test_repetition_ends(self, tmp_path: pathlib.Path) -> None:
         """An interrupt while a session is saved ends the repetition, with the command's exit status."""
