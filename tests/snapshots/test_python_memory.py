@@ -317,7 +317,7 @@ class TestMadeUp:
             monkeypatch.setattr(module, "_MOST_READ", 20_000)
             with pytest.raises(UnreadableError):
                 memory.stacks()
-            monkeypatch.setattr(module, "_MOST_READ", 40_000)
+            monkeypatch.setattr(module, "_MOST_READ", 100_000)
             assert [len(memory.stacks()[1]) for _ in range(3)] == [200] * 3
 
     def test_long_line_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
