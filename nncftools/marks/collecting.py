@@ -169,11 +169,10 @@ class LogNotes:
                 continue
             entry = _shown(row.entry, redaction)
             self.programs += entry.python is not None
-            if entry.program is not None:
-                self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
-                if entry.program not in self._programs:
-                    yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
+            if entry.program is not None and entry.program not in self._programs:
                 self._programs.add(entry.program)
+                self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
+                yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
             if entry.warning is not None and len(self.warnings) < limits().warnings:
                 self.warnings[entry.warning] = None
             if entry.failure is not None and len(self.failures) < _MOST:

@@ -157,6 +157,21 @@ class TestLog:
         assert [(operation.name, operation.end_s) for operation in of.operations] == ends
         assert {mark.error for mark in of.marks} == {"unfinished"}
 
+    @pytest.mark.parametrize(
+        "known", [{"python": "3.12", "pid": 100}, {"name": "Parent", "pid": 99}], ids=["hook", "fork"]
+    )
+    def test_exec_after_a_line_of_a_known_program(self, known: dict[str, object]) -> None:
+        """A number that an earlier line had begins no program: what is open at an exec right after it ends there."""
+        of = run()
+        of.processes[0].end_s = 9.0
+        keep(of, HeldLines(execs=[{"id": 0, "from_s": 2.5, "to_s": 4.0}]))
+        earlier = {"t_ns": 10**9 + 5, "program": 7, **known}
+        load = {"event": "begin", "op": 1, "name": "Load", "t_ns": 3 * 10**9 + 5, "program": 7, "pid": 100, "tid": 100}
+        take_log(of, log(earlier, load), "marks", Redaction())
+
+        assert of.operations[-1].name == "Load"
+        assert of.operations[-1].end_s == 4.0
+
     def test_program_of_a_reused_pid(self) -> None:
         """What a process left open ends with it, not when a later process of its PID begins a program."""
         of = run()
