@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -40,10 +41,12 @@ def helper_of(log: pathlib.Path) -> int:
 
 def largest_rss(process: subprocess.Popen[bytes], helper: int) -> int:
     """Wait for the end of a process, and return the high-water mark of its helper in bytes (VmHWM, proc(5))."""
-    largest, status = 0, pathlib.Path(f"/proc/{helper}/status")
+    largest = 0
+    status = pathlib.Path(f"/proc/{helper}/status")
     deadline = time.monotonic() + HANGING_S
     while process.poll() is None and time.monotonic() < deadline:
-        if status.exists():
+        # The helper ends before the process does: then it has no file any more.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             _, _, mark = status.read_bytes().partition(b"VmHWM:")
             largest = max(largest, int(mark.split()[0]) * 1024 if mark else 0)
         time.sleep(0.005)
