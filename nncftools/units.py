@@ -177,6 +177,13 @@ def about_text(seconds: float) -> str:
     return seconds_text(seconds if seconds < 10 else round(seconds)).replace(".00 s", " s").replace(".0 s", " s")  # noqa: PLR2004 — two digits
 
 
+def brief_seconds(seconds: float) -> str:
+    """Return a duration as text with one decimal up to 10 s, then in whole seconds: ``"1.7 s"``, ``"1 min 14 s"``."""
+    if round(seconds, 1) < 0.1:  # noqa: PLR2004 — one decimal would be 0
+        return seconds_text(seconds)
+    return f"{seconds:.1f} s" if seconds < 9.95 else about_text(seconds)  # noqa: PLR2004 — two digits
+
+
 def time_unit(duration_s: float) -> tuple[int, str]:
     """Return the unit of a time axis as its seconds and its name: minutes or hours when the duration has three."""
     units = ((_HOUR, "h"), (_MINUTE, "min"))

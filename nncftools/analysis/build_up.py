@@ -20,6 +20,8 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
+_STARTING_S = 0.5
+"""A Python process that is first seen this soon after its start holds little more than Python itself."""
 _AROUND_S = 0.06
 """The helper reads RSS at other moments than the sampler."""
 
@@ -43,6 +45,8 @@ class Part(NamedTuple):
     """How many of the outer frames certainly took it."""
     program: str = ""
     """The name of a program without Python."""
+    is_start: bool = False
+    """Whether a Python process held it when it was first seen, just after its start."""
 
     @property
     def is_certain(self) -> bool:
@@ -255,13 +259,19 @@ class _Builder:
             name = "" if process is None else process.name
             yield Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name), rise.size - shared
             return
-        yield Part(0, NOT_SEEN, watched.process), at_first - shared
+        yield Part(0, NOT_SEEN, watched.process, is_start=self._was_starting(watched)), at_first - shared
         for level in rise.levels:
             if level.high > at_first:
                 size = level.high - max(level.low, at_first)
                 shares = self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size)
                 for stack, certain, amount in shares:
                     yield Part(0, SEEN if stack else NOT_SEEN, watched.process, stack, certain), amount
+
+    def _was_starting(self, watched: WatchedProcess) -> bool:
+        process = self._processes.get(watched.process)
+        if process is None or process.start_s is None or process.forked_copy:
+            return False
+        return watched.time_s[0] - process.start_s <= _STARTING_S
 
     def _starter(self, watched: WatchedProcess, at_s: float) -> Stack:
         """Return where the nearest Python program above stood that started a program, or waits for it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import PurePath
 
 from nncftools.session.model import Frame, Snapshots
@@ -25,6 +26,12 @@ _BRIEF = 28
 _CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py", "/transformers/modeling_layers.py")
 _CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context", "__call__"}
 """Functions of PyTorch and transformers that stand between a caller and each ``forward``."""
+_SCRIPT_FOLDERS = {"bin", "Scripts"}
+"""Where pip installs console scripts, which are no code of the user."""
+_OUR_PACKAGE = "/nncftools/"
+_IMPORTING_FILES = ("/importlib/__init__.py", "/_distutils_hack/__init__.py", "/transformers/utils/import_utils.py")
+_IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
+"""Functions of our hook while it imports a module."""
 _WRAPPERS = {"wrapper", "wrapped"}
 """What decorators of libraries put before a function."""
 _LOCALS, _MODULE = ".<locals>", "<module>"
@@ -35,6 +42,43 @@ def package_of(file: str) -> str:
     if inside := _SITE.match(file):
         return file[inside.end() :].partition("/")[0].removesuffix(".py")
     return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else OWN
+
+
+@lru_cache(maxsize=4096)
+def is_own(file: str) -> bool:
+    """Return whether a file is the user's own code: no library, no console script, and not this package."""
+    if package_of(file) != OWN or file.startswith("<"):
+        return False
+    return _OUR_PACKAGE not in file and PurePath(file).parent.name not in _SCRIPT_FOLDERS
+
+
+def source_of(snapshots: Snapshots, frame: Frame) -> str:
+    """Return the text of a frame's line; empty for unknown."""
+    return snapshots.sources.get(frame.file, {}).get(frame.line, "")
+
+
+def imported_package(stack: Sequence[Frame]) -> str:
+    """Return the package that the innermost frames import; empty if the stack imports nothing below its own code.
+
+    A module of the program itself that is imported is own code. So only what follows the last own frame counts.
+    """
+    package = ""
+    for frame in reversed(stack):
+        if is_own(frame.file):
+            return ""
+        if _imports(frame):
+            return package or PYTHON
+        inner = package_of(frame.file)
+        if not package and inner not in {OWN, PYTHON}:
+            package = inner
+    return ""
+
+
+def _imports(frame: Frame) -> bool:
+    """Return whether a frame belongs to a machinery that imports modules."""
+    if frame.file.startswith("<frozen importlib") or frame.file.endswith(_IMPORTING_FILES):
+        return True
+    return _OUR_PACKAGE in frame.file and frame.function.endswith(_IMPORTING)
 
 
 def short_file(file: str) -> str:
@@ -54,7 +98,7 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
     if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
     function = shortened(printable(frame.function).replace(_LOCALS, ""), _LONGEST)
-    if is_short and "." in frame.function and _LOCALS not in frame.function:
+    if is_short and "." in frame.function and _LOCALS not in frame.function and not is_own(frame.file):
         return function
     file, line = "", f":{frame.line}" if frame.line else ""
     if before is None or before.file != frame.file or module_of(before):
@@ -90,7 +134,7 @@ def reported_frames(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
 
 
 def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
-    if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):
+    if _imports(frame) or _OUR_PACKAGE in frame.file:
         return True
     name = frame.function.rpartition(".")[2]
     if name in _WRAPPERS and not is_innermost:

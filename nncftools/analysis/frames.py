@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, brief_label, module_of, package_of, reported_frames
+from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_own, module_of, package_of, reported_frames
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -114,17 +114,18 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _holders(root: Node) -> list[Node]:
     """Return places that do not overlap.
 
-    A place is divided as long as large parts hold half of it, and half of what is certain. The entry point of a program
-    says nothing: it is divided also if its parts are less certain. Lines of one function that only call what holds the
-    memory are one place, and so are those of an imported module. Programs are first if they hold half of the memory.
+    A place is divided as long as large parts hold half of it, and in a library half of what is certain. The entry point
+    of a program says nothing: it is divided also if its parts are less certain. Lines of one function that only call
+    what holds the memory are one place, and so are those of an imported module. Programs are first if they hold half of
+    the memory.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
     waiting = list(_parts(root, least))
     while waiting:
         node = waiting.pop()
-        parts = list(_parts(node, least))
-        is_less_certain = sum(part.certain for part in parts) < node.certain * _HALF
+        parts = list(_parts(node, min(least, node.size * _HALF)))
+        is_less_certain = not _is_of_user(node) and sum(part.certain for part in parts) < node.certain * _HALF
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
@@ -134,6 +135,10 @@ def _holders(root: Node) -> list[Node]:
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
     return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
+
+
+def _is_of_user(node: Node) -> bool:
+    return node.frame is not None and is_own(node.frame.file)
 
 
 def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:

@@ -165,6 +165,30 @@ def _where(peak: PeakPlace | None, session: Session) -> str:
     return f"{seconds_text(max(0.0, nearest.start_s - peak.to_s))} before {name}"
 
 
+def brief_where_text(session: Session) -> str:
+    """Return the operation of the RSS peak without what else it may be: ``during Export › Compilation``.
+
+    Equal names inside of each other are named once. Empty when no operation is near the peak.
+    """
+    peak = session.peak_place
+    if peak is None:
+        return ""
+    if not peak.path and not peak.either:
+        return _where(peak._replace(rivals=(), may_be_outside=False), session)
+    short = _short_names(peak, session)
+    names: list[str] = []
+    for operation in peak.path or peak.either[:1]:
+        name = shortened(short.get(operation.name, printable(operation.name)), _NAME)
+        if name not in names[-1:]:
+            names.append(name)
+    if len(names) > _MOST_LEVELS:
+        names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
+    path = SEPARATOR.join(names)
+    if not peak.path and len(peak.either) > 1:
+        return f"during one of {len(peak.either):,} operations, {path} the first"
+    return f"during {path}"
+
+
 def where_reached(session: Session, level: int, at_s: float) -> str:
     """Return where RSS reached a level, as ``where_text`` does; the sample at ``at_s`` is the first with this level."""
     times = session.samples.time_s

@@ -273,6 +273,13 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
     ]
 
 
+def brief_hints(session: Session) -> list[str]:
+    """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
+    of_run = session.warnings if session.ranks else of_recording(session)
+    recorded = [text for text in of_run if not text.startswith(UNMARKED)]
+    return [*recorded, *_at_the_limit(session), *_unknown_counters(session)]
+
+
 def of_recording(session: Session) -> list[str]:
     """Return the warnings of one recording by itself, which also hold when it is merged with others."""
     return [*session.warnings, *_survivors(session), *_missed(session)]
@@ -284,18 +291,23 @@ def _at_the_limit(session: Session) -> Iterator[str]:
         yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 
+def forked_copies(session: Session) -> int:
+    """Return how many processes at the RSS peak were forked copies, which share pages with their parent."""
+    peak = session.peaks.get("rss")
+    if peak is None or peak.at_s is None:
+        return 0
+    copies = [process for process in session.processes if process.forked_copy]
+    spans = [(of.start_s or 0, inf if of.end_s is None else of.end_s) for of in copies]
+    return sum(begin_s <= peak.at_s < end_s for begin_s, end_s in spans)
+
+
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
     """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
     peak = session.peaks.get("rss")
     largest = largest_process(session)
-    if peak is None or peak.sampled is None or peak.at_s is None or largest is None:
+    if peak is None or peak.sampled is None or largest is None:
         return
-    spans = [
-        (process.start_s or 0, inf if process.end_s is None else process.end_s)
-        for process in session.processes
-        if process.forked_copy
-    ]
-    copies = sum(begin_s <= peak.at_s < end_s for begin_s, end_s in spans)
+    copies = forked_copies(session)
     if copies and peak.sampled > largest.size:
         are_copies = "is a forked copy" if copies == 1 else "are forked copies"
         text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"

@@ -1,6 +1,6 @@
 """What follows a recording: the last lines, the page in a browser, and the further runs of ``--repeat``.
 
-The last lines say what was written, what changed since the last run, and what to type next.
+The last line says where the files are, and what to type next.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
-from nncftools.render.view import View, label
+from nncftools.render.view import SEPARATOR, View, label
 from nncftools.session.session import Session, load
 from nncftools.units import printable, seconds_text, shortened
 
@@ -32,63 +31,55 @@ _HEAD = 65_536
 _MOST_LOOKED_AT = 50
 _LARGEST = 64 << 20
 """Reading a larger session would take longer than its line is worth."""
-_SAME = 0.005
-_THE_SAME = "the same"
+_LEAST_CHANGE = 1.0
+"""A smaller change of the peak, in percent, is not worth a comparison."""
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
-_AROUND_STEP = 8
-"""Columns before and between a command and its meaning."""
-_LONG_ENOUGH_S = 0.5
-"""The duration of a shorter run says more about its start than about its work."""
+_BETWEEN = 5
+"""Columns between a file, the purpose of a command, and the command."""
+_LINE_BREAK = "\n"
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def text(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the lines, ready to print; if `profile` made the session (``profiled``), they do not suggest it."""
-    earlier = _earlier(session, target)
+    """Return where the files are and one next command, ready to print; after `profile` (``profiled``), not that one."""
+    name = _name(target)
+    views = [path for path in (target.page, target.panels) if path and path.exists()]
     shown = pathlib.Path(target.shown)
     folder = shown.parent if target.folder is None else shown
-    views = [path for path in (target.page, target.panels) if path and path.exists()]
-    with_views = ", ".join(path.name if target.folder else str(folder / path.name) for path in views)
-    lines = [f"\nWritten to {printable(target.shown)}{printable(f' ({with_views})' if views else '')}"]
+    if name == destination.LATEST:
+        folder = shown.with_name(destination.LATEST)
+    file = str(folder / views[0].name) if views else target.shown
+    why, command = _next(session, target, view, name, profiled=profiled)
+    step = f"{why}: {screen.bold(command, screen.ERR)}"
+    is_narrow = sys.stderr.isatty() and len(file) + len(why) + len(command) + _BETWEEN > os.get_terminal_size(2).columns
+    return f"{printable(file)}{_LINE_BREAK if is_narrow else SEPARATOR}{step}\n"
+
+
+def _name(target: Destination) -> str:
+    """Return how a command names the session: ``latest``, if that leads to it."""
+    if target.folder is None or not target.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
+        return target.shown
+    newest = destination.in_order(target.folder.parent)
+    return destination.LATEST if newest[:1] == [target.session] else target.shown
+
+
+def _next(session: Session, target: Destination, view: View, name: str, *, profiled: bool) -> tuple[str, str]:
+    """Return the purpose of the next command, and the command."""
+    earlier = _earlier(session, target)
+    change = ""
     if earlier is not None:
         with contextlib.suppress(NncfToolsError):  # it was damaged since
-            lines += _change(session, earlier, view)
-    steps = _next(session, target, earlier, profiled=profiled)
-    width = max(len(typed) for typed, _ in steps)
-    whole = width + max(len(meaning) for _, meaning in steps) + _AROUND_STEP
-    fits = not sys.stderr.isatty() or whole <= os.get_terminal_size(2).columns
-    for number, (typed, meaning) in enumerate(steps):
-        heading, command = "    " if number else "Next", screen.bold(typed, screen.ERR)
-        padding = " " * (width - len(typed))
-        lines += [f"{heading}  {command}{padding}  {meaning}"] if fits else [f"{heading}  {meaning}:", f"  {command}"]
-    return "\n".join(lines) + "\n"
-
-
-def _next(
-    session: Session, target: Destination, earlier: pathlib.Path | None, *, profiled: bool
-) -> list[tuple[str, str]]:
-    is_usual = target.folder is not None and target.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
-    newest = destination.in_order(target.folder.parent) if is_usual and target.folder is not None else []
-    is_latest = newest[:1] == [target.session]
-    name = destination.LATEST if is_latest else target.shown
-    word = "" if name == destination.LATEST else f" {_typed(name)}"
-    steps = []
-    if session.snapshots is not None and session.snapshots.stacks:
-        steps.append((f"nncf-tools report{word} --peak", "which code holds the memory"))
-    elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
+            change = _change(session, earlier, view)
+    if earlier is not None and change:
+        newest = destination.in_order(earlier.parent.parent)
+        parent = target.shown.rpartition("/")[0]
+        before = f"{name}~{newest.index(earlier)}" if name == destination.LATEST else f"{parent}/{earlier.parent.name}"
+        return change, f"nncf-tools compare {_typed(before)} {_typed(name)}"
+    if not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
         command = printable(shlex.join(session.command))
-        command = command if len(command) <= _SHORT_COMMAND else "COMMAND"
-        steps.append((f"nncf-tools profile {command}", "what its operations and code cost"))
-    if earlier is not None:
-        folder = target.shown.rpartition("/")[0]
-        before = f"{name}~{newest.index(earlier)}" if is_latest else f"{folder}/{earlier.parent.name}"
-        steps.append((f"nncf-tools compare {_typed(before)} {_typed(name)}", "what changed since the last run"))
-    if find_spec("plotly") is None:
-        steps.append(("pip install 'nncf-tools[html]'", "for an interactive page, too"))
-    else:
-        steps.append((f"nncf-tools report{word} --open", "all of it as an interactive page"))
-    return steps
+        return "which line held it", f"nncf-tools profile {command if len(command) <= _SHORT_COMMAND else 'COMMAND'}"
+    return "more", f"nncf-tools report{'' if name == destination.LATEST else f' {_typed(name)}'} --details"
 
 
 def _typed(name: str) -> str:
@@ -119,24 +110,15 @@ def _command(path: pathlib.Path) -> list[str] | None:
         return None
 
 
-def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
-    """Return in one line how peak and duration differ from an earlier run; nothing if it ended otherwise."""
+def _change(session: Session, earlier: pathlib.Path, view: View) -> str:
+    """Return how the peak differs from that of an earlier run; empty if it does not, or if that run ended otherwise."""
     before = load(earlier)
-    if before.exit != session.exit:
-        return []
     metric = view.metrics[0]
     now_peak, then_peak = session.peaks.get(metric), before.peaks.get(metric)
-    if now_peak is None or then_peak is None or not now_peak.low or not then_peak.low:
-        return []
-    now, then = now_peak.low, then_peak.low
-    against = "as in" if _percent(now, then) == _THE_SAME else "against"
-    peak = f"{label(metric)} peak {_percent(now, then)} {against} the last run ({view.unit.label(then)})"
-    lasted = f", duration {_percent(session.duration_s, before.duration_s)} ({seconds_text(before.duration_s)})"
-    return [f"{screen.bold(peak, screen.ERR)}{lasted if before.duration_s >= _LONG_ENOUGH_S else ''}"]
-
-
-def _percent(now: float, then: float) -> str:
-    return f"{100 * (now / then - 1):+.0f} %" if then and abs(now / then - 1) >= _SAME else _THE_SAME
+    if before.exit != session.exit or now_peak is None or then_peak is None or not now_peak.low or not then_peak.low:
+        return ""
+    percent = 100 * (now_peak.low / then_peak.low - 1)
+    return f"peak {percent:+.0f} % against the last run" if abs(percent) >= _LEAST_CHANGE else ""
 
 
 def repeat(

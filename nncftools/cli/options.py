@@ -70,7 +70,7 @@ def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
 SOURCES = ("proc", "psutil")
 DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
-DEFAULT_TYPES = ("rss", "system", DEVICE_MEMORY)
+DEFAULT_TYPES = ("rss", DEVICE_MEMORY)
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"), DEVICE_MEMORY)
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")

@@ -100,7 +100,14 @@ def _record(request: Request, *, profiles: bool) -> int:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
     marking = recording.Marking(calls, name_of)
-    view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth, brief=not request.details)
+    view = View(
+        metrics,
+        request.unit,
+        from_zero=request.from_zero,
+        depth=request.depth,
+        brief=not request.details,
+        asked=metrics if request.types else (),
+    )
     quiet = request.quiet or request.repeat > 1
     with Starter() as starter:
         screen.starter = starter

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nncftools.analysis.summary import hints
-from nncftools.render import session_tables
+from nncftools.render import answer, session_tables
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, operations, ranks
 from nncftools.render.table import Output, Row, Table
@@ -60,10 +60,15 @@ def _headlines(session: Session, view: View) -> Iterator[list[str]]:
         yield [f"- {text(line)}" for line in as_sentences(details)]
     elif ending := session_tables.failure(session):
         yield [f"**Failed: {text(ending)}**"]
-    if peak := session_tables.peak(session, view):
-        most, *rest = peak
-        yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
-        yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
+    yield [f"**{text(answer.headline(session, view))}**"]
+    rows = answer.rows_of_peak(session, view)
+    yield [f"- {text(row.size)} {text(row.label)} {_source(row)}".rstrip() for row in rows]
+    yield [text(line) for line in (answer.sufficient(session, view.unit), answer.other_peaks(session, view)) if line]
+    yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
+
+
+def _source(row: answer.HolderRow) -> str:
+    return code(row.text) if row.is_source else text(row.text)
 
 
 def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nncftools.analysis.series import run_s
 from nncftools.analysis.summary import cpu_s, hints, taken
 from nncftools.metrics import METRICS, STORAGE
-from nncftools.render import session_tables
+from nncftools.render import answer, session_tables
 from nncftools.render.listing import NumberedOperation, in_lanes, numbered, timeline
 from nncftools.render.peak_lines import MemoryLine, memory_line, verdict_lines
 from nncftools.render.session_tables import memory, operations
@@ -132,10 +132,15 @@ def cell(session: Session, view: View) -> str:
     """Return HTML without scripts and without addresses of other files."""
     title = shortened(printable(view.title), _TITLE) or shortened(command_text(session), _TITLE)
     table = operations(session, view, _MOST_OPERATIONS)
+    rows = answer.rows_of_peak(session, view)
     return "".join(
         (
-            f"<div><div><b>{escape(title)}</b></div><div>{escape(session_tables.run(session))}</div>",
+            "<div>",
             *(f"<div><b>{escape(f'{heading}: {of}')}</b></div>" for heading, of in verdict_lines(session, view.unit)),
+            f"<div><b>{escape(answer.headline(session, view))}</b></div>",
+            *(f"<div>{escape(f'{row.size} {row.label}')} <code>{escape(row.text)}</code></div>" for row in rows),
+            f"<div>{escape(answer.sufficient(session, view.unit))}</div>",
+            f"<div>{escape(title)}</div><div>{escape(session_tables.run(session))}</div>",
             chart(session, view),
             *_table(memory(session, view)),
             *_table(table.with_columns([n for n, column in enumerate(table.columns) if column.group in _GROUPS])),
@@ -202,8 +207,8 @@ def five_lines(session: Session, metrics: Sequence[str]) -> str:
 
 
 def _peak_line(session: Session, metrics: Sequence[str]) -> str:
-    if of_rss := session_tables.peak(session, View(metrics)):
-        return " ".join(filter(None, of_rss))
+    if "rss" in metrics:
+        return answer.headline(session, View(metrics))
     name = next(iter(metrics), "rss")
     peak = session.peaks.get(name)
     return f"{label(name)} {MemoryUnit.MiB.label(None if peak is None else peak.low)}"

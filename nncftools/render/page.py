@@ -27,7 +27,7 @@ from nncftools.analysis.series import Floats, Points, rates_of, run_s
 from nncftools.analysis.summary import hints, unit_for
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import Metric, cpu_counters, is_memory
-from nncftools.render import session_tables
+from nncftools.render import answer, session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
@@ -362,14 +362,15 @@ def _flame(session: Session, view: View) -> dict[str, Any] | None:
 
 
 def _data(session: Session, view: View) -> dict[str, Any]:
-    peak = session_tables.peak(session, view)
+    rows = answer.rows_of_peak(session, view)
+    held = [(f"{row.size} {row.label}", row.text) for row in rows]
     every = with_inner_levels(session, view.depth)
     return {
         "title": shortened(printable(view.title) or command_text(session), _TITLE),
         "run": shortened(session_tables.run(session), _TITLE),
         "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit) or _failure(session)],
-        "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
-        "lines": [] if peak is None else peak_lines(session, view.unit),
+        "peak": answer.headline(session, view),
+        "lines": [*held, ("", answer.sufficient(session, view.unit)), *peak_lines(session, view.unit)],
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "levels": view.depth,
         "tables": {

@@ -129,11 +129,11 @@ def _limit_and_peak(session: Session) -> tuple[Effective | None, int]:
 
 
 def peak_label(session: Session, unit: MemoryUnit) -> str:
-    """Return ``during Export · 404 MiB by convert.py:893 export``; empty when neither is known."""
+    """Return ``during Export · 404 MiB in convert.py:893 export``; empty when neither is known."""
     where = shortened(where_text(session), _OPERATION)
     if session.snapshots is None:
         return where
-    from nncftools.render.stacks import largest_holder  # a run without stacks does without it
+    from nncftools.render.answer import largest_holder  # a run without stacks does without it
 
     return " · ".join(filter(None, (where, largest_holder(session, unit))))
 

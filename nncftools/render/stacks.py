@@ -14,7 +14,7 @@ import msgspec
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Moment, Part, build_ups, of_peak
 from nncftools.analysis.code_places import package_of, short_file, what_runs
-from nncftools.analysis.frames import WITHOUT_STACK, Node, held_by, running_text, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.memory_kinds import Kinds, near
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
@@ -36,14 +36,12 @@ class Named(NamedTuple):
 
 PEAK = "the peak"
 _LONGEST = 200
-_HOLDERS = 4
 _LINE = 64
 """Characters: what stands behind a heading in a line of 80 columns."""
-_MOST_LINES = 6
 _SMALL = 0.01
 """A smaller part of the memory is not named."""
 _MOSTLY = 0.95
-_SHORT, _OWNER = 32, 60
+_SHORT = 32
 """Characters of a name."""
 _WORDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
 """Other kinds are called by their names."""
@@ -65,39 +63,14 @@ def lines_of(
     root = tree_of(rise)
     last = "running" if whole == PEAK else "rose last"  # at another moment, something else may run
     running = last, "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
-    held = _held_by(root, unit, _MOST_LINES - 2 - _height(running))  # a line for what it is made of, and what was seen
     seen = "seen", _seen(rise, root.certain, session, whole)
-    lines = [running, *held, seen]
-    kinds = _kinds(session, rise.at_s, rise.size, unit, _MOST_LINES - sum(map(_height, lines))) if has_kinds else []
-    return [running, *held, *kinds, seen]
-
-
-def _height(line: tuple[str, str]) -> int:
-    return 1 + len(line[1]) // _LINE
-
-
-def largest_holder(session: Session, unit: MemoryUnit) -> str:
-    """Return which code held most of the peak: ``404 MiB by convert.py:893 export``; empty for unknown."""
-    rise = of_peak(session)
-    largest = [] if rise is None else held_by(tree_of(rise), 1)
-    return "".join(f"{unit.brief(of.size)} {unit} by {shortened(of.label, _OWNER)}" for of in largest)
+    kinds = _kinds(session, rise.at_s, rise.size, unit, 2) if has_kinds else []
+    return [running, *kinds, seen]
 
 
 def missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
     """Return why stacks are missing: what the helper said, ``unless`` it said nothing."""
     return printable((session.snapshots or Snapshots()).missing or unless)
-
-
-def _held_by(root: Node, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
-    text = ""
-    for of in held_by(root, _HOLDERS):
-        known = f"{unit.brief(of.certain)} certain" if of.certain >= root.size * _SMALL else "likely"
-        known = f" ({known})" if of.certain < of.size * _MOSTLY else ""
-        holder = f"{unit.brief(of.size)} {unit} {of.label}{known}"
-        if text and len(text) + len(holder) > lines * _LINE:
-            break
-        text = f"{text} · {holder}" if text else holder
-    return [("held by", text)] if text else []
 
 
 def _process(top: Part, session: Session) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
-from nncftools.analysis.frames import Node, held_by, running_text, tree_of
+from nncftools.analysis.frames import running_text, tree_of
 from nncftools.analysis.gates import Verdict
+from nncftools.analysis.holders import Holder, holders
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
@@ -22,6 +23,7 @@ from nncftools.metrics import is_memory
 from nncftools.render.listing import bounds_by_key, by_key, timeline
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
+from nncftools.session.model import Snapshots
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -34,6 +36,7 @@ _OF_OPERATION = (
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
     *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
 )
+_MOST_HOLDERS = 20
 _OF_PROCESS = (
     *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
     *("peak_rss", "high_water_mark", "cpu_s"),
@@ -131,18 +134,19 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
         "certain": root.certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in held_by(root)],
+        "holders": [_holder(holder) for holder in holders(rise, session.snapshots or Snapshots(), _MOST_HOLDERS)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
     }
 
 
-def _holder(of: Node) -> dict[str, Any]:
-    """Return a place in the code, with its frames, the outermost first, or a program, and what it holds."""
+def _holder(of: Holder) -> dict[str, Any]:
+    """Return who holds a part of the peak; the frames are those that name it, the outermost first."""
     frames = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in of.stack]
-    names = {"text": of.label, "program": of.program or None}
-    return {**names, **_fields(of, ("size", "certain")), "frames": frames}
+    names = {"label": of.label, "text": of.label, "source": of.source or None, "program": of.program or None}
+    parts = [{"name": name, "size": size} for name, size in of.parts]
+    return {**names, **_fields(of, ("kind", "size", "certain")), "parts": parts, "frames": frames}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

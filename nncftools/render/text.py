@@ -8,25 +8,30 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text as RichText
 
-from nncftools.analysis.summary import UNMARKED, hints
-from nncftools.render import session_tables
+from nncftools.analysis.summary import brief_hints, hints
+from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
 from nncftools.render.listing import REST, NumberedOperation, operation_notes, peak_notes
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.table import Text
-from nncftools.render.view import View, command_text
+from nncftools.render.view import SEPARATOR, View, command_text
 from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
-from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
-_BRIEF_FACTS = ("RSS peak", "Devices", "Needs")
-_HOLDER = "held by"
+_DEVICES = "Devices"
+_MOST_LINES = 8
+"""Of the default report without operations, with the line of the files."""
+_OF_CLOSING = 1
+_MOST_HOLDERS = 4
+_LONGEST_LABEL = 32
 _ROOM_FOR_NAMES = 60
 """Columns from which on an operation and its figures fit into one line."""
 _LONG_GAP = 0.05
@@ -41,11 +46,10 @@ def report(session: Session, view: View) -> RenderableType:
     fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
     warnings = hints(session, view.unit)
     return Group(
-        Text("PERFORMANCE REPORT", style="bold"),
-        Text(printable(view.title) or shortened(command_text(session), _TITLE)),
-        _run(session),
-        Text(),
         *_headlines(session, view),
+        Text(printable(view.title) or shortened(command_text(session), _TITLE)),
+        Text(session_tables.run(session), style="dim"),
+        Text(),
         tables.Fitting(memory(session, view)),
         Text(),
         *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
@@ -57,64 +61,87 @@ def report(session: Session, view: View) -> RenderableType:
 
 
 def _brief(session: Session, view: View) -> RenderableType:
-    """Return headline, memory, needs and operations, and the warnings on these."""
-    rank_table, memory_table = ranks(session, view.unit), memory(session, view)
-    facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
-    rows = [(heading.text, Text(of.text)) for heading, of in facts if heading.text in _BRIEF_FACTS]
-    if (peak := session_tables.peak(session, view)) is None or len(session.samples):
-        rows.insert(0, ("Memory", Text(_levels(memory_table, view.unit, without_first=peak is not None))))
-    warnings = [text for text in hints(session, view.unit) if not text.startswith(UNMARKED)]
+    """Return the answer: the peak, who held it, how little is enough, and the operations that matter."""
+    verdict = verdict_lines(session, view.unit)[:1]
+    above = [Text(text, style="bold red") for _, text in verdict]
+    headline = Text(answer.headline(session, view), style="bold")
+    rank_table = ranks(session, view.unit)
+    below = [_sufficient(session, view), *_further(session, view)]
+    missing = _missing(session)
+    room = _MOST_LINES - len(above) - 1 - len(below) - len(missing) - _OF_CLOSING
+    rows = answer.rows_of_peak(session, view, max(1, min(_MOST_HOLDERS, room - 1)))
+    operations = list(_operations(session, view))
     return Group(
-        Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
-        _run(session),
-        *(part for part in _headlines(session, view, of_holder=True) if part != Text()),
-        tables.pairs(rows, tables.FIRST_COLUMN),
-        *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
-        *(Text() for _ in session.operations[:1]),
-        *list(_operations(session, view))[:-1],
-        *((Text(), *tables.warnings(warnings)) if warnings else ()),
+        *above,
+        headline,
+        *((_Rows(rows),) if rows else ()),
+        *missing,
+        *((Text(), tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
+        *((Text(), *operations) if operations else ()),
+        *below,
     )
 
 
-def _levels(of: tables.Table, unit: MemoryUnit, *, without_first: bool) -> str:
-    """Return the average and the end of the first metric, and the peaks of all, or of the others."""
-    rows = [[cell.text for cell in row.cells] for row in of.rows if not row.is_faint]
-    if not rows:
-        return UNKNOWN
-    name, _, _, final, _, average, _ = rows[0]
-    peaks = [f"{cells[0]} {cells[1]}" for cells in rows[without_first:]]
-    peaked = f"; peaks {', '.join(peaks)} {unit}" if peaks else ""
-    return f"{name} {average} on average, {final} {unit} at the end{peaked}"
+def _missing(session: Session) -> list[RenderableType]:
+    return []
 
 
-def _run(session: Session) -> RenderableType:
-    """Return when, where and how the run was; a failure comes first."""
-    text = session_tables.run(session)
-    if not (ending := session_tables.failure(session)):
-        return Text(text, style="dim")
-    return Text.assemble((f"Failed: {ending}", "bold red"), (f"  {text.removesuffix(f', {ending}')}", "dim"))
+def _sufficient(session: Session, view: View) -> RenderableType:
+    """Return how little memory is enough and how long the run took, and how it ended if it failed."""
+    text = Text(answer.sufficient(session, view.unit))
+    if ending := session_tables.failure(session):
+        text.append(SEPARATOR)
+        text.append(ending, style="bold")
+    return text
 
 
-def _headlines(session: Session, view: View, *, of_holder: bool = False) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did, and the peak with its time and operation, if the view shows it.
+def _further(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield the peaks of metrics that the user named, the devices, and the warnings."""
+    if peaks := answer.other_peaks(session, view):
+        yield Text(peaks)
+    facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
+    for heading, fact in facts:
+        if heading.text == _DEVICES:
+            yield Text(f"{heading.text} {fact.text}")
+    warnings = brief_hints(session)
+    if warnings:
+        more = f" (and {len(warnings) - 1} more: --details)" if len(warnings) > 1 else ""
+        yield from tables.warnings([f"{warnings[0]}{more}"])
 
-    With ``of_holder``, of the code at the peak only what held the most.
-    """
+
+class _Rows(NamedTuple):
+    """Rows about who held the peak; each is one line, which is cut where it does not fit."""
+
+    rows: Sequence[answer.HolderRow]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(len(row.size) for row in self.rows)
+        labels = [len(row.label) for row in self.rows if row.text]
+        longest = min(max(labels, default=0), _LONGEST_LABEL)
+        for row in self.rows:
+            line = RichText(f"  {row.size:>{width}}  ")
+            line.append(f"{row.label:<{longest}}" if row.text else row.label)
+            line.append(f"  {row.text}" if row.text else "", style="dim")
+            line.truncate(options.max_width, overflow="ellipsis")
+            yield line
+
+
+def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did, and the peak with its time, its operation and its owners."""
     if verdict := verdict_lines(session, view.unit):
         (heading, conclusion), *details = verdict
         yield Text(f"{heading}  {conclusion}", style="bold red")
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in details), tables.FIRST_COLUMN)
         yield Text()
+    yield Text(answer.headline(session, view), style="bold")
+    if rows := answer.rows_of_peak(session, view):
+        yield _Rows(rows)
+    yield _sufficient(session, view)
+    lines = peak_lines(session, view.unit)
     if peak := session_tables.peak(session, view):
-        most, at, during = peak
-        text = Text(f"Peak memory  {most}", style="bold")
-        text.append(f" {at}" if at else "", style="not bold")
-        text.append(f"  {during}" if during else "")
-        yield text
-        lines = peak_lines(session, view.unit)
-        if lines := [line for line in lines if line[0] == _HOLDER or not of_holder]:
-            yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
-        yield Text()
+        lines.insert(0, ("peak", " ".join(filter(None, peak))))
+    yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
+    yield Text()
 
 
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:

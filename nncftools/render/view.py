@@ -45,6 +45,8 @@ class View:
     """How many levels of nested operations to show."""
     brief: bool = False
     """Whether a text has only what the first look is for."""
+    asked: Sequence[str] = ()
+    """Metrics that the user named: the default report has the peak of each."""
 
     @property
     def above(self) -> str:
@@ -82,6 +84,8 @@ def log_stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
 
 Format = Callable[["Session", "View"], Content]
 
+SEPARATOR = " · "
+"""Between the parts of a line."""
 TEXT, PAGE = "text", "html"
 FORMATS = {
     TEXT: "nncftools.render.text:report",

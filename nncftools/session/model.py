@@ -145,6 +145,8 @@ class Snapshots(msgspec.Struct, kw_only=True):
     told from the next."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
+    sources: dict[str, dict[int, str]] = {}
+    """By file and line number: the text of a line of the user's code."""
 
 
 def check_snapshots(snapshots: Snapshots) -> None:

@@ -1,0 +1,152 @@
+"""The answer that every output gives first: how high memory went and when, who held it, and how little is enough."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from nncftools.analysis import summary
+from nncftools.analysis.build_up import BuildUp, of_peak
+from nncftools.analysis.code_places import PYTHON
+from nncftools.analysis.holders import CODE, Holder, holders
+from nncftools.analysis.peak_text import brief_where_text
+from nncftools.limits.needs import needs
+from nncftools.metrics import OF_DEVICES, name_of
+from nncftools.render.view import SEPARATOR, View, label
+from nncftools.session.peak_place import span_of
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
+
+_SOURCE, _NAME = 60, 60
+"""Characters."""
+_MOSTLY = 0.95
+"""A row is certain if this part of it is certain."""
+_NAMED = 0.01
+"""A part of a row that is smaller, as a share of the peak, is not named."""
+_MOST_PARTS = 4
+
+
+def headline(session: Session, view: View) -> str:
+    """Return the peak, when it was and during which operation: ``Peak memory 254 MiB, 1.7 s after the start``."""
+    name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
+    name_of_run = view.title or session.name
+    title = f"{shortened(printable(name_of_run), _NAME)}: " if name_of_run else ""
+    peak = session.peaks.get(name)
+    if peak is None or peak.low is None:
+        return f"{title}Peak memory unknown"
+    size = float(peak.low)
+    above = ""
+    if view.from_zero:
+        first = summary.level(session.samples, name, session.peaks).first if name in session.samples else None
+        size -= first or 0.0
+        above = " above the first sample"
+    if name != "rss":
+        figure = f"Peak {label(name)} {_brief(size, view.unit)}{above}"
+    elif above:
+        figure = f"Peak memory {_brief(size, view.unit)}{above}"
+    else:
+        figure = f"Peak memory {_shared(session, view.unit) or _brief(size, view.unit)}"
+    span_s = span_of(peak)
+    when = "at an unknown time" if span_s is None else f"{brief_seconds(sum(span_s) / 2)} after the start"
+    where = brief_where_text(session) if name == "rss" else ""
+    return title + ", ".join(filter(None, (figure, when, where)))
+
+
+def _brief(size: float, unit: MemoryUnit) -> str:
+    return f"{unit.brief(size)} {unit}"
+
+
+def _shared(session: Session, unit: MemoryUnit) -> str:
+    """Return the peak of processes that share pages, PSS first where it is known; empty if none does."""
+    peak = session.peaks["rss"]
+    count = _processes_at(session, peak.at_s) if summary.forked_copies(session) else 0
+    if count < 2 or peak.low is None:  # noqa: PLR2004 — one process shares nothing
+        return ""
+    near = summary.pss_near_peak(session)
+    if near is not None and near.is_at_peak:
+        rss = f"RSS of {count} processes: {unit.brief(peak.low)}"
+        return f"{_brief(near.pss, unit)} (PSS; {rss}, shared pages counted in each)"
+    return f"{_brief(peak.low, unit)} (RSS of {count} processes; pages that they share are counted in each)"
+
+
+def _processes_at(session: Session, at_s: float | None) -> int:
+    if at_s is None:
+        return 0
+    count = 0
+    for process in session.processes:
+        end_s = inf if process.end_s is None else process.end_s
+        if (process.start_s or 0.0) <= at_s < end_s:
+            count += 1
+    return count
+
+
+class HolderRow(NamedTuple):
+    """A row about who held the peak, as texts."""
+
+    size: str
+    """With ``~`` before a size that is only likely."""
+    label: str
+    text: str
+    """The text of the line of code, or what the row consists of."""
+    is_source: bool = False
+    """Whether ``text`` is code."""
+
+
+def holder_rows(session: Session, rise: BuildUp | None, unit: MemoryUnit, most: int = 4) -> list[HolderRow]:
+    """Return who held the memory of a build-up, at most ``most`` and a row for the rest; empty without a build-up."""
+    if rise is None or session.snapshots is None:
+        return []
+    return [_row(holder, rise.size, unit) for holder in holders(rise, session.snapshots, most)]
+
+
+def rows_of_peak(session: Session, view: View, most: int = 4) -> list[HolderRow]:
+    """Return who held the RSS peak; empty if the view does not show it, and without stacks."""
+    if session.snapshots is None or view.from_zero or "rss" not in view.metrics:
+        return []
+    return holder_rows(session, of_peak(session), view.unit, most)
+
+
+def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
+    is_likely = holder.kind == CODE and holder.certain < holder.size * _MOSTLY
+    size = f"{'~' if is_likely else ''}{_brief(holder.size, unit)}"
+    text = shortened(printable(holder.source), _SOURCE)
+    named = [
+        f"{printable(name)} {unit.brief(part)}"
+        for name, part in holder.parts[:_MOST_PARTS]
+        if name != PYTHON and part >= whole * _NAMED
+    ]
+    if named:
+        text = f"({', '.join(named)})"
+    return HolderRow(size, holder.label, text, is_source=bool(holder.source))
+
+
+def largest_holder(session: Session, unit: MemoryUnit) -> str:
+    """Return which code held most of the peak: ``404 MiB in convert.py:893 export``; empty for unknown."""
+    rise = of_peak(session)
+    if rise is None or session.snapshots is None:
+        return ""
+    rows = [row for row in holders(rise, session.snapshots) if row.kind == CODE]
+    return f"{_brief(rows[0].size, unit)} in {shortened(rows[0].label, _NAME)}" if rows else ""
+
+
+def sufficient(session: Session, unit: MemoryUnit) -> str:
+    """Return how little memory would be enough, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
+    took = brief_seconds(session.duration_s)
+    lasted = f"took {took}" if session.attached_to is None else f"recorded {took} of pid {session.attached_to}"
+    needed = needs(session)
+    if needed is None:
+        return lasted
+    enough = f"{'Needs more than' if needed.is_bound else 'Would work with'} {_brief(needed.floor, unit)}"
+    return f"{enough}{SEPARATOR}{lasted}"
+
+
+def other_peaks(session: Session, view: View) -> str:
+    """Return the peaks of further metrics that the user named: ``Peaks of PSS 250 MiB · Swap 0 MiB``; else nothing."""
+    texts = []
+    for name in view.asked:
+        peak = session.peaks.get(name)
+        if name == "rss" or name_of(name) in OF_DEVICES:
+            continue
+        size = None if peak is None else peak.low
+        texts.append(f"{label(name)} {'unknown' if size is None else _brief(size, view.unit)}")
+    return f"Peaks of {SEPARATOR.join(texts)}" if texts else ""
