@@ -28,6 +28,7 @@ _CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_conte
 """Functions of PyTorch and transformers that stand between a caller and each ``forward``."""
 _SCRIPT_FOLDERS = {"bin", "Scripts"}
 """Where pip installs console scripts, which are no code of the user."""
+_TYPED_FILES = ("<string>", "<stdin>", "<ipython-input")
 _OUR_PACKAGE = "/nncftools/"
 _IMPORTING_FILES = ("/importlib/__init__.py", "/_distutils_hack/__init__.py", "/transformers/utils/import_utils.py")
 _IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
@@ -46,10 +47,21 @@ def package_of(file: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
-    """Return whether a file is the user's own code: no library, no console script, and not this package."""
-    if package_of(file) != OWN or file.startswith("<"):
+    """Return whether a file is the user's own code: no library, no console script, and not this package.
+
+    What the user typed has no file: `python -c`, standard input, and the cells of a notebook.
+    """
+    if package_of(file) != OWN:
         return False
+    if file.startswith("<"):
+        return file.startswith(_TYPED_FILES)
     return _OUR_PACKAGE not in file and PurePath(file).parent.name not in _SCRIPT_FOLDERS
+
+
+def is_of_user(frame: Frame) -> bool:
+    """Return whether a frame is the user's own code; methods that libraries generate have no file either."""
+    is_generated = frame.file.startswith("<") and frame.function.rpartition(".")[2].startswith("__")
+    return is_own(frame.file) and not is_generated
 
 
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
@@ -64,7 +76,7 @@ def imported_package(stack: Sequence[Frame]) -> str:
     """
     package = ""
     for frame in reversed(stack):
-        if is_own(frame.file):
+        if is_of_user(frame):
             return ""
         if _imports(frame):
             return package or PYTHON

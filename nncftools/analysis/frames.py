@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_own, module_of, package_of, reported_frames
+from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_of_user, module_of, package_of, reported_frames
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -125,7 +125,7 @@ def _holders(root: Node) -> list[Node]:
     while waiting:
         node = waiting.pop()
         parts = list(_parts(node, min(least, node.size * _HALF)))
-        is_less_certain = not _is_of_user(node) and sum(part.certain for part in parts) < node.certain * _HALF
+        is_less_certain = not _is_of_users_code(node) and sum(part.certain for part in parts) < node.certain * _HALF
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
@@ -137,8 +137,8 @@ def _holders(root: Node) -> list[Node]:
     return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
 
 
-def _is_of_user(node: Node) -> bool:
-    return node.frame is not None and is_own(node.frame.file)
+def _is_of_users_code(node: Node) -> bool:
+    return node.frame is not None and is_of_user(node.frame)
 
 
 def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:

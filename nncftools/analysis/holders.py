@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import PYTHON, imported_package, is_own, package_of, source_of
+from nncftools.analysis.code_places import PYTHON, imported_package, is_of_user, package_of, source_of
 from nncftools.analysis.frames import Node, held_by, tree_of
 from nncftools.session.model import Frame, Snapshots
 
@@ -79,7 +79,7 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
         return ""
     if package := imported_package(part.stack):
         return package
-    own = next((frame for frame in reversed(part.stack) if is_own(frame.file)), None)
+    own = next((frame for frame in reversed(part.stack) if is_of_user(frame)), None)
     statements = [] if own is None else source_of(snapshots, own).split(";")
     matches = [_IMPORT.match(statement.strip()) for statement in statements]
     last = matches[-1] if matches and all(matches) else None
@@ -87,8 +87,17 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
 
 
 def _of_user(part: Part) -> Part:
-    """Return a part whose stack has only the frames of the user's code, if there are any."""
-    places = [place for place, frame in enumerate(part.stack) if is_own(frame.file)]
+    """Return a part whose stack has only the frames of the user's code, if there are any.
+
+    Of a function that calls itself, it has the innermost frame.
+    """
+    places: list[int] = []
+    for place, frame in enumerate(part.stack):
+        if not is_of_user(frame):
+            continue
+        if places and part.stack[places[-1]].code == frame.code:
+            places.pop()
+        places.append(place)
     if not places or part.kind != SEEN:
         return part
     certain = sum(place < part.certain for place in places)
@@ -115,7 +124,7 @@ def _called(build_up: BuildUp) -> Mapping[Frame, Counter[str]]:
     """Return the functions of libraries that own frames called, with their bytes."""
     called: dict[Frame, Counter[str]] = {}
     for part in build_up.parts:
-        own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_own(part.stack[place].file)), None)
+        own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_of_user(part.stack[place])), None)
         if own is not None and part.stack[own + 1 :]:
             last = part.stack[-1]
             package = package_of(last.file)

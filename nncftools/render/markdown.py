@@ -29,8 +29,8 @@ def report(session: Session, view: View) -> str:
     of_run = memory(session, view), ranks(session, view.unit), operations(session, view, _MOST_OPERATIONS)
     tables = (*of_run, session_tables.facts(session, view.unit))
     blocks = [
-        [f"### {title}"],
         *_headlines(session, view),
+        [title],
         *(block for table in tables for block in painted(table)),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
     ]
@@ -60,7 +60,7 @@ def _headlines(session: Session, view: View) -> Iterator[list[str]]:
         yield [f"- {text(line)}" for line in as_sentences(details)]
     elif ending := session_tables.failure(session):
         yield [f"**Failed: {text(ending)}**"]
-    yield [f"**{text(answer.headline(session, view))}**"]
+    yield [f"### {text(answer.headline(session, view))}"]
     rows = answer.rows_of_peak(session, view)
     yield [f"- {text(row.size)} {text(row.label)} {_source(row)}".rstrip() for row in rows]
     yield [text(line) for line in (answer.sufficient(session, view.unit), answer.other_peaks(session, view)) if line]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.holders import CODE, IMPORTS, REST, SHARED_PAGES, Holder, holders
+from nncftools.session.model import Snapshots
+from tests.made_up import MIB
+from tests.made_up_stacks import stack
+
+MAIN, LOAD, STEP = "/a/b.py:9 <module>", "/a/b.py:1 load", "/a/c.py:2 Steps.step"
+ONES = "numpy/_core/numeric.py:233 ones"
+FIND = "<frozen importlib._bootstrap>:1176 _find_and_load"
+SCRIPT = "/env/bin/optimum-cli:8 <module>"
+HOOK = "/env/lib/python3.11/site-packages/nncftools/marks/autoload.py:177 Loader.exec_module"
+
+
+def seen(size: int, *places: str, certain: int = 99_999) -> Part:
+    """Return MiB with a stack, of which so many outer frames are certain."""
+    of = stack(*places)
+    return Part(size * MIB, SEEN, 0, of, min(certain, len(of)))
+
+
+def rows_of(*parts: Part, sources: dict[str, dict[int, str]] | None = None, most: int = 4) -> list[Holder]:
+    """Return the rows of a build-up, which sum to it."""
+    whole = sum(part.size for part in parts)
+    rows = holders(BuildUp(1.0, whole, parts), Snapshots(sources=sources or {}), most)
+
+    assert sum(row.size for row in rows) == whole
+    assert len({row.label for row in rows}) == len(rows) <= most + 1
+    return rows
+
+
+def labels(*parts: Part, most: int = 4) -> list[tuple[int, str]]:
+    """Return MiB and label of each row."""
+    return [(row.size // MIB, row.label) for row in rows_of(*parts, most=most)]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ((MAIN, LOAD), "b.py:1 load"),
+        ((MAIN, LOAD, ONES), "b.py:1 load (numpy ones)"),
+        ((MAIN, ONES, LOAD), "b.py:1 load"),
+        ((MAIN, STEP, "/usr/lib/python3.11/copy.py:7 deepcopy"), "c.py:2 Steps.step (deepcopy)"),
+        ((MAIN, "<string>:3 grow"), "<string>:3 grow"),
+        ((MAIN, "<string>:3 Config.__init__", ONES), "b.py:9 (numpy ones)"),
+        ((MAIN, FIND, "numpy/__init__.py:1 <module>"), "Python and imports"),
+        ((MAIN, FIND, "/a/steps.py:4 <module>", ONES), "steps.py:4 (numpy ones)"),
+        ((MAIN, "transformers/utils/import_utils.py:2 _LazyModule._get_module"), "Python and imports"),
+        ((SCRIPT, FIND, "torch/__init__.py:5 <module>"), "Python and imports"),
+        ((SCRIPT, HOOK), "Python and imports"),
+        ((SCRIPT, "optimum/main.py:3 main", "transformers/llama.py:4 Model.forward"), "Model.forward"),
+    ],
+)
+def test_row_is_named_by_own_code(places: tuple[str, ...], expected: str) -> None:
+    """A row is the deepest frame of the user's code; imports are a row; without own code, libraries are named."""
+    assert labels(seen(100, *places)) == [(100, expected)]
+
+
+def test_source_text_replaces_the_function_of_the_library() -> None:
+    """A row has the text of its line, where that is known."""
+    (row,) = rows_of(seen(100, MAIN, ONES), sources={"/a/b.py": {9: "a = np.ones(n)"}})
+
+    assert (row.label, row.source) == ("b.py:9", "a = np.ones(n)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import numpy as np", [IMPORTS]),
+        ("import time; from numpy import ones", [IMPORTS]),
+        ("import numpy; a = numpy.ones(9)", [CODE]),
+    ],
+)
+def test_line_of_imports(text: str, expected: list[str]) -> None:
+    """A line that only imports belongs to the imports, also where no frame of the import system was seen."""
+    assert [row.kind for row in rows_of(seen(100, MAIN), sources={"/a/b.py": {9: text}})] == expected
+
+
+def test_imports_are_one_row() -> None:
+    """The row of imports has the packages, the largest first, and what Python held at its start."""
+    start = Part(9 * MIB, NOT_SEEN, 0, is_start=True)
+    imported = [
+        seen(size, MAIN, FIND, f"{name}/__init__.py:1 <module>") for size, name in ((20, "numpy"), (30, "torch"))
+    ]
+    rows = rows_of(seen(100, MAIN, LOAD), *imported, start)
+
+    assert [(row.kind, row.size // MIB) for row in rows] == [(CODE, 100), (IMPORTS, 59)]
+    assert rows[1].parts == [("torch", 30 * MIB), ("numpy", 20 * MIB), ("python", 9 * MIB)]
+
+
+def test_rest_is_one_row() -> None:
+    """Small lines and memory without a stack are one row; pages that are counted again are a row."""
+    small = [seen(3, MAIN, f"/a/b.py:{line} f{line}") for line in range(20, 25)]
+    rows = rows_of(seen(100, MAIN, LOAD), *small, Part(40 * MIB, SHARED, 1), Part(20 * MIB, NOT_SEEN, 0))
+
+    assert [(row.kind, row.size // MIB) for row in rows] == [(CODE, 100), (SHARED_PAGES, 40), (REST, 35)]
+    assert rows[-1].parts == [("not seen", 20 * MIB), ("other lines", 15 * MIB)]
+
+
+def test_tiny_rest_joins_the_imports() -> None:
+    """A rest of less than 1 % has no row where there are imports; the label says that it is in theirs."""
+    imported = seen(20, MAIN, FIND, "numpy/__init__.py:1 <module>")
+    rows = labels(seen(300, MAIN, LOAD), imported, Part(2 * MIB, NOT_SEEN, 0))
+
+    assert rows == [(300, "b.py:1 load"), (22, "Python, imports and everything else")]
+
+
+def test_callee_that_holds_more_than_half() -> None:
+    """The caller is not named if one function of the user's that it called holds more than half."""
+    handle = "/a/leak.py:6 handle"
+    serve = "/a/leak.py:10 serve"
+    parts = [seen(4, MAIN, serve, handle, certain=2), seen(3, MAIN, serve), seen(93, MAIN, LOAD)]
+
+    assert labels(*parts) == [(93, "b.py:1 load"), (4, "leak.py:6 handle"), (3, "everything else")]
+
+
+def test_recursion() -> None:
+    """One line that calls itself is one row."""
+    deep = [seen(30, MAIN, *["/a/b.py:5 walk"] * depth, ONES) for depth in (1, 2, 3)]
+
+    assert labels(*deep) == [(90, "b.py:5 walk (numpy ones)")]
+
+
+def test_same_line_of_two_callers() -> None:
+    """One line that two functions call has a row for each, named by these functions."""
+    helper = "/a/b.py:3 make"
+    parts = [seen(60, MAIN, LOAD, helper), seen(40, MAIN, STEP, helper)]
+
+    assert [label for _, label in labels(*parts)] == [
+        "a/b.py:1 load › a/b.py:3 make",
+        "a/c.py:2 Steps.step › a/b.py:3 make",
+    ]
+
+
+def test_most() -> None:
+    """Of many rows, the largest stay, and the others are in the last one."""
+    parts = [seen(10 + line, MAIN, f"/a/b.py:{line} f") for line in range(8)]
+
+    assert [size for size, _ in labels(*parts, most=2)] == [17, 16, 75]
