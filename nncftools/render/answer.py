@@ -57,7 +57,9 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 
 
 def _shared(session: Session, unit: MemoryUnit) -> str:
-    """Return the peak of processes that share pages, PSS first where it is known; empty if none does."""
+    """Return the peak of several ranks, or of processes that share pages, PSS first where it is known; else nothing."""
+    if len(session.ranks) > 1:
+        return f"{_brief(session.peaks['rss'].low or 0, unit)} (sum of {len(session.ranks)} ranks)"
     peak = session.peaks["rss"]
     count = _processes_at(session, peak.at_s) if summary.forked_copies(session) else 0
     if count < 2 or peak.low is None:  # noqa: PLR2004 — one process shares nothing

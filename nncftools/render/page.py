@@ -364,13 +364,14 @@ def _flame(session: Session, view: View) -> dict[str, Any] | None:
 def _data(session: Session, view: View) -> dict[str, Any]:
     rows = answer.rows_of_peak(session, view)
     held = [(f"{row.size} {row.label}", row.text) for row in rows]
+    lines = peak_lines(session, view.unit) if session_tables.peak(session, view) else []
     every = with_inner_levels(session, view.depth)
     return {
         "title": shortened(printable(view.title) or command_text(session), _TITLE),
         "run": shortened(session_tables.run(session), _TITLE),
         "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit) or _failure(session)],
         "peak": answer.headline(session, view),
-        "lines": [*held, ("", answer.sufficient(session, view.unit)), *peak_lines(session, view.unit)],
+        "lines": [*held, ("", answer.sufficient(session, view.unit)), *lines],
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "levels": view.depth,
         "tables": {

@@ -245,8 +245,10 @@ _SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_siz
 
 
 def failure(session: Session) -> str:
-    """Return the exit status of a command that failed; empty for others, and for a job of several ranks."""
-    return "" if session.exit is None or not session.exit.code or session.ranks else session.exit.text
+    """Return how a command failed; empty for others, and for a job of several ranks."""
+    if session.exit is None or session.ranks:
+        return ""
+    return session.exit.text if session.exit.code or session.exit.signal is not None else ""
 
 
 def run(session: Session) -> str:

@@ -30,7 +30,7 @@ _DEVICES = "Devices"
 _MOST_LINES = 8
 """Of the default report without operations, with the line of the files."""
 _OF_CLOSING = 1
-_MOST_HOLDERS = 4
+_MOST_HOLDERS, _MOST_WARNINGS = 4, 3
 _LONGEST_LABEL = 32
 _ROOM_FOR_NAMES = 60
 """Columns from which on an operation and its figures fit into one line."""
@@ -104,9 +104,10 @@ def _further(session: Session, view: View) -> Iterator[RenderableType]:
         if heading.text == _DEVICES:
             yield Text(f"{heading.text} {fact.text}")
     warnings = brief_hints(session)
-    if warnings:
-        more = f" (and {len(warnings) - 1} more: --details)" if len(warnings) > 1 else ""
-        yield from tables.warnings([f"{warnings[0]}{more}"])
+    more = len(warnings) - _MOST_WARNINGS
+    if more > 0:
+        warnings[_MOST_WARNINGS:] = [f"{more} more warnings are among the details"]
+    yield from tables.warnings(warnings)
 
 
 class _Rows(NamedTuple):
@@ -137,10 +138,9 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
     if rows := answer.rows_of_peak(session, view):
         yield _Rows(rows)
     yield _sufficient(session, view)
-    lines = peak_lines(session, view.unit)
     if peak := session_tables.peak(session, view):
-        lines.insert(0, ("peak", " ".join(filter(None, peak))))
-    yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
+        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session, view.unit)]
+        yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
     yield Text()
 
 
