@@ -89,7 +89,8 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
 def _of_user(part: Part) -> Part:
     """Return a part whose stack has only the frames of the user's code, if there are any.
 
-    Of a function that calls itself, it has the innermost frame.
+    Of a function that calls itself, it has the innermost frame. The line of a frame is certain if what it called is:
+    then the frame stood still.
     """
     places: list[int] = []
     for place, frame in enumerate(part.stack):
@@ -100,7 +101,7 @@ def _of_user(part: Part) -> Part:
         places.append(place)
     if not places or part.kind != SEEN:
         return part
-    certain = sum(place < part.certain for place in places)
+    certain = sum(place + 1 < part.certain for place in places)
     return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain)
 
 

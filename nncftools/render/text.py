@@ -30,6 +30,7 @@ _DEVICES = "Devices"
 _MOST_LINES = 8
 """Of the default report without operations, with the line of the files."""
 _OF_CLOSING = 1
+_CERTAIN = " (certain)"
 _MOST_HOLDERS, _MOST_WARNINGS = 4, 3
 _LONGEST_LABEL = 32
 _ROOM_FOR_NAMES = 60
@@ -63,7 +64,7 @@ def report(session: Session, view: View) -> RenderableType:
 def _brief(session: Session, view: View) -> RenderableType:
     """Return the answer: the peak, who held it, how little is enough, and the operations that matter."""
     verdict = verdict_lines(session, view.unit)[:1]
-    above = [Text(text, style="bold red") for _, text in verdict]
+    above = [Text(text.removesuffix(_CERTAIN), style="bold red") for _, text in verdict]
     headline = Text(answer.headline(session, view), style="bold")
     rank_table = ranks(session, view.unit)
     below = [_sufficient(session, view), *_further(session, view)]

@@ -139,3 +139,11 @@ def test_most() -> None:
     parts = [seen(10 + line, MAIN, f"/a/b.py:{line} f") for line in range(8)]
 
     assert [size for size, _ in labels(*parts, most=2)] == [17, 16, 75]
+
+
+@pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 0), (1, 0)])
+def test_line_is_certain_if_its_callee_is(certain: int, expected: int) -> None:
+    """A row's line is certain only if the call that it made went on: else the frame may have moved to another line."""
+    (row,) = rows_of(seen(100, MAIN, LOAD, ONES, certain=certain))
+
+    assert row.certain == expected * MIB
