@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pathlib
 import shlex
@@ -18,7 +17,7 @@ from rich.text import Text
 from nncftools import intake
 from nncftools.cli import destination, options, screen
 from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import NOISE_S, SLOW_STORAGE, WORKED, Fit, Free, Trial
+from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
 from nncftools.cli.options import SeriesRequest
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import Way, write_file
@@ -26,7 +25,7 @@ from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
 from nncftools.sampler.client import Starter
-from nncftools.units import MemoryUnit, printable, seconds_text
+from nncftools.units import MemoryUnit, printable, seconds_text, size_text
 
 
 def runs(fit: Fit, unit: MemoryUnit) -> Table:
@@ -64,18 +63,37 @@ class Kind(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A result as it is shown."""
+    """A result as it is shown, the answer first."""
 
-    text: RenderableType
+    command: Sequence[str]
+    answer: str
+    sentences: Sequence[str]
+    notes: Sequence[str]
+    """What makes the result less sure."""
+    table: Table
     to_copy: Sequence[str]
     """Lines for a shell, which are not wrapped."""
-    markdown: str
     draw: Callable[[pathlib.Path], None] | None
     """Draws the picture; None without one."""
 
+    @property
+    def text(self) -> RenderableType:
+        """The result for Rich to print, without the lines for a shell."""
+        said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
+        return Group(Text(self.answer, style="bold"), *said, *warnings(self.notes), Text(), Fitting(self.table))
+
+    @property
+    def markdown(self) -> str:
+        """The result as Markdown."""
+        said = [f"- {render_markdown.text(printable(sentence))}." for sentence in self.sentences]
+        said += [f"- ⚠ {render_markdown.text(note)}" for note in self.notes]
+        head = [f"**{render_markdown.text(self.answer)}**"], [render_markdown.code(shlex.join(self.command))], said
+        code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
+        blocks = (*head, *render_markdown.painted(self.table), code)
+        return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
 
 KIND = Kind("fit", "search", "run")
-_MIB = 1 << 20
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
 
@@ -87,51 +105,59 @@ def of_free(free: Free, unit: MemoryUnit) -> str:
 
 
 def of_trial(trial: Trial, unit: MemoryUnit) -> str:
-    """Return a run in one line: ``5.3 GiB, worked, 41 s, 2.1 × slower``."""
+    """Return a run in one line: ``5.3 GiB, worked, 41 s, warm cache``."""
     parts = [_size(trial.limit, unit), trial.ended, seconds_text(trial.duration_s)]
-    if trial.worked:
-        parts.append(_pace(trial))
     if trial.is_warm:
         parts.append("warm cache")
     return ", ".join(parts)
 
 
-def result_sentence(fit: Fit, unit: MemoryUnit) -> str:
-    """Return the result in one sentence, and what was not found."""
-    if fit.free is None:
-        return "no run has ended"
-    free = f"without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
+def answer(fit: Fit, unit: MemoryUnit) -> str:
+    """Return the first line of the result: the smallest limit that works, or why it is not known."""
+    assert fit.free is not None
     if not fit.trials:
-        floor, comfortable = _size(fit.free.floor, unit), _size(fit.free.comfortable, unit)
-        return f"needs at least {floor}; with {comfortable} no file is read twice; {free} (no limit was tried)"
-    return "; ".join([*_limits(fit, unit), free])
+        return f"Needs at least {_size(fit.free.floor, unit)}, by one run without a limit (no limit was tried)"
+    if fit.works_from is None:
+        most = max(trial.limit for trial in fit.trials)
+        return f"Unknown: the command failed with each limit that was tried, up to {_size(most, unit)}"
+    at_most = "" if fit.is_smallest else "at most "
+    swap = f" and {size_text(fit.swap)} of swap" if fit.swap else ""
+    docker = f"docker run --memory {max(whole_mib(fit.works_from), _LEAST_OF_DOCKER)}m"
+    return f"Smallest memory limit that works: {at_most}{limit_text(fit.works_from, unit)}{swap} ({docker})"
 
 
-def _limits(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
-    works = next((trial for trial in fit.trials if trial.limit == fit.works_from and trial.worked), None)
-    most = _size(max(trial.limit for trial in fit.trials), unit)
-    if works is None:
-        yield f"worked with no limit that was tried, up to {most}"
-    elif fit.fast_from == works.limit:
-        yield f"works from {_size(works.limit, unit)}, at full speed"
-    else:
-        yield f"works from {_size(works.limit, unit)} ({_pace(works)})"
-        if fit.fast_from is None:
-            yield f"full speed was not reached with any limit that was tried, up to {most}"
-        else:
-            yield f"full speed from {_size(fit.fast_from, unit)}"
+def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what follows the answer: the peak without a limit, and how a limit changes the time."""
+    assert fit.free is not None
+    if not fit.trials:
+        yield f"With {_size(fit.free.comfortable, unit)} it reads no file twice"
+    yield f"Without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
+    too_little = "the limits that were tried"
+    if fit.fast_from is not None:
+        too_little = f"less than {limit_text(fit.fast_from, unit)}"
+    times = [trial.slower for trial in fit.slow]
+    if len(times) > 1:
+        took = f"{len(times)} runs took {_times(min(times))} to {_times(max(times))} times as long as without a limit"
+        yield f"With {too_little} it is slower: {took}"
+    elif times:
+        yield f"With {too_little} it may be slower: one run was"
+    if fit.fast and fit.fast_from is not None:
+        size = limit_text(fit.fast_from, unit)
+        yield f"From {size} on it is as fast as without a limit: {len(fit.fast)} runs were"
 
 
 def notes(fit: Fit) -> Iterator[str]:
-    """Yield what full speed means where it is not plain, and what makes the result less sure."""
-    fast = next((trial for trial in fit.trials if trial.limit == fit.fast_from and trial.worked), None)
-    if fast is not None and fast.slower > fit.slower:
-        rule = f"full speed is up to {fit.slower:g} × the time without a limit, or {NOISE_S:g} s longer"
-        also = f"{SLOW_STORAGE:g} × if almost nothing was read twice"
-        yield f"{rule}, or {also}: the run took {_times(fast.slower)} ×"
+    """Yield what makes the result less sure, and what to do about it."""
     if fit.trials and not fit.is_finished:
-        may = "a larger limit may be enough" if fit.works_from is None else "the limits may be smaller"
-        yield f"the search is not finished: with more runs, {may}"
+        may = "a smaller limit may work"
+        if fit.works_from is None:
+            may = "a larger limit may be enough"
+        elif fit.is_smallest:
+            may = "less memory may be enough to be as fast as without a limit"
+        yield f"the search is not finished, and {may}; go on with --resume and a larger --runs"
+    ran_out = any(trial.gave_up or trial.ended.startswith(OUT_OF_MEMORY) for trial in fit.trials)
+    if fit.trials and fit.works_from is None and not ran_out:
+        yield "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
     warm = [trial for trial in fit.trials if trial.is_warm]
     if warm:
         cold = "with a cold cache, they may need more"
@@ -145,8 +171,8 @@ def limit_commands(fit: Fit) -> list[str]:
 
 def with_limit(words: Sequence[str], limit: float, swap: int = 0) -> list[str]:
     """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
-    size = math.ceil(limit / _MIB)
-    with_swap = size + math.ceil(swap / _MIB)
+    size = whole_mib(limit)
+    with_swap = size + whole_mib(swap)
     command = " ".join(_to_copy(word) for word in words)
     of_docker = max(size, _LEAST_OF_DOCKER)
     scope = f"-p MemoryMax={size}M -p MemorySwapMax={with_swap - size}M"
@@ -164,10 +190,6 @@ def _to_copy(word: str) -> str:
     return f"$'{printable(escaped)}'"
 
 
-def _pace(trial: Trial) -> str:
-    return f"{_times(trial.slower)} × slower" if trial.slower >= 1.005 else "as fast as without a limit"  # noqa: PLR2004 — two decimals
-
-
 def _times(slower: float) -> str:
     """Return a factor with two decimals where it is near the rule of full speed."""
     return f"{slower:.2f}" if slower < 1.5 else f"{slower:.1f}"  # noqa: PLR2004
@@ -179,30 +201,21 @@ def _size(size: float, unit: MemoryUnit) -> str:
 
 def shown(fit: Fit, unit: MemoryUnit) -> Shown:
     """Return the result as it is shown."""
-    sentence, table, to_copy = result_sentence(fit, unit), runs(fit, unit), limit_commands(fit)
-    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
-    blocks = [[f"**{render_markdown.text(sentence)}**"], *render_markdown.painted(table)]
 
     def draw(path: pathlib.Path) -> None:
         from nncftools.cli.fit import picture
 
         picture.draw(fit, unit, path)
 
-    markdown = joined(blocks, to_copy, notes(fit))
-    return Shown(text(table, [sentence], notes(fit)), to_copy, markdown, draw if fit.trials else None)
-
-
-def text(table: Table, sentences: Iterable[str], notes: Iterable[str]) -> RenderableType:
-    """Return a result for Rich to print; its first sentence is strong."""
-    first, *others = sentences
-    return Group(Fitting(table), Text(), Text(first, style="bold"), *others, *warnings(notes))
-
-
-def joined(blocks: Iterable[Sequence[str]], to_copy: Sequence[str], notes: Iterable[str]) -> str:
-    """Return blocks of Markdown, lines to copy and notes as one text."""
-    code = ["```sh", *to_copy, "```"] if to_copy else []
-    said = [f"- ⚠ {render_markdown.text(note)}" for note in notes]
-    return "\n\n".join("\n".join(lines) for lines in (*blocks, code, said) if lines) + "\n"
+    return Shown(
+        command=fit.command,
+        answer=answer(fit, unit),
+        sentences=list(sentences(fit, unit)),
+        notes=list(notes(fit)),
+        table=runs(fit, unit),
+        to_copy=limit_commands(fit),
+        draw=draw if fit.trials else None,
+    )
 
 
 @contextlib.contextmanager
@@ -325,7 +338,8 @@ def finish(request: SeriesRequest, document: object, result: Shown, way: Way, ki
         screen.to_stdout(as_json(document))
     else:
         screen.to_stdout(result.text)
-        screen.to_stdout("".join(f"  {line}\n" for line in result.to_copy))
+        lines = ["", *(f"  {line}" for line in result.to_copy)] if result.to_copy else []
+        screen.to_stdout("".join(f"{line}\n" for line in lines))
     if failure is not None:
         raise failure
     screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
-from nncftools.cli.fit.search import Fit
+from nncftools.cli.fit.search import Fit, limit_text
 from nncftools.units import MemoryUnit, seconds_text
 
 _WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]
@@ -35,10 +35,10 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
         axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
     _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
     for trial in fit.trials:
-        limits = {"works": fit.works_from, "full speed": fit.fast_from}
+        limits = {"works": fit.works_from, "full speed": fit.fast_from if fit.fast else None}
         names = [name for name, limit in limits.items() if limit == trial.limit and trial.worked]
         if names:
-            text = f"{', '.join(names)} from {unit.brief(trial.limit)} {unit}"
+            text = f"{', '.join(names)} from {limit_text(trial.limit, unit)}"
             at = unit.of(trial.limit), trial.duration_s
             drawing.annotate(axes, text, at, (6, 10), fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 1})
     axes.set_ylim(0, max(fit.free.duration_s, *(trial.duration_s for trial in fit.trials)) * 1.18)

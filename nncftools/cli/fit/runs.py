@@ -21,7 +21,7 @@ from nncftools.cli import recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
+from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.files import Way
@@ -98,9 +98,11 @@ def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
-            if not _Runs(request, way, parent, fit, starter).go():
-                return outputs.interrupted(way, starter)
-        outputs.finish(request, fit, outputs.shown(fit, request.unit), way)
+            is_done = _Runs(request, way, parent, fit, starter).go()
+        if is_done or fit.trials:
+            outputs.finish(request, fit, outputs.shown(fit, request.unit), way)
+        if not is_done:
+            return outputs.interrupted(way, starter)
         return int(not request.free_only and fit.works_from is None)
 
 
@@ -129,6 +131,7 @@ class _Runs:
         sizes = free.floor, free.comfortable, free.peak_rss
         plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
         limit = plan.next_limit(fit.trials)
+        fit.is_finished = limit is None
         if limit is not None and fit.runs < request.runs:
             screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
         while limit is not None and fit.runs < request.runs:
@@ -273,7 +276,7 @@ class _Runs:
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
         if watch.lost_processes:
-            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
+            return f"{OUT_OF_MEMORY}, {given_up}" if watch.gave_up else OUT_OF_MEMORY
         if watch.gave_up:
             return given_up
         if status:

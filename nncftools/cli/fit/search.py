@@ -12,11 +12,15 @@ from dataclasses import dataclass
 
 import msgspec
 
+from nncftools.units import MemoryUnit
+
 FORMAT = "nncf-tools-fit"
 VERSION = 1
 """1: first version (2026-11)."""
 WORKED = "worked"
 """How a run ended that did what it should."""
+OUT_OF_MEMORY = "out of memory"
+"""How the end of a run begins of which the kernel killed a process."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,25 @@ class Fit(msgspec.Struct, kw_only=True):
         """How many runs have ended."""
         return self.free_runs + len(self.trials)
 
+    @property
+    def is_smallest(self) -> bool:
+        """Whether the command failed with a limit that is hardly below the smallest with which it worked."""
+        works = self.works_from or 0
+        failed = max((trial.limit for trial in self.trials if trial.limit < works), default=0)
+        return _is_close(failed, works, self.tolerance)
+
+    @property
+    def slow(self) -> list[Trial]:
+        """The runs that worked with less than full speed needs."""
+        return [trial for trial in self.trials if trial.worked and trial.limit < (self.fast_from or math.inf)]
+
+    @property
+    def fast(self) -> list[Trial]:
+        """The runs from the limit of full speed on, if at least two show full speed, and none does not."""
+        runs = [trial for trial in self.trials if trial.limit >= (self.fast_from or math.inf)]
+        are_fast = len(runs) > 1 and all(trial.worked and trial.slower <= self.slower for trial in runs)
+        return runs if are_fast else []
+
 
 _MIB = 1 << 20
 _LEAST_STEP = 4 * _MIB
@@ -105,8 +128,8 @@ amount, a tenth of the limit is.
 """
 _JUST_BELOW = 0.9
 """The share of the tolerance by which a smaller limit is tried: if that one fails, the limit is found."""
-_FEW, SLOW_STORAGE = 0.02, 2.5
-NOISE_S = 0.1
+_FEW, _SLOW_STORAGE = 0.02, 2.5
+_NOISE_S = 0.1
 """Durations that differ by less are equal."""
 
 
@@ -142,8 +165,8 @@ class Search:
         A run that read nothing twice did not lack memory: up to 2.5 times the duration, slow storage explains it.
         """
         has_refaults = trial.refaults is None or trial.refaults > max(self.comfortable * _FEW, _LEAST_STEP)
-        factor = self.slower if has_refaults else max(self.slower, SLOW_STORAGE)
-        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + NOISE_S)
+        factor = self.slower if has_refaults else max(self.slower, _SLOW_STORAGE)
+        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOISE_S)
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
@@ -226,3 +249,13 @@ def _middle(failed: float, works: float) -> float:
 
 def _is_close(failed: float, works: float, tolerance: float) -> bool:
     return works - failed <= max(works * tolerance, _LEAST_STEP)
+
+
+def limit_text(size: float, unit: MemoryUnit) -> str:
+    """Return a limit as it is set: in whole MiB, rounded up."""
+    return f"{unit.brief(whole_mib(size) * _MIB)} {unit}"
+
+
+def whole_mib(size: float) -> int:
+    """Return the MiB of a limit, rounded up."""
+    return math.ceil(size / _MIB)

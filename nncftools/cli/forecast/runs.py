@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shlex
 import shutil
 import tempfile
 import time
@@ -28,11 +27,10 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, open_to_all
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
-from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened
+from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
 
 KIND = of_runs.Kind("forecast", "forecast", "slice")
 _MOST_SHARE = 0.4
@@ -236,28 +234,52 @@ def table(result: Result, unit: MemoryUnit) -> Table:
     return Table(columns=[Column("Layers"), *map(Column, names)], rows=[Row(cells=cells) for cells in rows])
 
 
+def answer(result: Result) -> str:
+    """Return the first line: whether the whole model fits into the memory of ``--for``, and what it needs."""
+    known, limit = result.forecast, result.limit
+    if known is None:
+        whether = "" if limit is None else f" whether it fits into {brief_size(limit)}"
+        return f"Unknown{whether}: a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
+    enough, least = _about(known.comfortable.value), _about(known.floor.value)
+    if limit is None or result.fits is None:
+        at_least = "at least" if known.peak.is_at_least or known.floor.is_at_least else "about"
+        return f"Needs {at_least} {enough}: peak {_about(known.peak.value)}, with all {result.layers} layers"
+    high = known.peak.high if known.floor.is_at_least else known.floor.high
+    needs = {
+        analysis.YES: f"about {enough}",
+        analysis.SLOWLY: f"at least {least}, and {enough} to read no file twice",
+        analysis.UNSURE: f"from {_about(known.floor.low)} to {_about(high)}",
+        analysis.NO: f"at least {least}",
+    }
+    return f"{result.fits.capitalize()} into {brief_size(limit)}: needs {needs[result.fits]}"
+
+
+def _about(size: float) -> str:
+    """Return bytes with as many digits as a forecast is worth."""
+    return size_text(size) if size >= MemoryUnit.GiB.factor else f"{MemoryUnit.MiB.brief(size)} MiB"
+
+
 def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
-    """Yield what is known of the whole model, the answer to ``--for`` first."""
+    """Yield what is known of the whole model, after the answer."""
     known = result.forecast
     if known is None:
-        count = len(result.used)
-        yield f"Not known: {count} of {LEAST_SLICES} slices were run, and a line needs more than two points"
         return
-    if result.fits is not None and result.limit is not None:
-        yield f"{result.fits.capitalize()} into {brief_size(result.limit)}"
-    before = f", from {known.holds_from} layers on (before: {known.before})" if known.before else ""
-    held_by = f", held by {known.operation}{before}" if known.operation else ""
-    yield f"Peak {_range(known.peak, unit)}{held_by}"
-    yield f"Floor {_range(known.floor, unit)}: below, it does not work"
-    yield f"Comfortable {_range(known.comfortable, unit)}: no file is read twice; the commands below have this limit"
-    disk = "" if known.disk is None else f"; needs {unit.brief(known.disk.high)} {unit} of free disk"
-    low, high = about_text(known.time.low), about_text(known.time.high)
-    yield f"Written {_range(known.written, unit)}{disk}; takes {low} to {high} on this machine"
+    holder = f", in {known.operation}" if known.operation else ""
+    before = f"; with fewer than {known.holds_from} layers, it is in {known.before}" if known.before else ""
+    yield f"Its peak is {_range(known.peak, unit)}{holder}{before}"
+    yield f"Its floor is {_range(known.floor, unit)}: with less, it does not work"
+    limit = f"the commands below set {unit.brief(known.comfortable.high)} {unit}"
+    yield f"Its comfortable amount is {_range(known.comfortable, unit)}: it reads no file twice; {limit}"
+    facts = []
+    if known.written is not None:
+        facts.append(f"writes {_range(known.written, unit)}")
+    if known.disk is not None:
+        facts.append(f"needs {unit.brief(known.disk.high)} {unit} of free disk")
+    facts.append(f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine")
+    yield f"It {' and '.join(facts)}"
 
 
-def _range(one: Estimate | None, unit: MemoryUnit) -> str:
-    if one is None:
-        return "unknown"
+def _range(one: Estimate, unit: MemoryUnit) -> str:
     least = "at least " if one.is_at_least else ""
     return f"{least}{unit.brief(one.value)} {unit} ({unit.brief(one.low)} to {unit.brief(one.high)})"
 
@@ -276,13 +298,16 @@ def notes(result: Result) -> Iterator[str]:
 
 def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:
     """Return the result as it is shown, with how to run the command with a limit that is comfortable for it."""
-    known, rows, said = result.forecast, table(result, unit), [f"{sentence}." for sentence in sentences(result, unit)]
-    to_copy = [] if known is None else of_runs.with_limit(result.command, known.comfortable.high)
-    command = render_markdown.code(shlex.join(result.command))
-    items = [f"- {render_markdown.text(sentence)}" for sentence in said]
-    markdown = of_runs.joined([[command], *render_markdown.painted(rows), items], to_copy, notes(result))
-    picture = None if known is None else partial(draw, result, unit)
-    return of_runs.Shown(of_runs.text(rows, said, notes(result)), to_copy, markdown, picture)
+    known = result.forecast
+    return of_runs.Shown(
+        command=result.command,
+        answer=answer(result),
+        sentences=list(sentences(result, unit)),
+        notes=list(notes(result)),
+        table=table(result, unit),
+        to_copy=[] if known is None else of_runs.with_limit(result.command, known.comfortable.high),
+        draw=None if known is None else partial(draw, result, unit),
+    )
 
 
 def draw(result: Result, unit: MemoryUnit, path: pathlib.Path) -> None:

@@ -272,17 +272,22 @@ class TestSearches:
         assert "Run 2: " not in again.stderr
         assert result(tmp_path / "out")["is_finished"]
 
-    def test_interrupted(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C ends a command that ignores it, removes the group, and keeps the runs that ended."""
-        script = "trap '' INT TERM; test -e later && { : >here; while :; do sleep 0.1; done; }; sleep 0.3; : >later"
-        words = command_line("fit", "-o", "out", "--", "sh", "-c", script)
-        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True) as process:
+    @pytest.mark.parametrize(("ended", "answer"), [(1, b""), (2, b"Smallest memory limit that works: at most 3")])
+    def test_interrupted(self, tmp_path: pathlib.Path, ended: int, answer: bytes) -> None:
+        """Ctrl-C ends a command that ignores it, removes the group, keeps the runs that ended and answers by them."""
+        hangs = "trap '' INT TERM; : >here; while :; do sleep 0.1; done"
+        script = f'echo >>count; test $(wc -l <count) -gt {ended} && {{ {hangs}; }}; exec "$@"'
+        words = command_line("fit", "-o", "out", "--", "sh", "-c", script, "-", *NEEDS, "anonymous", "-")
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, cwd=tmp_path, stdout=pipe, stderr=pipe, start_new_session=True) as process:
             waiting.until(lambda: (tmp_path / "here").exists() or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             os.killpg(process.pid, signal.SIGINT)
-            _, said = process.communicate(timeout=HANGING_S)
+            out, said = process.communicate(timeout=HANGING_S)
 
         assert process.returncode == 128 + signal.SIGINT
+        assert out.startswith(answer)
+        assert bool(out) == bool(answer)
         assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
         assert left(process.pid) == []
         assert result(tmp_path / "out")["free"] is not None

@@ -19,8 +19,6 @@ from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
 GIB = MemoryUnit.GiB
-NOT_FAST = "full speed was not reached with any limit that was tried"
-PEAK = "without a limit, its peak is 7.20 GiB"
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
 WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 
@@ -82,25 +80,72 @@ def test_files(tmp_path: pathlib.Path) -> None:
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 
 
+FAILED = trial(5.2, ended="out of memory")
+PEAK = "Without a limit, its peak is 7.20 GiB"
+DOCKER = "(docker run --memory 5428m)"
+
+
 @pytest.mark.parametrize(
-    ("fit", "sentence"),
+    ("fit", "answer"),
     [
-        (search(trial(5.3), fast=5.3), f"works from 5.30 GiB, at full speed; {PEAK}"),
-        (NEVER, f"worked with no limit that was tried, up to 9.00 GiB; {PEAK}"),
+        (FOUND, f"Smallest memory limit that works: 5.30 GiB {DOCKER}"),
+        (search(trial(5.3)), f"Smallest memory limit that works: at most 5.30 GiB {DOCKER}"),
         (
-            search(trial(5.3, 3.0), trial(9, 2.0), fast=None),
-            f"works from 5.30 GiB (3.0 × slower); {NOT_FAST}, up to 9.00 GiB; {PEAK}",
+            search(trial(5.3), FAILED, swap=1 << 30),
+            f"Smallest memory limit that works: 5.30 GiB and 1.0 GiB of swap {DOCKER}",
         ),
+        (
+            search(trial(0.002), works=0.002),
+            "Smallest memory limit that works: 0.00 GiB (docker run --memory 6m)",
+        ),
+        (NEVER, "Unknown: the command failed with each limit that was tried, up to 9.00 GiB"),
         (
             search(works=None, fast=None),
-            f"needs at least 5.20 GiB; with 7.00 GiB no file is read twice; {PEAK} (no limit was tried)",
+            "Needs at least 5.20 GiB, by one run without a limit (no limit was tried)",
         ),
     ],
-    ids=["one limit", "never worked", "never fast", "only free"],
+    ids=["found", "no limit failed", "swap", "least of docker", "never worked", "only free"],
 )
-def test_sentence(fit: Fit, sentence: str) -> None:
-    """What was found is said, and what was not."""
-    assert outputs.result_sentence(fit, GIB) == sentence
+def test_answer(fit: Fit, answer: str) -> None:
+    """The first line of text and of Markdown is the smallest limit that works, or why it is not known."""
+    shown = outputs.shown(fit, GIB)
+
+    assert screen.plain(shown.text).splitlines()[0] == answer
+    assert shown.markdown.splitlines()[0].replace("\\", "") == f"**{answer}**"
+
+
+@pytest.mark.parametrize(
+    ("fit", "sentences"),
+    [
+        (search(trial(5.3, 1.36), FAILED, fast=5.3), []),
+        (search(trial(5.3), trial(6, 1.36), FAILED, fast=5.3), []),
+        (
+            search(trial(5.3), trial(6, 1.05), FAILED, fast=5.3),
+            ["From 5.30 GiB on it is as fast as without a limit: 2 runs were"],
+        ),
+        (
+            search(trial(5.3, 2.1), trial(6), FAILED, fast=6),
+            ["With less than 6.00 GiB it may be slower: one run was"],
+        ),
+        (
+            search(trial(5.3, 2.1), trial(5.6, 1.7), trial(6), FAILED, fast=6),
+            ["With less than 6.00 GiB it is slower: 2 runs took 1.7 to 2.1 times as long as without a limit"],
+        ),
+        (
+            search(trial(5.3, 3.0), trial(9, 2.0), fast=None),
+            ["With the limits that were tried it is slower: 2 runs took 2.0 to 3.0 times as long as without a limit"],
+        ),
+    ],
+    ids=["one run", "one is slow", "fast", "one is slower", "several are slower", "never fast"],
+)
+def test_speed(fit: Fit, sentences: list[str]) -> None:
+    """How a limit changes the time is said only if several runs show it; nothing calls a slower run full speed."""
+    assert list(outputs.sentences(fit, GIB)) == [PEAK, *sentences]
+
+
+def test_only_free() -> None:
+    """Without a limit that was tried, the comfortable amount follows the floor."""
+    assert list(outputs.sentences(search(works=None, fast=None), GIB)) == ["With 7.00 GiB it reads no file twice", PEAK]
 
 
 def test_no_limit_to_copy() -> None:
@@ -116,11 +161,9 @@ def test_free_run() -> None:
 
 
 def test_runs() -> None:
-    """Each run is one line, with how much slower it was if it worked, and a warm cache."""
-    assert outputs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s, 2.1 × slower"
-    assert outputs.of_trial(trial(5.3, is_warm=True), GIB) == (
-        "5.30 GiB, worked, 20.00 s, as fast as without a limit, warm cache"
-    )
+    """Each run is one line, with a warm cache; a single run says nothing about speed."""
+    assert outputs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
+    assert outputs.of_trial(trial(5.3, is_warm=True), GIB) == "5.30 GiB, worked, 20.00 s, warm cache"
     assert outputs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
 
 
@@ -148,17 +191,34 @@ def test_least_of_docker() -> None:
     assert "MemoryMax=3M -p MemorySwapMax=1M" in systemd
 
 
-def test_not_finished_and_never_worked() -> None:
-    """Where nothing worked yet, more runs try larger limits."""
-    fit = search(trial(5.3, ended="out of memory"), works=None, fast=None, is_finished=False)
+@pytest.mark.parametrize(
+    ("fit", "may"),
+    [
+        (search(FAILED, works=None, fast=None, is_finished=False), "a larger limit may be enough"),
+        (search(trial(5.3), is_finished=False), "a smaller limit may work"),
+        (search(trial(5.3), FAILED, is_finished=False), "less memory may be enough to be as fast as without a limit"),
+    ],
+)
+def test_not_finished(fit: Fit, may: str) -> None:
+    """A search that is not finished says what more runs may find, and how to go on."""
+    assert list(outputs.notes(fit)) == [
+        f"the search is not finished, and {may}; go on with --resume and a larger --runs"
+    ]
 
-    assert "with more runs, a larger limit may be enough" in next(outputs.notes(fit))
+
+def test_failed_for_another_reason() -> None:
+    """Where every run failed, and none for want of memory, a note names the logs and the usual cure."""
+    killed = search(trial(9, ended="out of memory"), works=None, fast=None)
+
+    assert list(outputs.notes(killed)) == []
+    assert list(outputs.notes(NEVER)) == [
+        "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
+    ]
 
 
 def test_notes() -> None:
-    """A search that was not finished and a warm cache are noted."""
+    """A warm cache is noted."""
     assert list(outputs.notes(FOUND)) == []
-    assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
-        "the search is not finished: with more runs, the limits may be smaller",
+    assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6)))) == [
         "warm cache: 1 of 2 runs found their files in memory; with a cold cache, they may need more",
     ]

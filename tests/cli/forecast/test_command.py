@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
+from nncftools.cli import screen
 from nncftools.cli.destination import own_folder
 from nncftools.cli.forecast import runs, slices
 from nncftools.cli.forecast.arguments import ForecastOptions, find
@@ -22,6 +23,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way
 from nncftools.limits import needs
 from nncftools.session.model import Floor
+from nncftools.units import MemoryUnit
 from tests import made_up, waiting
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, Run, command_line
@@ -185,6 +187,65 @@ class TestJudged:
         assert judged(known, limit) == fits
 
 
+GIB = 1 << 30
+KNOWN = Forecast(
+    peak=Estimate(3.6 * GIB, 3.5 * GIB, 3.7 * GIB),
+    floor=Estimate(1.5 * GIB, 1.4 * GIB, 1.6 * GIB),
+    comfortable=Estimate(3.66 * GIB, 3.5 * GIB, 3.8 * GIB),
+    written=Estimate(3 * GIB, 3 * GIB, 3 * GIB),
+    disk=None,
+    time=Estimate(30, 22, 38),
+    operation="Saving",
+    holds_from=6,
+    before="Compression",
+)
+SET = "Its comfortable amount is 3,748 MiB (3,584 to 3,891): it reads no file twice; the commands below set 3,891 MiB"
+GROWING = replace(KNOWN, floor=replace(KNOWN.floor, is_at_least=True))
+
+
+def judged_result(known: Forecast | None, limit: float | None = None) -> Result:
+    """Return a forecast for a model of 16 layers that is asked about a limit in GiB."""
+    size = None if limit is None else round(limit * GIB)
+    fits = None if known is None or size is None else judged(known, size)
+    found = Result(command=["export", "M"], model="M", layers=16, parameters=0, weights=0)
+    return replace(found, forecast=known, limit=size, fits=fits, slices=measured(2, 4))
+
+
+class TestAnswer:
+    @pytest.mark.parametrize(
+        ("known", "limit", "answer"),
+        [
+            (KNOWN, 4, "Fits into 4 GiB: needs about 3.7 GiB"),
+            (KNOWN, 2, "Fits slowly into 2 GiB: needs at least 1.5 GiB, and 3.7 GiB to read no file twice"),
+            (KNOWN, 1.5, "May not fit into 1.5 GiB: needs from 1.4 GiB to 1.6 GiB"),
+            (GROWING, 2, "May not fit into 2 GiB: needs from 1.4 GiB to 3.7 GiB"),
+            (KNOWN, 0.5, "Does not fit into 512 MiB: needs at least 1.5 GiB"),
+            (KNOWN, None, "Needs about 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
+            (GROWING, None, "Needs at least 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
+            (None, 4, "Unknown whether it fits into 4 GiB: a forecast needs 3 slices, and 2 can be used"),
+            (None, None, "Unknown: a forecast needs 3 slices, and 2 can be used"),
+        ],
+    )
+    def test_first_line(self, known: Forecast | None, limit: float | None, answer: str) -> None:
+        """The first line of text and Markdown answers --for, or says what is needed, or that it is not known."""
+        shown = runs.shown(judged_result(known, limit), MemoryUnit.MiB)
+
+        assert screen.plain(shown.text).splitlines()[0] == answer
+        assert shown.markdown.splitlines()[0] == f"**{answer}**"
+
+    def test_sentences(self) -> None:
+        """What follows are sentences: where the peak is, what is too little, and what it writes."""
+        assert list(runs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
+            "Its peak is 3,686 MiB (3,584 to 3,789), in Saving; with fewer than 6 layers, it is in Compression",
+            "Its floor is 1,536 MiB (1,434 to 1,638): with less, it does not work",
+            SET,
+            "It writes 3,072 MiB (3,072 to 3,072) and takes 22 s to 38 s on this machine",
+        ]
+        unknown = replace(KNOWN, written=None, disk=Estimate(GIB, GIB, GIB))
+        *_, last = runs.sentences(judged_result(unknown), MemoryUnit.GiB)
+        assert last == "It needs 1.00 GiB of free disk and takes 22 s to 38 s on this machine"
+
+
 class TestForecast:
     def test_peak(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Another operation than in most slices holds the forecast peak, which is right, as are floor and bytes."""
@@ -205,7 +266,8 @@ class TestForecast:
         assert known["written"]["value"] == pytest.approx(5 * MIB, rel=0.05)
         assert known["floor"]["value"] < known["peak"]["value"]
         assert found["fits"] == "fits"
-        assert "Fits into 1 GiB." in done.stdout
+        assert done.stdout.startswith("Fits into 1 GiB: needs about ")
+        assert (tmp_path / "out/forecast.md").read_text().startswith("**Fits into 1 GiB: needs about ")
         assert (tmp_path / "out/forecast.png").stat().st_size > 10_000
         assert "| 20, forecast |" in (tmp_path / "out/forecast.md").read_text()
         assert not (tmp_path / "o2").exists()
@@ -289,7 +351,7 @@ class TestForecast:
         )
 
         assert done.returncode == 1, done.stderr
-        assert "Does not fit into 10 MiB." in done.stdout
+        assert done.stdout.startswith("Does not fit into 10 MiB: needs at least ")
         assert not (tmp_path / "real").exists()
         assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -384,7 +446,7 @@ class TestForecast:
         again = nncf_tools("forecast", *words)
 
         assert done.returncode == 1
-        assert "Not known: 1 of 3 slices" in done.stdout or "Not known: 0 of 3 slices" in done.stdout
+        assert done.stdout.startswith("Unknown: a forecast needs 3 slices, and ")
         assert written(tmp_path / "out")["forecast"] is not None
         assert resumed.returncode == 0
         assert "has a forecast already; use --resume or --force" in again.stderr
@@ -405,5 +467,5 @@ class TestForecast:
 
         assert process.returncode == 128 + signal.SIGINT
         assert b"go on with: --resume --output" in err
-        assert b"Not known: 0 of 3 slices" in out
+        assert out.startswith(b"Unknown: a forecast needs 3 slices, and 0 can be used\n")
         assert list((tmp_path / "scratch").iterdir()) == []
