@@ -14,7 +14,6 @@ from nncftools.units import printable
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
-    from nncftools.compression.results import Bounds, Result
 
 
 class Format(StrEnum):
@@ -42,8 +41,9 @@ Recommend = Annotated[
     option(
         "--recommend BOUNDS",
         SHOW,
-        "Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
-        "size, peak, inference peak, time, latency, first token.",
+        "Name the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms', and mark it in the "
+        "picture. Names: error, size, peak, inference peak, time, latency, first token. Default: name it for "
+        "error<=5%.",
     ),
 ]
 Panels = Annotated[
@@ -111,9 +111,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
       nncf-tools viz-compression -i data.csv --terminal
       nncf-tools viz-compression -i data.csv --json --extra
     """
-    from nncftools.compression.outputs import Request, make, rows
+    from nncftools.compression.outputs import Request, answers, make, rows
     from nncftools.compression.reading import FIGURES, chosen_metrics
-    from nncftools.compression.results import bounds_of
+    from nncftools.compression.results import USUAL_BOUNDS, bounds_of
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
@@ -141,10 +141,10 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
         screen.to_stdout(json.dumps(rows(outcome.comparisons, bounds), indent=2) + "\n")
     else:
+        lines = answers(outcome.comparisons, bounds or USUAL_BOUNDS)
+        screen.to_stdout("".join(f"{printable(line)}\n" for line in lines))
         if terminal:
             _draw(outcome, request.max_error)
-        if bounds is not None:
-            screen.to_stdout(_recommendation(outcome, bounds))
     for note in outcome.notes:
         screen.message(f"note: {note}")
     if outcome.left_out:
@@ -165,36 +165,3 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
         screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
-
-
-def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
-    """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
-    from nncftools.compression.results import chosen, left_out_text
-
-    lines = []
-    for comparison in outcome.comparisons:
-        choice = chosen(comparison, bounds)
-        left_out = f"; {left_out_text(choice)}" if choice.left_out else ""
-        if choice.best is None:
-            lines.append(f"{comparison.name}: no row with {bounds}{left_out}")
-            continue
-        row = choice.best.row
-        name = row.mode + (f" ({row.plot_name})" if row.plot_name else "")
-        best = f"{name}: {_figures(choice.best, bounds)}"
-        lines.append(f"{comparison.name}: the smallest with {bounds} is {best}{left_out}")
-    return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _figures(result: Result, bounds: Bounds) -> str:
-    """Return error, size and rate of a result, and its other bounded figures."""
-    from nncftools.compression.outputs import error_text, rate_text
-    from nncftools.compression.reading import FIGURES
-    from nncftools.compression.results import figure_text, measured
-
-    bounded = [
-        f"{figure.name} {figure_text(figure, value.high)}"
-        for figure in bounds.figures
-        if figure in FIGURES and (value := measured(result.row, figure))
-    ]
-    usual = [f"error {error_text(result.error)}", f"{result.row.size:g} Gb", f"{rate_text(result.rate)} smaller"]
-    return ", ".join([*usual, *bounded])

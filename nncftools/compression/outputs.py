@@ -21,7 +21,18 @@ from nncftools.compression import reading
 from nncftools.compression import results as computed
 from nncftools.compression.checking import BASELINE, incomparable, load, number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
-from nncftools.compression.results import Bounds, Comparison, Result, chosen, left_out_text
+from nncftools.compression.results import (
+    USUAL_BOUNDS,
+    Bounds,
+    Comparison,
+    Group,
+    Result,
+    chosen,
+    figure_text,
+    left_out_text,
+    measured,
+    name_in_sentence,
+)
 from nncftools.files import Way, file_behind, replacing, ways_to
 from nncftools.units import printable, shortened
 
@@ -150,6 +161,33 @@ def failures(comparisons: Sequence[Comparison]) -> str:
     return "\n\nFailed:\n\n" + "\n".join(lines) if lines else ""
 
 
+def answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
+    """Return a line per model: the smallest of its rows within the bounds, and how many rows could not be judged."""
+    lines = []
+    for comparison in comparisons:
+        choice = chosen(comparison, bounds)
+        answer = f"No model has {bounds.words}"
+        if choice.best is not None:
+            figures = ", ".join(_figures(choice.best, bounds))
+            answer = f"{name_in_sentence(choice.best)} is the smallest with {bounds.words}: {figures}"
+        model = f"{comparison.name}: " if len(comparisons) > 1 else ""
+        left_out = f"; {left_out_text(choice)}" if choice.left_out else ""
+        lines.append(f"{model}{answer}{left_out}")
+    return lines
+
+
+def _figures(result: Result, bounds: Bounds) -> Iterator[str]:
+    """Yield error, size and rate of a result, and its other bounded figures."""
+    yield f"error {error_text(result.error)}"
+    yield f"{result.row.size:g} Gb"
+    if result.group is not Group.BASELINE:
+        yield f"{rate_text(result.rate)} smaller"
+    for figure in bounds.figures:
+        value = measured(result.row, figure) if figure in reading.FIGURES else None
+        if value is not None:
+            yield f"{figure.name} {figure_text(figure, value.high)}"
+
+
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 """The parts of matplotlib's SVG that a page does not need, with the addresses in them."""
@@ -166,17 +204,15 @@ def page(
     columns = zip(*table, strict=True)
     are_numbers = (all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in columns)
     kinds = [' class="number"' if right_aligned else "" for right_aligned in are_numbers]
-    choices = [chosen(comparison, bounds) for comparison in comparisons] if bounds else []
+    asked = bounds or USUAL_BOUNDS
+    choices = [chosen(comparison, asked) for comparison in comparisons]
     rows = []
     for line, ((_, result), texts) in enumerate(zip(results, table, strict=True)):
         is_best = any(result is choice.best for choice in choices)
         rows.append(_row(line, result, zip(header, texts, kinds, strict=True), is_best=is_best))
     title = " · ".join(comparison.title for comparison in comparisons)
-    note = "Point at a mark to see its full row; click a heading to sort."
-    for comparison, choice in zip(comparisons, choices, strict=False):
-        left_out = f" ({left_out_text(choice)})" if choice.left_out else ""
-        name = "none" if choice.best is None else choice.best.label
-        note += f" {comparison.name}: {name} is the smallest with {bounds}{left_out}."
+    said = [f"{answer}." for answer in answers(comparisons, asked)]
+    note = " ".join([*said, "Point at a mark to see its full row; click a heading to sort."])
     heading = ""
     for name, kind in zip(header, kinds, strict=True):
         order = ' aria-sort="ascending"' if name == ERROR else ""

@@ -336,6 +336,11 @@ class Bound:
     def __str__(self) -> str:
         return f"{self.name} {'≤' if self.is_inside else '<'} {self.text}"
 
+    @property
+    def words(self) -> str:
+        """The bound in a sentence: ``error below 5%``."""
+        return f"{self.name} {'up to' if self.is_inside else 'below'} {self.text}"
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -356,8 +361,29 @@ class Bounds:
         """The bounded figures beside the error."""
         return [bound.figure for bound in self.each if bound.figure]
 
+    @property
+    def words(self) -> str:
+        """The bounds in a sentence: ``error below 5% and peak up to 8 GiB``."""
+        return " and ".join(bound.words for bound in self.each)
+
     def __str__(self) -> str:
         return ", ".join(map(str, self.each))
+
+
+USUAL_BOUNDS = Bounds([Bound(None, 0.05, is_inside=True, text="5%")])
+"""The bounds of the answer when the user gives none."""
+_UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
+"""Modes of rows beside the baseline that are not compressed either."""
+
+
+def name_in_sentence(result: Result) -> str:
+    """Return what a sentence calls a model: ``int4 with awq and scale estimation (60% int4)``."""
+    mode, label = result.row.mode, result.label
+    if result.group is Group.BASELINE or mode.casefold() in _UNCOMPRESSED:
+        return f"The uncompressed model ({label})"
+    precision, *algorithms = _parts(mode)
+    name = f"{precision} with {' and '.join(algorithms)}" if algorithms else precision
+    return name if label.casefold() in mode.casefold() else f"{name} ({label})"
 
 
 class Choice(NamedTuple):

@@ -13,7 +13,18 @@ from markdown_it import MarkdownIt
 
 import nncftools.compression
 from nncftools.compression import visualize
-from nncftools.compression.outputs import Request, cells, chart, error_text, escaped, make, markdown, page, percent
+from nncftools.compression.outputs import (
+    Request,
+    answers,
+    cells,
+    chart,
+    error_text,
+    escaped,
+    make,
+    markdown,
+    page,
+    percent,
+)
 from nncftools.compression.picture import draw, rendered
 from nncftools.compression.reading import (
     FIGURES,
@@ -334,6 +345,32 @@ def hostile(folder: pathlib.Path) -> pathlib.Path:
     return written(folder / "a.csv", rows, [*HEADER, "note", f"{HOSTILE} column"])
 
 
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("rows", "bound", "answer"),
+        [
+            ([row("fp32"), row("int8")], "error<5%", "int8 is the smallest with error below 5%: error 0.0%, 2 Gb, "),
+            ([row("fp32")], "error<=5%", "The uncompressed model (fp32) is the smallest with error up to 5%: error "),
+            (
+                [row("fp32"), row("none", **{"model size, Gb": 4})],
+                "error<=5%",
+                "The uncompressed model (none) is the smallest with error up to 5%: error 0.0%, 4 Gb, 2.0x smaller",
+            ),
+            ([row("fp32"), row("int8")], "size<1GiB", "No model has size below 1 GiB"),
+            (
+                [row("fp32"), row("int4 + awq + gptq", **{"plot name": "60% int4"})],
+                "error<=5%",
+                "int4 with awq and gptq (60% int4) is the smallest with error up to 5%: ",
+            ),
+        ],
+    )
+    def test_sentence(self, tmp_path: pathlib.Path, rows: list[dict[str, str]], bound: str, answer: str) -> None:
+        """The sentence names the smallest model as a reader would; a model that is called none is uncompressed."""
+        comparisons = compared(written(tmp_path / "a.csv", rows))
+
+        assert answers(comparisons, bounds_of(bound))[0].startswith(answer)
+
+
 class TestPage:
     @pytest.mark.long
     def test_loads_nothing(self) -> None:
@@ -368,14 +405,15 @@ class TestPage:
         """The recommended row is named and highlighted."""
         text = made(MADE_UP, bound="error<=5%")
 
-        assert "Made-up-7b: 80% int4 is the smallest with error ≤ 5%." in text
+        assert "<p>int4 with scale estimation (80% int4) is the smallest with error up to 5%: error 5.0%, " in text
         assert re.findall(r'<tr data-row="(\d)" class="recommended">', text) == ["3"]
 
     def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
         """The page says how many rows could not be judged."""
         text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
 
-        assert "Made-up-7b: int8 is the smallest with peak ≤ 4 GiB (1 row left out, peak unknown)." in text
+        assert "int8 is the smallest with peak up to 4 GiB: " in text
+        assert "; 1 row left out, peak unknown. Point at a mark" in text
 
 
 def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def took(begun_s: float, measured_s: float) -> str:
 def dry_run(plan: Sweep) -> str:
     """Return what would run, with the times and peaks that earlier runs make probable."""
     known = {**plan.before, **plan.folder.rows(plan.grid)}
-    lines = [f"{len(plan.chosen)} configurations of {plan.state.model}"]
+    lines = []
     done = set() if plan.before else {name for name, row in known.items() if row.is_complete}
     for configuration in plan.chosen:
         name, usual = configuration.name, expected(configuration, plan.grid, known)
@@ -125,7 +125,8 @@ def dry_run(plan: Sweep) -> str:
     todo = [configuration for configuration in plan.chosen if configuration.name not in done]
     left_s = time_left_s(todo, plan.grid, known)
     total = "time unknown, because nothing has run yet" if left_s is None else f"about {seconds_text(left_s)}"
-    return "".join(f"{printable(line)}\n" for line in [*lines, f"To run: {len(todo)}, {total}"])
+    first = f"{len(todo)} of {len(plan.chosen)} configurations of {plan.state.model} would run: {total}"
+    return "".join(f"{printable(line)}\n" for line in [first, *lines])
 
 
 class _Runs:

@@ -375,7 +375,7 @@ class TestRuns:
         failed = rows(inputs)[2]
 
         assert done.returncode == 1, done.stderr
-        assert "the smallest with error ≤ 20% is" in done.stdout
+        assert " is the smallest with error up to 20%: " in done.stdout.splitlines()[0]
         assert "outside of the measured processes" in done.stderr
         assert (inputs / "results.png").stat().st_size > 1000
         assert failed["failed"] == "compress: exit status 1: ValueError: a channel size of 576 cannot be divided by 100"
