@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from benchmarks import machine
 from benchmarks.__main__ import positive
+from benchmarks.owner_programs.judge import judge_programs
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, of_peak
 from nncftools.session.session import Session
 
@@ -157,6 +158,11 @@ def cost(pairs: int, folder: pathlib.Path) -> bool:
     return min(ratios["without"]) <= statistics.median(ratios["with stacks"]) <= max(ratios["without"])
 
 
+def _seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last or first) + 1)
+
+
 def main() -> int:
     """Judge, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.owners", description="Judge whose memory it is.")
@@ -164,8 +170,18 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(_ROWS), metavar="NAME", help=", ".join(_ROWS))
     parser.add_argument("--cost", action="store_true", help="measure what it costs, instead")
     parser.add_argument("--pairs", type=positive, default=20, metavar="N", help="pairs of runs, default 20")
+    parser.add_argument("--random", type=positive, metavar="N", help="judge by the random programs 1 to N, instead")
+    parser.add_argument("--seeds", type=_seeds, metavar="A:B", help="the same by the random programs A to B")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="random programs at once, default 1")
+    parser.add_argument(
+        "--keep", type=pathlib.Path, metavar="DIR", help="keep their recordings, or judge kept ones again"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what came of them into a file")
     found = parser.parse_args()
     print(f"{machine.description()}\n")
+    if seeds := found.seeds or (found.random and range(1, found.random + 1)):
+        judge_programs(seeds, found.jobs, found.keep, found.json)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         if found.cost:
             return 0 if cost(found.pairs, pathlib.Path(folder)) else 1

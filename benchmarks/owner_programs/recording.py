@@ -1,0 +1,105 @@
+"""Record a random program, and read the log of what it really took."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+import subprocess
+import sys
+from typing import NamedTuple
+
+from benchmarks.owner_programs.generator import generate
+from nncftools.session.session import Session
+
+_LONGEST_S = 120
+
+
+class Place(NamedTuple):
+    """A line of the program's own code."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def code(self) -> Place:
+        """The function, whatever the line."""
+        return self._replace(line=0)
+
+
+class Taken(NamedTuple):
+    """An allocation; moments are those of the monotonic clock in nanoseconds."""
+
+    stack: tuple[Place, ...]
+    """The program's own frames, the outermost first."""
+    size: int
+    from_ns: float
+    until_ns: float
+    """It takes memory from the one to the other moment."""
+    ends_ns: float
+    rss: int
+    """What all processes held when it began."""
+
+
+class Reading(NamedTuple):
+    """The RSS of a process, and which of its allocations were under way until then."""
+
+    at_ns: int
+    process: int
+    rss: int
+    taking: tuple[str, ...]
+
+
+class Truth(NamedTuple):
+    """All that a program logged."""
+
+    taken: dict[str, Taken]
+    readings: list[Reading]
+
+
+def record(seed: int, folder: pathlib.Path) -> None:
+    """Write a program into a folder and record it, unless the folder has its recording."""
+    if (folder / "s.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    generate(seed).write(folder)
+    (folder / "truth.log").unlink(missing_ok=True)
+    environment = {**os.environ, "OWNERS_TRUTH": str(folder / "truth.log")}
+    profile = [sys.executable, "-m", "nncftools", "profile", "-q", "--force", "-o", "s.json", "--"]
+    command = [*profile, sys.executable, "main.py"]
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=_LONGEST_S)
+
+
+def session_of(folder: pathlib.Path) -> Session:
+    """Return the recording of a program."""
+    return Session.load(folder / "s.json")
+
+
+def truth_of(file: pathlib.Path) -> Truth:
+    """Return what a program logged."""
+    taken: dict[str, Taken] = {}
+    readings: list[Reading] = []
+    rss: dict[int, int] = {}
+    taking: dict[int, tuple[str, ...]] = {}
+    for line in file.read_text("utf-8").splitlines():
+        event, process_text, time_text, rss_text, token, size_text, stack = line.split("\t")
+        process, at_ns, size = int(process_text), int(time_text), int(size_text)
+        readings.append(Reading(at_ns, process, int(rss_text), taking.get(process, ())))
+        before = sum(rss.values())
+        rss[process] = int(rss_text)
+        if event == "takes":
+            taken[token] = Taken(_stack(stack), 0, at_ns, math.inf, math.inf, before)
+            taking[process] = (*taking.get(process, ()), token)
+        elif event == "lives":
+            grown = sum(rss.values()) - taken[token].rss
+            taken[token] = taken[token]._replace(size=grown if size < 0 else size, until_ns=at_ns)
+            taking[process] = tuple(other for other in taking[process] if other != token)
+        else:
+            taken[token] = taken[token]._replace(ends_ns=at_ns)
+    return Truth(taken, readings)
+
+
+def _stack(text: str) -> tuple[Place, ...]:
+    fields = (place.split(":") for place in text.split(";"))
+    return tuple(Place(file, int(line), function) for file, line, function in fields)
