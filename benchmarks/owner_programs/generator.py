@@ -29,6 +29,8 @@ _MODULES = [
 ]
 _IMPORTS = "".join(f"import {name}\n" for name in _MODULES)
 _NUMPY = "\ntruth.takes()\nimport numpy as np\ntruth.lives(np, truth.MEASURED)\n"
+_SHARED = ["steps.py", "tools.py"]
+"""The modules of functions."""
 FEATURES = (
     "function", "class", "generator", "decorator", "recursion", "partial", "thread", "child", "numpy", "bytearray",
     "free", "rebind", "import", "mapped", "native",
@@ -71,13 +73,13 @@ class _Writer:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 — no secret
         self.has_numpy = self.chance(0.85)
-        self.files = {"steps.py": "", "tools.py": ""}
+        self.head = f"{_IMPORTS}\nimport truth\n{_NUMPY if self.has_numpy else ''}\n"
+        self.files = dict.fromkeys(_SHARED, "")
         self.data: dict[str, int] = {}
         self.features: set[str] = set()
         self.flow: list[str] = []
         self.held: dict[str, float] = {}
         """By variable of the main program: the MiB that it holds."""
-        self.scripts: dict[str, str] = {}
         self.number = 0
 
     def program(self) -> Program:
@@ -85,7 +87,7 @@ class _Writer:
             self.inline, self.function, self.class_, self.generator, self.decorator, self.recursion, self.partial,
             self.thread, self.child, self.free, self.rebind, self.import_, self.mapped, self.native,
         ]  # fmt: skip
-        chosen = self.random.sample(steps, self.random.randint(6, 9))
+        chosen = self.random.sample(steps, self.random.randint(5, 8))
         chosen += self.random.choices(
             [self.function, self.rebind, self.class_, self.thread], k=self.random.randint(0, 2)
         )
@@ -94,29 +96,26 @@ class _Writer:
             self.flow.append(f"# {step.__name__.strip('_')}")
             step()
             self.flow.append(self.pause())
-        self.flow.append("time.sleep(0.2)")
-        numpy = _NUMPY if self.has_numpy else ""
-        texts = {name: f"{_IMPORTS}\nimport truth\n{numpy}{text}" for name, text in self.files.items()}
+        self.flow.append("time.sleep(0.1)")
+        flow = "\n".join(self.flow)
+        start = 'if __name__ == "__main__":\n'
         if self.chance(0.5):
-            body = (
-                "\n\ndef main():\n" + _block("\n".join(self.flow), 1) + '\n\nif __name__ == "__main__":\n    main()\n'
-            )
+            body = f"def main():\n{_block(flow, 1)}\n\n{start}    main()\n"
         else:
-            body = '\nif __name__ == "__main__":\n' + _block("\n".join(self.flow), 1)
-        modules = "import steps\nimport tools\n"
-        texts |= self.scripts
-        texts["main.py"] = f"{_IMPORTS}\nimport truth\n{numpy}\n{modules}{body}"
-        return Program(texts, self.data, self.features)
+            body = f"{start}{_block(flow, 1)}"
+        self.files["main.py"] = f"import steps\nimport tools\n\n\n{body}"
+        return Program({name: self.head + text for name, text in self.files.items()}, self.data, self.features)
 
     def chance(self, probability: float) -> bool:
         """Return True as often as this."""
         return self.random.random() < probability
 
-    def pause(self, most_s: float = 0.35) -> str:
-        """Return a line that sleeps, or now and then computes."""
+    def pause(self, most_s: float = 0.25) -> str:
+        """Return a line that sleeps, or now and then computes for about as long."""
+        seconds = self.random.choice([0.02, most_s, self.random.uniform(0.02, most_s)])
         if self.chance(0.15):
-            return f"sum(range({self.random.randint(1, 4)}_000_000))"
-        return f"time.sleep({self.random.choice([0.02, 0.1, most_s, self.random.uniform(0.02, most_s)]):.2f})"
+            return f"sum(range({int(seconds * 20_000_000)}))"
+        return f"time.sleep({seconds:.2f})"
 
     def size(self, factor: float = 1.0) -> float:
         """Return how many MiB a step takes; of ``factor`` times as much there is room."""
@@ -127,7 +126,7 @@ class _Writer:
 
     def define(self, text: str) -> str:
         """Add functions to one of the modules; return the name of the module."""
-        module = self.random.choice(list(self.files))
+        module = self.random.choice(_SHARED)
         self.files[module] += f"\n\n{text}"
         return module.removesuffix(".py")
 
@@ -189,8 +188,7 @@ class _Writer:
         size, n = self.size(3), self.number
         is_array = self.has_numpy and self.chance(0.7)
         fill = self.taking("self.x", size, is_array=is_array)
-        new = "(self.x - 0.5) / 2.0" if is_array else "truth.Buffer(self.x)"
-        scale = _logged("self.x", new)
+        scale = _logged("self.x", "(self.x - 0.5) / 2.0" if is_array else "truth.Buffer(self.x)")
         text = f"class Model{n}:\n    def fill(self):\n{_block(fill, 2)}\n    def scale(self):\n{_block(scale, 2)}"
         name = self.hold(f"{self.define(text)}.Model{n}()", size)
         self.flow += [f"{name}.fill()", self.pause()]
@@ -259,13 +257,8 @@ class _Writer:
         self.hold("[]", size)
         self.flow.append("workers = []")
         for part in range(count):
-            body = (
-                self.pause(0.1)
-                + "\n"
-                + self.any_taking("block", size / count)
-                + self.pause(0.2)
-                + "\nkept.append(block)"
-            )
+            taking = self.any_taking("block", size / count)
+            body = f"{self.pause(0.1)}\n{taking}{self.pause(0.2)}\nkept.append(block)\n"
             module = self.define(f"def work_{n}_{part}(kept):\n{_block(body, 1)}")
             self.flow.append(f"workers.append(threading.Thread(target={module}.work_{n}_{part}, args=({name},)))")
         self.flow.append("for worker in workers:\n    worker.start()")
@@ -281,10 +274,7 @@ class _Writer:
         body = self.any_taking("block", size) + f"time.sleep({self.random.uniform(0.2, 0.5):.2f})\n"
         how = self.random.choice(["fork", "spawn", "script"])
         if how == "script":
-            numpy = _NUMPY if self.has_numpy else ""
-            main = f'\n\nif __name__ == "__main__":\n    work_{n}()\n'
-            text = f"{_IMPORTS}\nimport truth\n{numpy}\n\ndef work_{n}():\n{_block(body, 1)}{main}"
-            self.scripts[f"child_{n}.py"] = text
+            self.files[f"child_{n}.py"] = f"\ndef work_{n}():\n{_block(body, 1)}\n\nwork_{n}()\n"
             start = f'child = subprocess.Popen([sys.executable, os.path.join(truth.HERE, "child_{n}.py")])'
             wait = "child.wait()"
         else:
@@ -315,14 +305,13 @@ class _Writer:
         is_list = self.chance(0.3)
         take = self.taking_parts if is_list else self.taking
         load = f"def load_{n}():\n{_block(take('block', size, is_array=is_array), 1)}    return block\n"
-        new = self.random.choice(news).format("part")
-        lines = _logged("new", new)
+        new = self.random.choice(news)
         if is_list:
-            body = f"result = []\nfor part in parts:\n{_block(lines + 'result.append(new)', 1)}return result"
+            each = _logged("new", new.format("part")) + "result.append(new)\n"
+            body = f"result = []\nfor part in parts:\n{_block(each, 1)}return result\n"
         else:
-            body = lines.replace("part", "parts") + f"{self.pause(0.1)}\nreturn new"
-        text = f"{load}\n\ndef convert_{n}(parts):\n{_block(body, 1)}"
-        module = self.define(text)
+            body = _logged("new", new.format("parts")) + f"{self.pause(0.1)}\nreturn new\n"
+        module = self.define(f"{load}\n\ndef convert_{n}(parts):\n{_block(body, 1)}")
         name = self.hold(f"{module}.load_{n}()", size)
         for _ in range(self.random.choice([1, 1, 2, 4])):
             self.flow += [self.pause(), f"{name} = {module}.convert_{n}({name})"]
@@ -331,8 +320,7 @@ class _Writer:
         """Import a module that takes memory while it is imported."""
         self.features.add("import")
         size, n = self.size(), self.number
-        numpy = _NUMPY if self.has_numpy else ""
-        self.scripts[f"tables_{n}.py"] = f"{_IMPORTS}\nimport truth\n{numpy}\n{self.any_taking('TABLE', size)}"
+        self.files[f"tables_{n}.py"] = self.any_taking("TABLE", size)
         self.flow.append(f"import tables_{n}")
         self.held[f"tables_{n}.TABLE"] = size
 
@@ -346,13 +334,14 @@ class _Writer:
             "    view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
             f"truth.takes()\nview[::4096]\ntruth.lives(view)\nreturn view\n"
         )
-        self.hold(f"{self.define(f'def open_{n}():{chr(10)}{_block(body, 1)}')}.open_{n}()", size)
+        module = self.define(f"def open_{n}():\n{_block(body, 1)}")
+        self.hold(f"{module}.open_{n}()", size)
 
     def native(self) -> None:
         """Call a long native function, which may take memory."""
         self.features.add("native")
         n = self.number
-        size = min(self.size(3), 40)
+        size = min(self.size(3), 25)
         count = int(size * MIB)
         side = math.isqrt(count // 8)
         items, words = count // 40, count // 72
@@ -370,7 +359,5 @@ class _Writer:
         if not self.has_numpy:
             del texts["dot"]
         text = self.random.choice(list(texts.values()))
-        self.hold(
-            f"{self.define(f'def compute_{n}():{chr(10)}{_block(text, 1)}    return result{chr(10)}')}.compute_{n}()",
-            2 * size,
-        )
+        module = self.define(f"def compute_{n}():\n{_block(text, 1)}    return result\n")
+        self.hold(f"{module}.compute_{n}()", 2 * size)

@@ -27,6 +27,11 @@ class Place(NamedTuple):
         """The function, whatever the line."""
         return self._replace(line=0)
 
+    @property
+    def text(self) -> str:
+        """The place in words."""
+        return f"{self.file}:{self.line} {self.function}" if self.line else f"{self.file} {self.function}"
+
 
 class Taken(NamedTuple):
     """An allocation; moments are those of the monotonic clock in nanoseconds."""
@@ -57,6 +62,13 @@ class Truth(NamedTuple):
     taken: dict[str, Taken]
     readings: list[Reading]
 
+    def by_process(self) -> dict[int, list[Reading]]:
+        """Return the readings of each process."""
+        processes: dict[int, list[Reading]] = {}
+        for reading in self.readings:
+            processes.setdefault(reading.process, []).append(reading)
+        return processes
+
 
 def record(seed: int, folder: pathlib.Path) -> None:
     """Write a program into a folder and record it, unless the folder has its recording."""
@@ -86,10 +98,9 @@ def truth_of(file: pathlib.Path) -> Truth:
         event, process_text, time_text, rss_text, token, size_text, stack = line.split("\t")
         process, at_ns, size = int(process_text), int(time_text), int(size_text)
         readings.append(Reading(at_ns, process, int(rss_text), taking.get(process, ())))
-        before = sum(rss.values())
         rss[process] = int(rss_text)
         if event == "takes":
-            taken[token] = Taken(_stack(stack), 0, at_ns, math.inf, math.inf, before)
+            taken[token] = Taken(_stack(stack), 0, at_ns, math.inf, math.inf, sum(rss.values()))
             taking[process] = (*taking.get(process, ()), token)
         elif event == "lives":
             grown = sum(rss.values()) - taken[token].rss
@@ -97,7 +108,21 @@ def truth_of(file: pathlib.Path) -> Truth:
             taking[process] = tuple(other for other in taking[process] if other != token)
         else:
             taken[token] = taken[token]._replace(ends_ns=at_ns)
-    return Truth(taken, readings)
+    truth = Truth(taken, readings)
+    for process, of_process in truth.by_process().items():
+        last_ns = of_process[-1].at_ns
+        for token, one in taken.items():
+            if token.startswith(f"{process}."):
+                taken[token] = one._replace(ends_ns=min(one.ends_ns, last_ns))
+    return truth
+
+
+def own_place(file: str, function: str, line: int | None, folder: pathlib.Path) -> Place | None:
+    """Return a frame of the program's own files; None for any other frame."""
+    path = pathlib.Path(file)
+    if path.parent not in {folder, pathlib.Path()} or path.name in {"", "truth.py"} or file.startswith("<"):
+        return None
+    return Place(path.name, line or 0, function)
 
 
 def _stack(text: str) -> tuple[Place, ...]:
