@@ -3,7 +3,8 @@
 Rows are programs that take 100, 200 and 300 MiB in three functions at 200 MiB a second. A part may differ from that
 by 5 % and by what grows in 30 ms at each change of function; at most 2 % of all may be wrongly called certain. With
 ``--cost``: the helper's CPU time over a minute of growth and of sleep, and the CPU time of a program with and without
-stacks, in pairs. The exit status is 1 if anything was wrong.
+stacks, in pairs. The exit status is 1 if anything was wrong. With ``--random`` or ``--seeds``: tables of how right the
+rows and sizes are in random programs that know the truth.
 """
 
 from __future__ import annotations

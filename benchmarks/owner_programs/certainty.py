@@ -116,7 +116,7 @@ def living_in(truth: Truth, window: tuple[int, int], peak: int) -> Iterator[tupl
 
 
 def rises(truth: Truth, window: tuple[int, int]) -> Iterator[tuple[Stack, float, float]]:
-    """Yield the stacks of the rises that are left at a moment if what rose last falls first."""
+    """Yield the stacks of what rose before a time and is left if the last rise always falls first."""
     for readings in truth.by_process().values():
         if readings[-1].at_ns < window[0] or readings[0].at_ns > window[1]:
             continue
@@ -127,15 +127,22 @@ def rises(truth: Truth, window: tuple[int, int]) -> Iterator[tuple[Stack, float,
             if is_after and not reading.taking:
                 break
             grown, rss = reading.rss - rss, reading.rss
-            tokens = reading.taking or ("",)
             if grown > 0:
-                levels += [(token, grown / len(tokens)) for token in tokens]
+                levels += _shares(truth, reading.taking, grown)
             _lower(levels, -grown)
             if is_after:
                 break
         for token, size in levels:
             if token:
                 yield truth.taken[token].stack, size, size
+
+
+def _shares(truth: Truth, tokens: Sequence[str], size: float) -> list[tuple[str, float]]:
+    """Return whose a rise is: that of the allocations under way, by their speed."""
+    speeds = [
+        1 + truth.taken[token].size / (truth.taken[token].until_ns - truth.taken[token].from_ns) for token in tokens
+    ]
+    return [(token, size * speed / sum(speeds)) for token, speed in zip(tokens, speeds, strict=True)] or [("", size)]
 
 
 def _lower(levels: list[tuple[str, float]], size: float) -> None:

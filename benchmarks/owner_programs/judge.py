@@ -85,13 +85,14 @@ def names(programs: Sequence[Judged]) -> dict[str, str]:
 def certainty(programs: Sequence[Judged]) -> dict[str, str]:
     """Return how much is wrongly certain, how much is certain, and how many sizes are right."""
     known = [program.sizes for program in programs if program.sizes is not None]
+    certain = fmean([of.certain for of in known] or [0.0])
     functions, lines = [of.functions for of in known], [of.lines for of in known]
     return {
         "functions certain by more than 8 MiB above what they hold": _excess(functions, "excess"),
         "lines certain by more than 8 MiB above what they hold": _excess(lines, "excess"),
         "functions, above what they hold by the rule for freed memory, too": _excess(functions, "excess_by_rule"),
         "lines, above what they hold by the rule for freed memory, too": _excess(lines, "excess_by_rule"),
-        "part of the peak whose innermost own function is certain, mean": f"{fmean([of.certain for of in known] or [0.0]):.0%}",
+        "part of the peak whose innermost own function is certain, mean": f"{certain:.0%}",
         "largest holder right": _share([of.is_largest_right for of in known]),
         "functions within 10 % or 8 MiB of what they hold": _close(functions, "is_held"),
         "functions within that of what rose there": _close(functions, "is_risen"),

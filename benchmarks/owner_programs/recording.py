@@ -13,6 +13,8 @@ from benchmarks.owner_programs.generator import generate
 from nncftools.session.session import Session
 
 _LONGEST_S = 120
+MEASURED = -1
+"""The size of a thing in the log whose size is by how much RSS rose."""
 
 
 class Place(NamedTuple):
@@ -93,19 +95,20 @@ def truth_of(file: pathlib.Path) -> Truth:
     taken: dict[str, Taken] = {}
     readings: list[Reading] = []
     rss: dict[int, int] = {}
-    taking: dict[int, tuple[str, ...]] = {}
+    taking: dict[int, dict[str, int]] = {}
     for line in file.read_text("utf-8").splitlines():
         event, process_text, time_text, rss_text, token, size_text, stack = line.split("\t")
-        process, at_ns, size = int(process_text), int(time_text), int(size_text)
-        readings.append(Reading(at_ns, process, int(rss_text), taking.get(process, ())))
+        process, at_ns = int(process_text), int(time_text)
+        under_way = taking.setdefault(process, {})
         rss[process] = int(rss_text)
+        readings.append(Reading(at_ns, process, rss[process], tuple(under_way)))
         if event == "takes":
             taken[token] = Taken(_stack(stack), 0, at_ns, math.inf, math.inf, sum(rss.values()))
-            taking[process] = (*taking.get(process, ()), token)
+            under_way[token] = rss[process]
         elif event == "lives":
-            grown = sum(rss.values()) - taken[token].rss
-            taken[token] = taken[token]._replace(size=grown if size < 0 else size, until_ns=at_ns)
-            taking[process] = tuple(other for other in taking[process] if other != token)
+            risen = rss[process] - under_way.pop(token)
+            size = risen if int(size_text) == MEASURED else int(size_text)
+            taken[token] = taken[token]._replace(size=max(0, size), until_ns=at_ns)
         else:
             taken[token] = taken[token]._replace(ends_ns=at_ns)
     truth = Truth(taken, readings)
