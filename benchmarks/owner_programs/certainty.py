@@ -6,10 +6,11 @@ import math
 import pathlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from benchmarks.owner_programs.generator import MIB
-from benchmarks.owner_programs.recording import Place, Truth, own_place
+from benchmarks.owner_programs.recording import Place, Taken, Truth, own_place
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.session.model import Frame
@@ -34,9 +35,9 @@ class Size(NamedTuple):
     place: Place
     said: float
     certain: float
-    least: float
-    """It holds from ``least`` to ``most`` at the peak: allocations that begin or end then may or may not live."""
+    held: float
     most: float
+    """It holds at most this: the moment of the peak is not known exactly."""
     rose: float
     """What it holds by the rule for freed memory: a level belongs to the allocation that rose to it last."""
 
@@ -53,17 +54,17 @@ class Size(NamedTuple):
     @property
     def is_held(self) -> bool:
         """Return whether the recording says what is held."""
-        return _is_close(self.said, self.least, self.most)
+        return _is_close(self.said, self.held)
 
     @property
     def is_risen(self) -> bool:
         """Return whether the recording says what rose there."""
-        return _is_close(self.said, self.rose, self.rose)
+        return _is_close(self.said, self.rose)
 
     @property
     def is_large(self) -> bool:
         """Return whether the size is judged."""
-        return max(self.said, self.least, self.rose) >= _SMALL
+        return max(self.said, self.held, self.rose) >= _SMALL
 
 
 class Sizes(NamedTuple):
@@ -76,9 +77,8 @@ class Sizes(NamedTuple):
     is_largest_right: bool
 
 
-def _is_close(said: float, least: float, most: float) -> bool:
-    near = max(_CLOSE_BYTES, _CLOSE * most)
-    return least - near <= said <= most + near
+def _is_close(said: float, size: float) -> bool:
+    return abs(said - size) <= max(_CLOSE_BYTES, _CLOSE * size)
 
 
 def sizes_of(session: Session, truth: Truth, folder: pathlib.Path) -> Sizes | None:
@@ -106,13 +106,22 @@ def sizes_of(session: Session, truth: Truth, folder: pathlib.Path) -> Sizes | No
 
 
 def living_in(truth: Truth, window: tuple[int, int], peak: int) -> Iterator[tuple[Stack, float, float]]:
-    """Yield the stacks of what lived in a time, with the least and the most bytes."""
-    for taken in truth.taken.values():
-        if taken.from_ns <= window[1] and taken.ends_ns >= window[0]:
-            is_whole = taken.until_ns <= window[0] and taken.ends_ns >= window[1]
-            # during a call into a library, its temporary memory counts
-            most = taken.size if taken.until_ns <= window[0] else max(taken.size, peak - taken.rss)
-            yield taken.stack, taken.size if is_whole else 0, most
+    """Yield the stacks of what lived in a time, with their bytes when most lived, and at most."""
+    near = [taken for taken in truth.taken.values() if taken.from_ns <= window[1] and taken.ends_ns >= window[0]]
+    changes = chain.from_iterable((taken.until_ns, taken.ends_ns - 1) for taken in near)
+    moments = [*window, *(at_ns for at_ns in changes if window[0] < at_ns < window[1])]
+    at_ns = max(moments, key=lambda at_ns: sum(_held(taken, at_ns) for taken in near))
+    for taken in near:
+        # during a call into a library, its temporary memory counts
+        most = taken.size if taken.until_ns <= window[0] else max(taken.size, peak - taken.rss)
+        yield taken.stack, _held(taken, at_ns), most
+
+
+def _held(taken: Taken, at_ns: float) -> float:
+    """Return the bytes that an allocation has at a moment; while it begins, a part of them."""
+    if not taken.from_ns < at_ns < taken.ends_ns:
+        return 0.0
+    return taken.size * min(1.0, (at_ns - taken.from_ns) / (taken.until_ns - taken.from_ns))
 
 
 def rises(truth: Truth, window: tuple[int, int]) -> Iterator[tuple[Stack, float, float]]:
@@ -157,9 +166,9 @@ def _sums(
     stacks: Iterable[tuple[Stack, float, float]], keys: Callable[[Stack], set[Place]]
 ) -> defaultdict[Place, tuple[float, float]]:
     sums: defaultdict[Place, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-    for stack, least, most in stacks:
+    for stack, held, most in stacks:
         for key in keys(stack):
-            sums[key] = (sums[key][0] + least, sums[key][1] + most)
+            sums[key] = (sums[key][0] + held, sums[key][1] + most)
     return sums
 
 
@@ -197,5 +206,5 @@ def _innermost(
             said[place.code] += part.size
             certain += part.size if part.certain > depth else 0
     largest = max(said, key=said.__getitem__, default=_ENTRY)
-    least = max((least for least, _ in truth.values()), default=math.inf)
-    return certain / found.size, truth[largest][1] >= least - max(_CLOSE_BYTES, _CLOSE * least)
+    most = max((held for held, _ in truth.values()), default=math.inf)
+    return certain / found.size, truth[largest][0] >= most - max(_CLOSE_BYTES, _CLOSE * most)

@@ -32,8 +32,8 @@ _NUMPY = "\ntruth.takes()\nimport numpy as np\ntruth.lives(np, truth.MEASURED)\n
 _SHARED = ["steps.py", "tools.py"]
 """The modules of functions."""
 FEATURES = (
-    "function", "class", "generator", "decorator", "recursion", "partial", "thread", "child", "numpy", "bytearray",
-    "free", "rebind", "import", "mapped", "native",
+    "inline", "function", "class", "generator", "decorator", "recursion", "partial", "thread", "child", "free",
+    "rebind", "import", "mapped", "native", "numpy", "bytearray",
 )  # fmt: skip
 
 
@@ -94,6 +94,7 @@ class _Writer:
         for step in chosen:
             self.number += 1
             self.flow.append(f"# {step.__name__.strip('_')}")
+            self.features.add(step.__name__.strip("_"))
             step()
             self.flow.append(self.pause())
         self.flow.append("time.sleep(0.1)")
@@ -172,7 +173,6 @@ class _Writer:
 
     def function(self) -> None:
         """Call a function that takes memory, perhaps through another one."""
-        self.features.add("function")
         size, n = self.size(), self.number
         body = self.any_taking("block", size) + self.random.choice(["", f"{self.pause()}\n"]) + "return block"
         text = f"def load_{n}():\n{_block(body, 1)}"
@@ -184,7 +184,6 @@ class _Writer:
 
     def class_(self) -> None:
         """Fill an object, and perhaps replace what it has."""
-        self.features.add("class")
         size, n = self.size(3), self.number
         is_array = self.has_numpy and self.chance(0.7)
         fill = self.taking("self.x", size, is_array=is_array)
@@ -197,7 +196,6 @@ class _Writer:
 
     def generator(self) -> None:
         """Take what a generator yields: keep it, or only the last part."""
-        self.features.add("generator")
         size, n = self.size(), self.number
         count = self.random.randint(3, 10)
         part = self.taking("batch", size / count) + self.pause(0.04) + "\nyield batch\n"
@@ -208,7 +206,6 @@ class _Writer:
 
     def decorator(self) -> None:
         """Call a decorated function; the decorator may take memory, too."""
-        self.features.add("decorator")
         size, n = self.size(2), self.number
         wrapper, total = f"{self.pause(0.1)}\nresult = function()\n", size
         if self.chance(0.4):
@@ -223,7 +220,6 @@ class _Writer:
 
     def recursion(self) -> None:
         """Take memory at each depth of a recursion."""
-        self.features.add("recursion")
         size, n = self.size(), self.number
         depth = self.random.randint(2, 8)
         body = self.taking("part", size / depth) + f"parts.append(part)\n{self.pause(0.05)}\n"
@@ -234,7 +230,6 @@ class _Writer:
 
     def partial(self) -> None:
         """Take memory in a partial, which has no frame, or in a lambda."""
-        self.features.add("partial")
         size, n = self.size(), self.number
         count = int(size * MIB)
         if self.chance(0.5):
@@ -251,7 +246,6 @@ class _Writer:
 
     def thread(self) -> None:
         """Take memory in threads while the main thread waits, or takes some itself."""
-        self.features.add("thread")
         size, n = self.size(3), self.number
         count, name = self.random.randint(1, 3), f"v{n}"
         self.hold("[]", size)
@@ -269,7 +263,6 @@ class _Writer:
 
     def child(self) -> None:
         """Take memory in another process."""
-        self.features.add("child")
         size, n = self.size(2), self.number
         body = self.any_taking("block", size) + f"time.sleep({self.random.uniform(0.2, 0.5):.2f})\n"
         how = self.random.choice(["fork", "spawn", "script"])
@@ -298,7 +291,6 @@ class _Writer:
 
     def rebind(self) -> None:
         """Replace a value by what a function makes of it, as in ``w = convert(w)``."""
-        self.features.add("rebind")
         size, n = self.size(3), self.number
         is_array = self.has_numpy and self.chance(0.7)
         news = ["{0} * 2.0", "{0}.astype(np.float32)", "{0}.copy()"] if is_array else ["truth.Buffer({0})"]
@@ -318,7 +310,6 @@ class _Writer:
 
     def import_(self) -> None:
         """Import a module that takes memory while it is imported."""
-        self.features.add("import")
         size, n = self.size(), self.number
         self.files[f"tables_{n}.py"] = self.any_taking("TABLE", size)
         self.flow.append(f"import tables_{n}")
@@ -326,7 +317,6 @@ class _Writer:
 
     def mapped(self) -> None:
         """Map a file and touch its pages."""
-        self.features.add("mapped")
         size, n = self.size(), self.number
         self.data[f"data_{n}.bin"] = int(size * MIB)
         body = (
@@ -339,7 +329,6 @@ class _Writer:
 
     def native(self) -> None:
         """Call a long native function, which may take memory."""
-        self.features.add("native")
         n = self.number
         size = min(self.size(3), 25)
         count = int(size * MIB)

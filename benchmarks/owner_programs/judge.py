@@ -125,7 +125,7 @@ def _faults(program: Judged) -> Iterator[str]:
     sizes = [] if program.sizes is None else [*program.sizes.functions, *program.sizes.lines]
     for size in sizes:
         if size.excess > LEAST_EXCESS:
-            held = f"holds {size.most / MIB:.0f}, {size.rose / MIB:.0f} rose there"
+            held = f"holds {size.held / MIB:.0f}, {size.rose / MIB:.0f} rose there"
             yield f"{size.place.text}: {size.certain / MIB:.0f} MiB certain, {held}"
 
 
