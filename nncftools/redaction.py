@@ -19,6 +19,7 @@ _NAME = (
 _KEY = rf"(?:[\w.-]*[-_.])?{_NAME}"
 _VARIABLE = r"[\w.-]*(?:_KEY|_PWD|PASSWORD|PASSWD|PASSPHRASE|(?<![\w.-])KEY)"
 """`PGPASSWORD`, `WANDB_KEY`: for names in capitals, weaker hints suffice."""
+_SECRET = rf"(?:(?i:{_KEY})|{_VARIABLE})"
 _BEGIN = r"(?<![\w.-])"
 """Matches are tried only at the start of a name: otherwise a word of 100,000 letters would take minutes."""
 _PIECE = r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\."
@@ -26,13 +27,16 @@ _VALUE = rf"(?:{_PIECE}|[^\s;&|])+"
 """One word of a shell command line."""
 # Patterns are compiled on use: the two for whole words take 3 ms, and most words need neither.
 _WHOLE_OPTION = rf"(?i)--?{_KEY}"
-_WHOLE_SETTING = rf"[-+]{{0,2}}(?:(?i:{_KEY})|{_VARIABLE})="
+_WHOLE_SETTING = rf"[-+]{{0,2}}{_SECRET}="
 _SCRIPT_NEXT = r"-\w*c"
 """`sh -c` and similar: the next word is a command line, of which only a part may be a secret."""
-_INSIDE = (
-    ("=", rf"{_BEGIN}((?i:{_KEY})|{_VARIABLE})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
+_SETTINGS = (
+    ("=", rf"{_BEGIN}({_SECRET})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
     ("-", rf"(?i){_BEGIN}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
     (":", rf"(?i){_BEGIN}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
+)
+"""Settings and options inside a word, which may be a shell command line; see ``_TOKENS``."""
+_TOKENS = (
     (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
     ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
     ("://", r"(https?://)[^\s/@:]+@", r"\1***@"),
@@ -46,11 +50,20 @@ _INSIDE = (
     ("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}", HIDDEN),
     ("eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
 )
-"""Patterns inside a word, which may be a shell command line: settings, options, headers, URLs, known tokens.
+"""Headers, URLs and known tokens inside a word.
 
 Before each stands what every match contains, in lower case: most words contain nothing of it, and compiling the
 patterns takes 3 ms. Each pattern runs in linear time: the kernel allows words of 128 KiB.
 """
+_TEXT = r"\"(?:\\.|[^\"\\])*|'(?:\\.|[^'\\])*"
+"""A string in a line of Python, without its closing quote: it may end in a later line."""
+_STRING = rf"(?:\b[A-Za-z]{{1,2}})?(?:{_TEXT})[\"']?"
+_OPERATOR = r"\]*\s*(?::[^=,;\"'(){}]{0,80}=(?!=)|[:!+]?={1,2}|:)"
+_ASSIGNMENT = (
+    rf"((?:{_BEGIN}{_SECRET}|[\"']-{{0,2}}{_SECRET}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
+    rf"((?:{_STRING}|\((?:{_STRING}|[^\"'()])*\)|[^,;\"'])*)"
+)
+"""A secret's name with an operator, such as ``token: str =`` or ``"token":``, and the value."""
 
 
 class Redaction:
@@ -84,13 +97,34 @@ class Redaction:
         """Return text, such as a shell command line, with secrets hidden."""
         if self._is_off:
             return text
-        folded = text.lower()
-        for part, pattern, hidden in _INSIDE:
-            if part in folded:
-                text = re.sub(pattern, hidden, text)
+        return self._without_own(_without(text, _SETTINGS + _TOKENS))
+
+    def code(self, line: str) -> str:
+        """Return a line of Python with secrets hidden: tokens, and strings assigned to the name of a secret."""
+        if self._is_off:
+            return line
+        line = re.sub(f"{_ASSIGNMENT}|({_TEXT})([\"']?)", _hide_strings, line)
+        return self._without_own(_without(line, _TOKENS))
+
+    def _without_own(self, text: str) -> str:
         for own in self._more:
             text = own.sub(_hide, text)
         return text
+
+
+def _without(text: str, patterns: Sequence[tuple[str, str, str]]) -> str:
+    folded = text.lower()
+    for part, pattern, hidden in patterns:
+        if part in folded:
+            text = re.sub(pattern, hidden, text)
+    return text
+
+
+def _hide_strings(match: re.Match[str]) -> str:
+    """Hide the strings in the value of an assignment, or the settings in another string."""
+    if match[3] is not None:
+        return _without(match[3], _SETTINGS) + match[4]
+    return match[1] + re.sub(rf"{_STRING}(?:\s*{_STRING})*", HIDDEN, match[2])
 
 
 def _hide(match: re.Match[str]) -> str:

@@ -82,6 +82,58 @@ def test_option_without_a_value() -> None:
     assert Redaction().words(words) == words
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('token = "abc"', "token = ***"),
+        ("self.hf_token = 'abc' \"d\"  # e", "self.hf_token = ***  # e"),
+        ("api_key: str = 'abc'", "api_key: str = ***"),
+        ("def load(token: Optional[str] = 'abc', model='m'):", "def load(token: Optional[str] = ***, model='m'):"),
+        ('login(user="me", password="abc", host="h")', 'login(user="me", password=***, host="h")'),
+        ("login(password = ('abc'), x='y')", "login(password = (***), x='y')"),
+        ('{"name": "x", "token": "abc", "size": "y"}', '{"name": "x", "token": ***, "size": "y"}'),
+        ('os.environ["HF_TOKEN"] = "abc"', 'os.environ["HF_TOKEN"] = ***'),
+        ('os.environ.setdefault("HF_TOKEN", "abc")', 'os.environ.setdefault("HF_TOKEN", ***)'),
+        ('run(["--password", "abc", "x"])', 'run(["--password", ***, "x"])'),
+        ('secret = f\'abc{x}\' + rb"d\\"e"', "secret = *** + ***"),
+        ("token = decrypt(key, 'abc', b'd')", "token = decrypt(key, ***, ***)"),
+        ('secret = """abc', "secret = ***"),
+        ("if (password := 'abc') == \"it's\":", "if (password := ***) == ***:"),
+        ("SECRET_KEY='abc'; KEY = 'd'; x = 'y'", "SECRET_KEY=***; KEY = ***; x = 'y'"),
+        ('system("login --password abc && HF_TOKEN=d x")', 'system("login --password *** && HF_TOKEN=*** x")'),
+        ('get("https://me:abc@host/?token=d", x)', 'get("https://***@host/?token=***", x)'),
+        ('headers = {"Authorization": "Bearer abcdefgh"}', 'headers = {"Authorization": "***"}'),
+        ("login('hf_AbCdEfGhIjKl0123')  # ghp_0123456789abcdef", "login('***')  # ***"),
+    ],
+)
+def test_in_code(line: str, expected: str) -> None:
+    """In a line of Python, strings are hidden that the name of a secret gets, and the secrets in other strings."""
+    assert Redaction().code(line) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokenizer = AutoTokenizer.from_pretrained('x'); pad_token = '<pad>'; eos_token=\"</s>\"",
+        "token = tokenizer.decode(x, skip_special_tokens=True)",
+        "model = load(name, token=token, revision='main')",
+        "def load(token: str, model: str = 'm') -> None:",
+        "tokens = batch['input_ids']; key = 'layer'; passes = 3",
+        "print('token:', 'abc'); x = 'a' if y else \"it's\"",
+        "rows = table['token']['ids'], 'x'",
+    ],
+)
+def test_not_hidden_in_code(line: str) -> None:
+    """Other strings of a line stay, and so does what has no string."""
+    assert Redaction().code(line) == line
+
+
+def test_own_rules_in_code() -> None:
+    """The user's expressions hide more of a line, and without redaction everything stays."""
+    assert Redaction([r"/home/\w+"]).code("token = 'a'; open('/home/anna/x')") == "token = ***; open('***/x')"
+    assert Redaction(None).code("token = 'a'") == "token = 'a'"
+
+
 class TestOwn:
     def test_all_of_a_match(self) -> None:
         """Matches of the user's expression are hidden in addition."""
@@ -130,3 +182,4 @@ def test_longest_word(piece: str) -> None:
     """The longest word that the kernel allows takes linear time, for any content."""
     text = (piece * LONGEST)[:LONGEST]
     assert Redaction().words(["x", text, "--password", "hunter2"])[-1] == HIDDEN
+    assert Redaction().code(text)
