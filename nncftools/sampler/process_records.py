@@ -180,33 +180,16 @@ def _statistics(message: bytes) -> bytes | None:
 
 
 USER, ROOT, CLOCK = "user", "root", "clock"
-_OF_FILES = 3
-"""Of the four users of a process, the one that decides which files it may open (proc(5))."""
 
 
 def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
     barriers = {
-        USER: _user(process) not in {None, 0, os.geteuid()},
-        ROOT: _differs(process, "root", "/"),
-        CLOCK: _differs(process, "ns/time", "/proc/self/ns/time"),
+        USER: process.read_user() not in {None, 0, os.geteuid()},
+        ROOT: process.differs("root", "/"),
+        CLOCK: process.differs("ns/time", "/proc/self/ns/time"),
     }
     return [barrier for barrier, differs in barriers.items() if differs]
-
-
-def _user(process: Process) -> int | None:
-    try:
-        return int(process.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _differs(process: Process, file: str, ours: str) -> bool:
-    """Return whether a link of a process leads elsewhere than ours. The kernel shows it to its own user and to root."""
-    try:
-        return not os.path.samestat(os.stat(f"{process.path}/{file}"), os.stat(ours))
-    except OSError:
-        return False
 
 
 _PARENTLESS_MOST = 4096

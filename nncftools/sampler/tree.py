@@ -116,6 +116,8 @@ DETACHED_NAME = "nncf-sampler"
 
 _STARTED = 19
 """Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
+_OF_FILES = 3
+"""Of the four users of a process, the one that decides which files it may open (proc(5))."""
 _RESCANS = 2
 """The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
 
@@ -286,6 +288,20 @@ class Process:
             return read_all(descriptor)
         finally:
             os.close(descriptor)
+
+    def read_user(self) -> int | None:
+        """Return the ID of the user whose files it may open; None if it has ended."""
+        try:
+            return int(self.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def differs(self, link: str, ours: str) -> bool:
+        """Return whether a link of the process leads elsewhere than ours. Its own user and root may read it."""
+        try:
+            return not os.path.samestat(os.stat(f"{self.path}/{link}"), os.stat(ours))
+        except OSError:
+            return False
 
     def read_status(self) -> bytes:
         """Return its status file, which is kept open after the first reading. Raises OSError."""

@@ -6,6 +6,7 @@ All sizes are bytes, all times seconds since the start. ``Snapshots`` is what th
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 import msgspec
 
@@ -75,6 +76,8 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     pid: int
     inherited: int = 0
     """Of a forked copy: its RSS when it was first seen; what it shares with its parent is part of that."""
+    user: int | None = None
+    """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files."""
     is_native: bool = False
     """Whether it was seen to grow without any file of Python."""
     time_s: list[float] = []
@@ -84,6 +87,12 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
     faults: list[PageFaults] = []
     windows: list[StackWindow] = []
+
+    def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
+        """Return the indexes of the frames that were in a stack of the process, of ``stacks`` of the session."""
+        threads = [thread for window in self.windows for thread in window.threads]
+        numbers = {number for thread in threads for number in thread.stacks if number is not None}
+        return {frame for number in numbers for frame in stacks[number]}
 
 
 class MappingGroup(msgspec.Struct, frozen=True, array_like=True):

@@ -35,7 +35,7 @@ class HelperStarted(TypedDict):
     """Why it takes no stacks, or not of every process."""
 
 
-class WatchedProcess(TypedDict):
+class IntroducedProcess(TypedDict):
     """A process of the tree."""
 
     number: int
@@ -44,6 +44,13 @@ class WatchedProcess(TypedDict):
     t_ns: int
     """When it was first seen."""
     inherited: int
+
+
+class WatchedProcess(IntroducedProcess, total=False):
+    """A process of the tree; logs of earlier versions have no ``user``."""
+
+    user: int | None
+    """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files than us."""
 
 
 class RssPoints(TypedDict):
@@ -334,7 +341,12 @@ class _SnapshotReader:
     def _take_process(self, line: WatchedProcess) -> None:
         at_s = self._seconds(line["t_ns"])
         same = [process.id for process in self._processes.get(line["pid"], ()) if _lives(process, at_s)]
-        watched = model.WatchedProcess(process=same[-1] if same else None, pid=line["pid"], inherited=line["inherited"])
+        watched = model.WatchedProcess(
+            process=same[-1] if same else None,
+            pid=line["pid"],
+            inherited=line["inherited"],
+            user=line.get("user"),
+        )
         self._watched[line["number"]] = watched
         self._snapshots.processes.append(watched)
 

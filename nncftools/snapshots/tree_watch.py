@@ -203,6 +203,13 @@ def _memory(process: Process) -> tuple[int, int, int]:
     return time.monotonic_ns(), pages, mapped
 
 
+def _file_user(process: Process) -> int | None:
+    """Return the ID of the user whose files a process opens; None if a path may lead it to another file than us."""
+    if process.differs("root", "/") or process.differs("ns/mnt", "/proc/self/ns/mnt"):
+        return None
+    return process.read_user()
+
+
 class TreeWatch:
     """The processes of a run, as far as they have memory of their own."""
 
@@ -277,7 +284,7 @@ class TreeWatch:
         watched.is_introduced = True
         inherited = watched.growth.first if process.forked_copy else 0
         facts = {"number": process.number, "pid": process.pid, "t_ns": watched.found_ns, "inherited": inherited}
-        self._writer.line("process", facts)
+        self._writer.line("process", {**facts, "user": _file_user(process)})
 
     def _end(self, watched: Watched, now_ns: int) -> None:
         """Take the end of a process: a zombie has no memory, and is there until it is reaped."""

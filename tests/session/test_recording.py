@@ -593,6 +593,14 @@ def test_all_lines() -> None:
     assert (found.cpu_s, found.failed, found.missing) == (0.25, 1, None)
 
 
+def test_user_of_a_process() -> None:
+    """A log says whose files a process opened; logs of earlier versions do not."""
+    introduced = {"process": {"number": 0, "pid": 77, "t_ns": 1_100_000_000, "inherited": 0, "user": 7}}
+
+    assert from_log([LINES[0], introduced]).processes[0].user == 7
+    assert from_log(LINES).processes[0].user is None
+
+
 def test_reused_pid() -> None:
     """A process of the session is the one that lived then, not an earlier one with its PID."""
     earlier = Process(id=1, pid=77, start_s=-9.0, end_s=-5.0)
