@@ -66,6 +66,10 @@ BARE = {
         "cli.sweep.results file.open",
         "marks.call_log open",
     },
+    "it reads a file that a program names as its code: each folder is held open, links and kinds are checked": {
+        "session.sources open",
+        "session.sources os.open",
+    },
     "it only drops pages: O_NONBLOCK": {"cli.fit.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.recording os.open",

@@ -35,13 +35,16 @@ class Profiler:
     ``p.to_html("run.html")``, or use ``p.session``.
     """
 
-    def __init__(self, interval: float = 0.05, *, include_children: bool = True, stacks: bool = False) -> None:
+    def __init__(
+        self, interval: float = 0.05, *, include_children: bool = True, stacks: bool = False, source: bool = True
+    ) -> None:
         """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year.
 
-        With ``stacks``, a helper process also reads which code memory comes from.
+        With ``stacks``, a helper process also reads which code memory comes from. Without ``source``, the session does
+        not keep the text of the lines of this code.
         """
         self._number = next(operations.profilers)
-        more = {"children": include_children, "stacks": stacks}
+        more = {"children": include_children, "stacks": stacks, "source": source}
         self._recorder = Recorder(_METRICS, interval, profiler=self._number, **more)
 
     @property

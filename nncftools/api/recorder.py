@@ -20,6 +20,7 @@ from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import VARIABLE
 from nncftools.metrics import recorded_with
+from nncftools.redaction import Redaction
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Recorder:
     In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 — one parameter per choice of a recording
         self,
         metrics: Sequence[str],
         interval_s: float,
@@ -58,6 +59,7 @@ class Recorder:
         children: bool = True,
         profiler: int = 0,
         stacks: bool = False,
+        source: bool = True,
     ) -> None:
         """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
@@ -74,6 +76,7 @@ class Recorder:
         self._folder: pathlib.Path | None = None
         self._profiler = profiler
         self._takes_stacks = stacks
+        self._takes_source = source
         self._helper: Helper | None = None
         self._pid = 0
         self._sampler: DetachedSampler | None = None
@@ -141,8 +144,13 @@ class Recorder:
             self._helper = None
         self._sampler.stop()
         self._sampler.has_news(_ENDS_WITHIN_S)
+        from nncftools.analysis.code_places import is_own
+        from nncftools.session.sources import take_sources
+
         try:
             self._session = self._read()
+            if self._takes_source:
+                take_sources(self._session, Redaction(), is_own)
         except NncfToolsError as error:
             warnings.warn(f"the recording is lost: {error}", RuntimeWarning, stacklevel=3)
         else:

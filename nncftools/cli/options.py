@@ -217,6 +217,9 @@ class Request:
             "--stacks-budget PERCENT", RECORD, "Share of a core that stacks may use; half a CPU second in any case."
         ),
     ] = "1%"
+    no_source: Annotated[
+        bool, option("--no-source", RECORD, "Keep no text of the lines of code that hold the memory.")
+    ] = False
     max_samples: Annotated[
         int,
         option("--max-samples N", RECORD, "Beyond N, merge neighbouring samples; minimum and maximum stay.", min=100),
@@ -224,9 +227,10 @@ class Request:
     shell: Shell = False
     force: Force = False
     redact: Annotated[
-        Texts, option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines.")
+        Texts,
+        option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines and code."),
     ] = None
-    no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")] = False
+    no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines and code unchanged.")] = False
     source: Source = DEFAULT_SOURCE
 
 

@@ -114,7 +114,14 @@ def _record(request: Request, *, profiles: bool) -> int:
 
         def record(target: Destination) -> Recorded:
             what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share
-            run = recording.Run(*what, opens=request.opens, live=request.live, output=capture, copies=not request.live)
+            run = recording.Run(
+                *what,
+                has_sources=not request.no_source,
+                opens=request.opens,
+                live=request.live,
+                output=capture,
+                copies=not request.live,
+            )
             return recording.record(run, view, quiet=quiet)
 
         if request.repeat == 1:

@@ -62,6 +62,8 @@ class Run(NamedTuple):
     """How stacks and mappings are taken; None to take none."""
     stacks_share: float = 0.0
     """The share of one core's time that this may take."""
+    has_sources: bool = True
+    """Whether the session keeps the text of the lines that stacks stand at."""
     entry: Sequence[str] = ()
     """Words before the command that make its process enter a control group, and then execute the command."""
     opens: bool = False
@@ -229,6 +231,12 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
         session.exit = None if outcome.status is None else Exit(**outcome.status)
     if run.stack_access is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
+    if run.has_sources and session.snapshots is not None:
+        with _guarded("the source text could not be read"):
+            from nncftools.analysis.code_places import is_own
+            from nncftools.session.sources import take_sources
+
+            take_sources(session, Redaction(run.plan.redact), is_own)
     with _guarded("the kernel's log could not be read"):
         verdict.take_kernel_log(session)
     with _guarded("the marks could not be read"), files.open_marks() as log:

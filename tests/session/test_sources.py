@@ -1,0 +1,204 @@
+"""The text of lines of code: from which files it is read, and as what."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.files import descriptors_in_use
+from nncftools.session.model import Snapshots
+from nncftools.session.session import Session
+from tests.made_up import process, session
+from tests.session.made_sources import CODE, linked, taken, written
+
+LARGEST = 8 << 20
+
+
+class TestText:
+    def test_lines(self, tmp_path: pathlib.Path) -> None:
+        """The text of each line of own code that is in a stack is kept, and no other."""
+        path = written(tmp_path / "mod.py", "a\nb\nc\nd\n")
+
+        assert taken(path, 2, 4, 0, 9) == {2: "b", 4: "d"}
+        assert taken(path, 2, own=lambda file: file != str(path)) == {}
+
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ("\n\t  make( 1,\t2 )  \n", "make( 1, 2 )"),
+            (b"\xef\xbb\xbf# a\r\nprint('\xc3\xa9')\r\n", "print('é')"),
+            (b"# coding: latin-1\nprint('\xe9')\n", "print('é')"),
+            (b"# coding: utf-8\nprint('\xe9')\n", "print('\ufffd')"),
+            (b"# a\n# b\n\n", "# b"),
+            (b"# a\n# b\n\xe9\n", "# b"),
+            (b"a\rb\rc", "b"),
+            ("a\nb\x0cc\x1cd\x85e\u2028f\x00\n", "b c d e f\x00"),
+            ("a\x0c\u2028\nb\x1b[31m\n", "b\x1b[31m"),
+            ("a\nb = '" + "x" * 200 + "'\n", "b = '" + "x" * 101 + "…" + "x" * 52 + "'"),
+            (b"# coding: unicode_escape\n'\\ud800'\n", "'?'"),
+            (b"# coding: rot13\nb\n", ""),
+            (b"# coding: nothing\nb\n", ""),
+        ],
+    )
+    def test_one_line(self, tmp_path: pathlib.Path, content: str | bytes, text: str) -> None:
+        """A text is one short line without an encoding's traps, by the encoding that the file names."""
+        found = taken(written(tmp_path / "mod.py", content)).get(2, "")
+
+        assert found == text
+        assert len(found) <= 160
+
+    def test_rest_of_a_file(self, tmp_path: pathlib.Path) -> None:
+        """Bytes that the encoding does not have are replaced, also far into a file."""
+        path = written(tmp_path / "mod.py", b"\n\nb\xff\n")
+
+        assert taken(path, 3) == {3: "b\ufffd"}
+
+    def test_secrets(self, tmp_path: pathlib.Path) -> None:
+        """Secrets are hidden by the rules of the recording, before a long line is shortened."""
+        path = written(tmp_path / "mod.py", f"token = 'abc'\nmine = 'token'; x('{'y' * 120}', token='abc')\n")
+
+        assert taken(path, 1, redact=("mine",)) == {1: "token = ***"}
+        assert taken(path, 2, redact=("mine",))[2].startswith("*** = 'token'; x('yy")
+        assert taken(path, 2)[2].endswith("yy', token=***)")
+        assert taken(path, 1, redact=None) == {1: "token = 'abc'"}
+
+    def test_many(self, tmp_path: pathlib.Path) -> None:
+        """At most 2,000 lines are read."""
+        path = written(tmp_path / "mod.py", "x\n" * 3_000)
+
+        assert len(taken(path, *range(1, 3_001))) == 2_000
+
+
+REFUSED: dict[str, Callable[[pathlib.Path], object]] = {
+    "too large": lambda folder: _long(folder / "mod.py", LARGEST + 1),
+    "empty": lambda folder: written(folder / "mod.py", ""),
+    "missing, as a cell of a notebook": lambda _: "/tmp/ipykernel_1/2.py",
+    "typed": lambda _: "<string>",
+    "folder": lambda folder: folder,
+    "pipe": lambda folder: _pipe(folder / "mod.py"),
+    "device": lambda _: "/dev/zero",
+    "in a zip file": lambda folder: _zipped(folder / "all.zip") / "mod.py",
+    "circle of links": lambda folder: linked(folder / "mod.py", folder / "mod.py"),
+    "relative": lambda folder: os.path.relpath(written(folder / "mod.py"), "/"),
+    "no path": lambda _: "/a\0b",
+    "no name": lambda _: "",
+}
+
+
+def _long(path: pathlib.Path, size: int) -> pathlib.Path:
+    os.truncate(written(path), size)
+    return path
+
+
+def _pipe(path: pathlib.Path) -> pathlib.Path:
+    os.mkfifo(path)
+    return path
+
+
+def _zipped(path: pathlib.Path) -> pathlib.Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mod.py", CODE)
+    return path
+
+
+class TestFile:
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_refused(self, name: str, tmp_path: pathlib.Path) -> None:
+        """Only a regular file of 8 MiB is read, by its whole path."""
+        assert taken(REFUSED[name](tmp_path)) == {}
+
+    def test_largest(self, tmp_path: pathlib.Path) -> None:
+        """A file of 8 MiB is read."""
+        assert taken(_long(tmp_path / "mod.py", LARGEST)) == {2: "second = make(2)"}
+
+    def test_links(self, tmp_path: pathlib.Path) -> None:
+        """Our links are followed, relative ones too, and those of folders."""
+        written(tmp_path / "code" / "mod.py")
+        linked(tmp_path / "folder", pathlib.Path("code"))
+        link = linked(tmp_path / "link.py", tmp_path / "folder" / ".." / "code" / "mod.py")
+
+        assert taken(link) == {2: "second = make(2)"}
+
+    def test_no_descriptor_stays_open(self, tmp_path: pathlib.Path) -> None:
+        """All descriptors are closed, whether the file is read or not."""
+        before = descriptors_in_use()
+        taken(written(tmp_path / "mod.py"))
+        taken(tmp_path)
+
+        assert descriptors_in_use() == before
+
+
+class TestChange:
+    def test_changed(self, tmp_path: pathlib.Path) -> None:
+        """A file that changed after the process began may have another text, whatever time it has."""
+        path = written(tmp_path / "mod.py")
+        assert taken(path, after_s=-10) == {}
+
+        os.utime(path, (1, 1))
+        assert taken(path, after_s=-10) == {}
+
+        later = time.time() + 60
+        os.utime(path, (later, later))
+        assert taken(path, after_s=10) == {}
+
+    @pytest.mark.parametrize(
+        ("processes", "is_read"),
+        [
+            ([{"start_s": 20.0, "parent": 0}], True),
+            ([{"start_s": 20.0, "parent": 0}, {"start_s": 0.0}], False),  # both ran it: the earliest counts
+            ([{"start_s": 20.0, "parent": 0, "forked_copy": True}], False),  # it runs code that its parent has read
+            ([{"start_s": 20.0, "parent": None}], False),  # an orphan may be a copy
+            ([{"start_s": None, "parent": 0}], False),
+        ],
+    )
+    def test_of_several_processes(
+        self,
+        tmp_path: pathlib.Path,
+        processes: list[dict[str, Any]],
+        is_read: bool,  # noqa: FBT001 — of the table
+    ) -> None:
+        """A file must be older than all processes that ran its code, and than those that they are copies of."""
+        listed = [process(number, **facts) for number, facts in enumerate(processes, start=1)]
+
+        found = taken(written(tmp_path / "mod.py"), after_s=-10, processes=listed, others=[process(0)])
+
+        assert bool(found) is is_read
+
+
+class TestSessionFile:
+    def test_saved_and_loaded(self, tmp_path: pathlib.Path) -> None:
+        """Texts are kept by file and line; a file of an earlier version has none, and one of a later version more."""
+        path = session(snapshots=Snapshots(sources={"/mod.py": {2: "x\x1b"}})).save(tmp_path / "run.json")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert document["snapshots"]["sources"] == {"/mod.py": {"2": "x\x1b"}}
+        assert loaded(document, path).sources == {"/mod.py": {2: "x\x1b"}}
+
+        document["snapshots"]["later"] = document["snapshots"].pop("sources")
+        assert loaded(document, path).sources == {}
+        again = Session.load(path).save(tmp_path / "again.json")
+        assert json.loads(again.read_text(encoding="utf-8"))["snapshots"] == document["snapshots"]
+
+    def test_damaged(self, tmp_path: pathlib.Path) -> None:
+        """A line that is no number is refused, with its place."""
+        path = session(snapshots=Snapshots(sources={"/mod.py": {2: "x"}})).save(tmp_path / "run.json")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["snapshots"]["sources"] = {"/mod.py": {"two": "x"}}
+
+        with pytest.raises(SessionFileError, match=r"\$\.snapshots\.sources"):
+            loaded(document, path)
+
+
+def loaded(document: object, path: pathlib.Path) -> Snapshots:
+    """Return the snapshots of a document, after it was written to a file."""
+    path.write_text(json.dumps(document), encoding="utf-8")
+    snapshots = Session.load(path).snapshots
+    assert snapshots is not None
+    return snapshots
