@@ -33,7 +33,7 @@ def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
     subprocess.run(script, cwd=tmp_path, env=env, check=True, timeout=60)
 
     assert (tmp_path / "output").read_text() == f"status={status}\n"
-    assert "Peak RSS 50.0 % higher" in (tmp_path / "summary.md").read_text("utf-8")
+    assert "Peak memory rose by 30.0 MiB" in (tmp_path / "summary.md").read_text("utf-8")
 
 
 @pytest.mark.process

@@ -177,6 +177,8 @@ class Run:
     """Operations inside those, which are not compared, without figures."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
+    why_no_stacks: str = ""
+    """What the helper said; empty for unknown, and if no stacks were asked for."""
 
     def together(self, calls: Sequence[Operation]) -> Values:
         """Return the figures of operations as one: the highest peak, and the sums of durations and counters.
@@ -217,6 +219,7 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
         calls=dict(zip(names, shown, strict=True)),
         deeper=dict(zip(deeper_names, deeper, strict=True)),
         stacks=None if stacks is None else places(stacks),
+        why_no_stacks="" if session.snapshots is None else session.snapshots.missing or "",
     )
 
 
@@ -291,7 +294,7 @@ class ComparedOperation:
 
     name: str
     title: str
-    """The name; where a run has several operations of it, the first is called ``NAME (1)``."""
+    """The name, with its number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
@@ -371,8 +374,10 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
     operations = matched([run.calls for run in runs])
     firsts = [next(runs[number].calls[name] for number, name in names.items()) for names in operations]
     unique = dict.fromkeys(unique_names(firsts))
-    for unique_name, names in zip(unique, operations, strict=True):
-        title = f"{unique_name} (1)" if f"{unique_name} (2)" in unique else unique_name
+    for unique_name, first, names in zip(unique, firsts, operations, strict=True):
+        numbers = dict.fromkeys(name.removeprefix(first.name).strip(" ()") or "1" for name in names.values())
+        is_one = f"{first.name} (2)" not in unique
+        title = unique_name if is_one else f"{first.name} ({' → '.join(numbers)})"
         base_names = [item for item in names.items() if item[0] < len(base)]
         sides = base_names, [item for item in names.items() if item[0] >= len(base)]
         of_base, of_new = ([runs[number].operations[name] for number, name in side] for side in sides)

@@ -143,14 +143,21 @@ class Difference:
     def stands_out(self) -> bool:
         """Whether the change is more than noise.
 
-        It is large enough to matter, and the brackets do not overlap. Between groups, it also exceeds the spread; where
-        the groups are too small to show that, no run of one side lies between those of the other.
+        It is large enough to matter, the brackets do not overlap, and between groups it is beyond the spread.
         """
         share, least = _LEAST[self.figure.unit]
         if abs(self.change) < max(least, share * abs(self.base.median)) or self.is_within_brackets:
             return False
+        return self.is_beyond_spread is not False
+
+    @property
+    def is_beyond_spread(self) -> bool | None:
+        """Whether the difference exceeds the spread; None for one run each.
+
+        Where the groups are too small to show that, no run of one side lies between those of the other.
+        """
         if self.p is None or smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT:
-            return self.exceeds_spread is not False
+            return self.exceeds_spread
         return max(min(self.base.values), min(self.new.values)) > min(max(self.base.values), max(self.new.values))
 
     @property

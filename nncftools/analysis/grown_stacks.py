@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from nncftools.analysis.build_up import NOT_SEEN, SEEN, BuildUp
-from nncftools.analysis.code_places import OWN, PYTHON, package_of, short_file
-from nncftools.analysis.frames import Node, place_labels, tree_of
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    imported_package,
+    is_own,
+    package_of,
+    short_file,
+)
+from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
-CodePath = tuple[tuple[str, str], ...]
-"""Functions with their files, the outermost first. It is the same in another environment, and after lines moved. A
-program without Python has its name and an empty text; so has memory without a stack."""
-_SCRIPT = ("the script", "")
+Code = tuple[str, str]
+"""A function and its file. The file is the same in another environment. A program without Python has its name and an
+empty text; so has memory without a stack."""
+CodePath = tuple[Code, ...]
+"""A function of the user's own code, and below it those of libraries; lines do not matter. Code that no own code called
+has all its callers."""
+_EXPRESSION = ".<locals>.<"
+"""What follows is a lambda or a comprehension: it is part of the function around it."""
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
+_IMPORTS = "Python and imports"
+_PLAIN = {
+    WITHOUT_STACK[NOT_SEEN]: "code that no stack shows",
+    WITHOUT_STACK[SHARED]: "shared pages, counted again",
+}
 _SMALLEST = 0.005
 """A place that holds less, as a share of the peak, is not compared."""
 _LEAST_CHANGE = 0.01
@@ -43,6 +60,8 @@ class GrownStack(NamedTuple):
     """A place in the code and the bytes that it held at both peaks; of groups, the medians."""
 
     label: str
+    owner: str
+    """The function of the user's own code; where there is none, the same as ``label``."""
     function: str
     file: str
     """From the package on; empty for what has no stack."""
@@ -59,6 +78,7 @@ class GrownStack(NamedTuple):
 
 def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
     """Return what each function held at its place in the stacks, without those that held less than 0.5 %."""
+    build_up = build_up._replace(parts=[_from_own_code(part) for part in build_up.parts])
     root = tree_of(build_up, by_line=False)
     root.certain = build_up.sum_of(SEEN)
     unseen = build_up.sum_of(NOT_SEEN)
@@ -69,16 +89,25 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
         for child in node.children.values():
             if child.size < root.size * _SMALLEST:
                 continue
-            code, below = (child.program or child.text, ""), sizes[above].below
+            name, below = child.program or child.text, sizes[above].below
+            code = _PLAIN.get(name, name), ""
             held = HeldSize(child.size, child.size, child.size)
             if child.frame is not None:
-                code = child.frame.function, _file(child.frame.file)
+                code = child.frame.function.partition(_EXPRESSION)[0], _file(child.frame.file)
                 held = HeldSize(child.size, child.certain, child.certain + below, below + _anywhere_in(child))
             here = (*above, code)
-            before = sizes.get(here, HeldSize())  # a file of the same name in another folder
+            before = sizes.get(here, HeldSize())  # a comprehension, or a file of the same name in another folder
             sizes[here] = HeldSize(*map(sum, zip(before, held, strict=True)))
             waiting.append((here, child))
     return sizes
+
+
+def _from_own_code(part: Part) -> Part:
+    """Return a part whose stack begins at its deepest frame of own code; imports are like a program."""
+    if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
+        return Part(part.size, PROGRAM, part.process, program=_IMPORTS)
+    own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_own(part.stack[place].file)), 0)
+    return part._replace(stack=part.stack[own:], certain=max(0, part.certain - own))
 
 
 def _anywhere_in(node: Node) -> int:
@@ -88,9 +117,9 @@ def _anywhere_in(node: Node) -> int:
 
 
 def _file(file: str) -> str:
-    """Return a file by a name that is the same in any environment: of the program its own, else from the package on."""
-    folder = {OWN: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
-    return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
+    """Return a file by a name that is the same in any environment: of own code its own, else from the package on."""
+    folder = {OWN: "/", PYTHON: _STANDARD}.get(package_of(file), _SITE)
+    return file.rpartition("/")[2] if is_own(file) else f"{folder}{short_file(file)}"
 
 
 def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
@@ -98,14 +127,28 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
 
     A place is divided into its parts as long as a few of these explain most of its change.
     """
-    if len({_script(run) for run in (*base, *new)}) > 1:
-        base, new = ([_renamed(run) for run in runs] for runs in (base, new))
+    base, new = ([_renamed(run, new[0]) for run in runs] for runs in (base, new))
     paths = list(dict.fromkeys(path for run in (*base, *new) for path in run))
     sides = zip(paths, _medians(base, paths), _medians(new, paths), strict=True)
     divided = _divided({path: _change(path, *sizes) for path, *sizes in sides})
     largest = sorted(divided, key=lambda place: -abs(place[1].change))[:most]
-    labels = iter(place_labels([[Frame(*code, 0) for code in path] for path, of in largest if of.file]))
-    return [of._replace(label=next(labels) if of.file else of.function) for _, of in largest]
+    return list(_labelled(largest))
+
+
+def _labelled(places: Sequence[tuple[CodePath, GrownStack]]) -> Iterator[GrownStack]:
+    """Yield the places with their names."""
+    owners = [path[:1] if is_own(path[0][1]) else path for path, _ in places]
+    stacks = list(dict.fromkeys(owners))
+    frames = [[Frame(*code, 0) for code in stack] for stack in stacks]
+    labels = dict(zip(stacks, place_labels(frames, is_short=True), strict=True))
+    for owner, (path, of) in zip(owners, places, strict=True):
+        called = "" if path == owner else f" ({_library_function(*path[-1])})"
+        yield of._replace(label=f"{labels[owner]}{called}", owner=labels[owner])
+
+
+def _library_function(function: str, file: str) -> str:
+    name, package = function.rpartition(".")[2], package_of(file)
+    return name if package == PYTHON else f"{package} {name}"
 
 
 def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]:
@@ -121,19 +164,30 @@ def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]
 def _change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
     function, file = path[-1] if path else ("", "")
     is_within_bounds = max(base.low, new.low) <= min(base.high, new.high)
-    return GrownStack("", function, short_file(file), base.size, new.size, is_within_bounds)
+    return GrownStack("", "", function, short_file(file), base.size, new.size, is_within_bounds)
 
 
-def _script(run: Sizes) -> CodePath:
-    """Return the outermost function that holds most of a run, if it is a module's: the script that was started."""
-    largest = max((path for path in run if len(path) == 1), key=lambda path: run[path].size, default=())
-    return largest if largest and largest[0][0] == "<module>" else ()
+def _renamed(run: Sizes, reference: Sizes) -> Sizes:
+    """Return a run whose own functions have the files of the reference: a script may have another name.
+
+    A function that only one of them has is the one of the same name that only the other has; of several, the largest is
+    the largest.
+    """
+    theirs = _only_in(reference, run)
+    names = {path: theirs[key] for key, path in _only_in(run, reference).items() if key in theirs}
+    return {(*names.get(path[:1], path[:1]), *path[1:]): held for path, held in run.items()}
 
 
-def _renamed(run: Sizes) -> Sizes:
-    """Return a run whose script has no name: code below two scripts is the same code."""
-    script = _script(run)
-    return {(_SCRIPT, *path[1:]) if script and path[:1] == script else path: held for path, held in run.items()}
+def _only_in(run: Sizes, other: Sizes) -> dict[tuple[str, int], CodePath]:
+    """Return the functions of scripts and of other own code that the other run lacks, by name and rank in size."""
+    own = [path for path in run if len(path) == 1 and package_of(path[0][1]) == OWN and path not in other]
+    ranks = Counter[str]()
+    found: dict[tuple[str, int], CodePath] = {}
+    for path in sorted(own, key=lambda path: -run[path].size):
+        function = path[0][0]
+        ranks[function] += 1
+        found[function, ranks[function]] = path
+    return found
 
 
 def _divided(changes: Mapping[CodePath, GrownStack]) -> Iterator[tuple[CodePath, GrownStack]]:

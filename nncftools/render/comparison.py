@@ -1,6 +1,6 @@
-"""The tables and sentences of a comparison: the verdict, its main figures, all figures; and repeated runs of a command.
+"""The tables and sentences of a comparison: the answer, its main figures, all figures; and repeated runs of a command.
 
-The short form has a verdict, at most ten rows of figures, and the settings that differ. Repeated runs are the median of
+The short form has an answer, at most ten rows of figures, and the settings that differ. Repeated runs are the median of
 each figure, and how far the runs are apart.
 """
 
@@ -213,9 +213,6 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield f"RSS peak of base {base}, of new {new}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
         yield f"{_UNCERTAIN} code: it may have held the same: not all of it is certain"
-    has_stacks = [any(run.stacks is not None for run in runs) for runs in (comparison.base, comparison.new)]
-    if comparison.stacks is None and any(has_stacks):
-        yield f"only {'base' if has_stacks[0] else 'new'} has stacks: which code grew is unknown"
     for where, names in (
         ("only in base", [figure.label for figure in comparison.only_base]),
         ("only in new", [figure.label for figure in comparison.only_new]),
@@ -244,23 +241,81 @@ MOST_ROWS = 10
 _MOST_SETTINGS = 10
 _BRIEF_NAME, _SETTING, _BRIEF_FUNCTION, _PLACE = 18, 80, 30, 100
 """Lengths of texts, in characters."""
-_MOSTLY = (0.5, 1.5)
-"""Of the change of the peak: code that changed by less is not the reason, by more not the only one."""
+_MOST = 0.5
+"""Of the change of the peak."""
+_PEAK_RSS = "peak_rss"
 _COLUMNS = 5
 """Without p: what exceeds the spread is strong."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
-_WORDS = {True: ("higher", "lower"), False: ("longer", "shorter")}
-"""More and less, of memory and of time."""
 _HOST = "host"
 
 
-def verdict(comparison: Comparison, unit: MemoryUnit) -> str:
-    """Return in one sentence how the peak and the duration changed."""
-    shown = [comparison.figures.get(name or "") for name in (_peak_name(comparison), DURATION)]
-    parts = [_change_text(difference, unit) for difference in shown if difference is not None]
-    text = ", ".join(parts) or "No figure in common"
-    machines = "; on different hosts" if any(difference.name == _HOST for difference in comparison.settings) else ""
-    return f"{text[:1].upper()}{text[1:]}{machines}"
+def answer(comparison: Comparison, unit: MemoryUnit) -> str:
+    """Return in one sentence how the peak changed, and which code holds most of the change."""
+    difference = comparison.figures[_peak_name(comparison) or DURATION]
+    text = _change_text(comparison, difference, unit)
+    has_owner = difference.stands_out and difference.figure.name == _PEAK_RSS
+    owner = _owner(comparison, difference, unit) if has_owner else ""
+    return f"{text}: {owner}" if owner else text
+
+
+def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
+    """Yield how the duration changed, whether the machines differ, and why it is unknown which code changed."""
+    if _peak_name(comparison):
+        yield _change_text(comparison, comparison.figures[DURATION], unit)
+    if any(setting.name == _HOST for setting in comparison.settings):
+        yield "The runs were on different hosts"
+    runs = [*comparison.base, *comparison.new]
+    without = [run for run in runs if run.stacks is None]
+    if comparison.stacks is None and len(without) < len(runs):
+        remedy = without[0].why_no_stacks or "record it with `nncf-tools profile`"
+        yield printable(f"Which code changed is unknown: {without[0].title} has no stacks; {remedy}")
+
+
+def _change_text(comparison: Comparison, difference: Difference, unit: MemoryUnit) -> str:
+    figure, change = difference.figure, difference.change
+    in_unit, write = writer(figure, max(*difference.base.values, *difference.new.values), unit)
+    name = "Peak memory" if figure.name == _PEAK_RSS else figure.label
+    runs = f"{len(comparison.base)} and {len(comparison.new)} runs"
+    if not difference.stands_out:
+        base, new = write(difference.base.median), write(difference.new.median)
+        between = f"({base} → {new} {in_unit})"
+        if base == new:
+            return f"{name} did not change ({new} {in_unit})"
+        if difference.is_within_brackets:
+            return f"{name} may be the same {between}: neither peak is known exactly enough"
+        if difference.is_beyond_spread is False:
+            return f"{name} did not change by more than the spread of {runs} {between}"
+        return f"{name} hardly changed {between}"
+    brief = unit.brief if figure.is_peak else write
+    between = f"{brief(difference.base.median)} → {brief(difference.new.median)} {in_unit}"
+    by = f"by {write(abs(change))} {in_unit} ({between}, {_percent(difference.percent)})"
+    text = f"{name} {'fell' if change < 0 else 'rose'} {by}"
+    if difference.p is None:
+        return text
+    if difference.exceeds_spread:
+        return f"{text}, more than the spread of {runs}"
+    return f"{text}, with every run of new {'below' if change < 0 else 'above'} every run of base"
+
+
+def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
+    """Return the code that holds most of the change of the RSS peak: a place, else an own function; empty for neither.
+
+    No part is larger than the change: if code holds more than that, other code holds less than before.
+    """
+    stacks = comparison.stacks or ()
+    owners = dict.fromkeys(place.owner for place in stacks)
+    groups = [[place for place in stacks if place.owner == owner] for owner in owners]
+    for places in [*([place] for place in stacks), *groups]:
+        change = sum(place.change for place in places)
+        share = change / peak.change
+        label = shortened(printable(places[0].label if len(places) == 1 else places[0].owner), _PLACE)
+        likely = "likely " if any(place.is_within_bounds for place in places) else ""
+        if share > 1:
+            return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
+        if share >= _MOST:
+            return f"most of it {likely}{label}, {_signed(unit.brief(change))} {unit}"
+    return ""
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
@@ -272,19 +327,6 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
     if failed:
         return "The gate failed" if number == 1 else f"{failed} of {number} gates failed"
     return "The gate passed" if number == 1 else f"All {number} gates passed"
-
-
-def owner(comparison: Comparison, unit: MemoryUnit) -> str:
-    """Return the code that certainly holds most of the change of the RSS peak; empty when no single place does."""
-    peak = comparison.figures.get("peak_rss")
-    first = next(iter(comparison.stacks or ()), None)
-    if peak is None or first is None or not peak.stands_out or first.is_within_bounds:
-        return ""
-    least, most = _MOSTLY
-    if not least <= first.change / peak.change <= most:
-        return ""
-    sign = "+" if first.change > 0 else ""
-    return f"Most of it: {sign}{unit.label(first.change)} in {shortened(printable(first.label), _PLACE)}"
 
 
 def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
@@ -347,27 +389,10 @@ def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
 
 
 def _peak_name(comparison: Comparison) -> str | None:
-    """Return the figure that the verdict is about: the peak of RSS, else of the first memory metric."""
-    if "peak_rss" in comparison.figures:
-        return "peak_rss"
+    """Return the figure that the answer is about: the peak of RSS, else of the first memory metric."""
+    if _PEAK_RSS in comparison.figures:
+        return _PEAK_RSS
     return next((name for name, difference in comparison.figures.items() if difference.figure.is_peak), None)
-
-
-def _change_text(difference: Difference, unit: MemoryUnit) -> str:
-    figure = difference.figure
-    label, base, new = (cell.text for cell in cells(difference, unit)[:3])
-    name, _, in_unit = label.rpartition(", ")
-    name = f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() else name
-    between = f"({base} → {new} {in_unit})"
-    if not difference.stands_out:
-        small = "too little to tell from one run each" if difference.p is None else "no more than noise"
-        why = "the brackets overlap" if difference.is_within_brackets else small
-        return f"{name} as before {between[:-1]}, {why})" if base != new else f"{name} as before ({new} {in_unit})"
-    word = _WORDS[figure.is_peak][difference.change < 0]
-    if difference.percent is not None and difference.percent >= _MANY_TIMES_P:
-        return f"{name} {_times(difference.percent)} times as {'high' if figure.is_peak else 'long'} {between}"
-    percent = "" if difference.percent is None else f"{abs(difference.percent):,.1f} % "
-    return f"{name} {percent}{word} {between}"
 
 
 _MOST_REPEATED_OPERATIONS = 6

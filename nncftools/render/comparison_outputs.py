@@ -34,8 +34,7 @@ def as_text(
     """Return the comparison for Rich to print: the short form, or with ``has_details`` all figures."""
     parts = _details(comparison, unit) if has_details else _brief_text(comparison, unit)
     return Group(
-        Text("COMPARISON", style="bold"),
-        *_verdict(comparison, unit, verdicts),
+        *_answer(comparison, unit, verdicts),
         Text(),
         pairs(_sides(comparison)),
         Text(),
@@ -43,12 +42,11 @@ def as_text(
     )
 
 
-def _verdict(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
+def _answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
+    yield Text(tables.answer(comparison, unit), style="bold")
     if gates := tables.gate_text(verdicts):
         yield Text(gates, style="bold green" if all(of.passed for of in verdicts) else "bold red")
-    yield Text(tables.verdict(comparison, unit), style="bold")
-    if most := tables.owner(comparison, unit):
-        yield Text(most)
+    yield from map(Text, tables.further(comparison, unit))
 
 
 def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
@@ -136,14 +134,14 @@ def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Ver
 
 
 def _brief_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
-    said = tables.gate_text(verdicts)
+    gates = tables.gate_text(verdicts)
     failed = [of for of in verdicts if not of.passed]
-    symbol = f"{_FAILED} {said}. " if failed else f"{_PASSED} {said}. " if said else ""
-    yield [f"**{symbol}{text(tables.verdict(comparison, unit))}**"]
+    symbol = f"{_FAILED} " if failed else f"{_PASSED} " if gates else ""
+    yield [f"**{symbol}{text(tables.answer(comparison, unit))}**"]
+    yield [". ".join(map(text, filter(None, (gates, *tables.further(comparison, unit)))))]
     base, new = (code(printable(tables.runs_text(runs))) for runs in (comparison.base, comparison.new))
     yield [f"Base {base}, new {new}"]
     yield [f"- {_FAILED} {code(printable(of.gate.text))}: {text(printable(of.measured))}" for of in failed]
-    yield [text(line) for line in [tables.owner(comparison, unit)] if line]
     yield from markdown.painted(tables.brief(comparison, unit))
     yield from markdown.painted(tables.settings(comparison))
     yield [f"- {text(printable(line))}" for line in tables.only_one_side(comparison)]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, BuildUp, Part
+import pytest
+
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.grown_stacks import CodePath, GrownStack, HeldSize, grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
@@ -24,11 +26,11 @@ def changes(found: list[GrownStack]) -> list[tuple[str, int]]:
 
 
 def test_largest_change_first() -> None:
-    """The place that changed is named, not its callers; what did not change is left out."""
+    """The function of a library that changed is named with the own code that called it; what did not change is not."""
     base = held((100, (MAIN, LOAD)), (100, (MAIN, RUN)))
     new = held((100, (MAIN, LOAD)), (300, (MAIN, RUN)))
 
-    assert changes(grown([base], [new], 5)) == [("torch/run.py run", 200)]
+    assert changes(grown([base], [new], 5)) == [("b.py main (torch run)", 200)]
 
 
 def test_matched_by_function() -> None:
@@ -41,19 +43,83 @@ def test_matched_by_function() -> None:
     assert (found.function, found.file) == ("load", "torch/load.py")
 
 
-def test_other_script() -> None:
-    """What two scripts call is compared, whatever they are called."""
-    base = held((100, ("/a/old.py:9 <module>", LOAD)), (50, ("/a/old.py:9 <module>",)))
-    new = held((130, ("/a/new.py:7 <module>", LOAD)), (50, ("/a/new.py:7 <module>",)))
-
-    assert changes(grown([base], [new], 5)) == [("torch/load.py load", 30)]
+OLD, NEW = "/a/old.py", "/b/new.py"
+THREAD = ("/usr/lib/python3.11/threading.py:9 Thread._bootstrap", "/usr/lib/python3.11/threading.py:5 Thread.run")
 
 
-def test_other_script_itself() -> None:
-    """What two scripts hold themselves is compared, too."""
-    base, new = (held((size, (f"/a/{name}.py:9 <module>",))) for size, name in ((100, "old"), (300, "new")))
+@pytest.mark.parametrize(
+    ("base", "new", "label"),
+    [
+        ((f"{OLD}:9 <module>", LOAD), (f"{NEW}:7 <module>", LOAD), "new.py (torch load)"),
+        ((f"{OLD}:9 <module>",), (f"{NEW}:7 <module>",), "new.py"),
+        ((f"{OLD}:9 <module>", f"{OLD}:3 load"), (f"{NEW}:7 <module>", f"{NEW}:4 load"), "new.py load"),
+        (
+            (f"{OLD}:9 <module>", f"{OLD}:3 load"),
+            (f"{NEW}:7 <module>", f"{NEW}:5 main", f"{NEW}:4 load"),
+            "new.py load",
+        ),
+        ((f"{OLD}:9 <module>", f"{OLD}:3 load"), (*THREAD, f"{NEW}:4 load"), "new.py load"),
+        (
+            (*THREAD, f"{OLD}:3 load", LOAD),
+            (f"{NEW}:7 <module>", "/b/parts.py:4 load", LOAD),
+            "parts.py load (torch load)",
+        ),
+        ((f"{OLD}:3 Model.load",), (f"{NEW}:4 Model.load",), "new.py Model.load"),
+    ],
+)
+def test_other_script(base: tuple[str, ...], new: tuple[str, ...], label: str) -> None:
+    """A function of one script is that of another one, whatever the files are called and whoever calls it."""
+    other = (50, ("/a/util.py:1 same",))
 
-    assert changes(grown([base], [new], 5)) == [("the script", 200)]
+    assert changes(grown([held((100, base), other)], [held((130, new), other)], 5)) == [(label, 30)]
+
+
+def test_several_scripts() -> None:
+    """Functions of files that both runs have stay there; of the others of one name, the largest are the same one."""
+    base = held((100, ("/a/one.py:1 main",)), (300, ("/a/two.py:1 main",)), (50, ("/a/same.py:1 main",)))
+    new = held((110, ("/a/uno.py:1 main",)), (340, ("/a/due.py:1 main",)), (80, ("/a/same.py:1 main",)))
+
+    assert changes(grown([base], [new], 5)) == [("due.py main", 40), ("same.py main", 30), ("uno.py main", 10)]
+
+
+OPTIMUM = "optimum/main.py:1 main"
+
+
+@pytest.mark.parametrize(
+    ("script", "label"),
+    [("/new/bin/optimum-cli", "load.py load"), ("/a/export.py", "export.py (torch load)")],
+)
+def test_console_script(script: str, label: str) -> None:
+    """A program without own code is compared by the functions of its libraries, also with a script that calls them."""
+    base = held(
+        (100, ("/old/bin/optimum-cli:8 <module>", OPTIMUM, LOAD)), (50, ("/old/bin/optimum-cli:8 <module>", RUN))
+    )
+    new = held((130, (f"{script}:8 <module>", OPTIMUM, LOAD)), (50, (f"{script}:8 <module>", RUN)))
+
+    assert changes(grown([base], [new], 5)) == [(label, 30)]
+
+
+def test_imports() -> None:
+    """What packages take while they are imported is one place, with Python's own start."""
+    of_torch = ("/a/b.py:1 <module>", "<frozen importlib._bootstrap>:1 _load", "torch/__init__.py:1 <module>")
+    base, new = (
+        of_parts(
+            Part(torch * MIB, SEEN, 0, stack(*of_torch), 3),
+            Part(python * MIB, NOT_SEEN, 0, is_start=True),
+            Part(100 * MIB, SEEN, 0, stack(MAIN), 1),
+        )
+        for torch, python in ((100, 10), (250, 40))
+    )
+
+    assert changes(grown([base], [new], 5)) == [("Python and imports", 180)]
+
+
+def test_expressions() -> None:
+    """A comprehension and a lambda are part of the function around them."""
+    inner = [f"/a/b.py:{line} main.<locals>.<{kind}>" for line, kind in enumerate(("listcomp", "lambda"), start=3)]
+    base, new = (held(*((size, (MAIN, *of)) for of in ((), inner[:1], inner[1:]))) for size in (10, 30))
+
+    assert changes(grown([base], [new], 5)) == [("b.py main", 60)]
 
 
 def test_grown_here_and_shrunk_there() -> None:
@@ -62,8 +128,8 @@ def test_grown_here_and_shrunk_there() -> None:
     new = held((100, (MAIN, LOAD)), (210, (MAIN, RUN)))
 
     assert changes(grown([base], [new], 5)) == [
-        ("torch/run.py run", 110),
-        ("torch/load.py load", -100),
+        ("b.py main (torch run)", 110),
+        ("b.py main (torch load)", -100),
     ]
 
 
@@ -72,7 +138,7 @@ def test_groups_by_their_medians() -> None:
     base = [held((size, (MAIN, LOAD))) for size in (100, 110, 500)]
     new = [held((size, (MAIN, LOAD))) for size in (150, 160, 170)]
 
-    assert changes(grown(base, new, 5)) == [("torch/load.py load", 50)]
+    assert changes(grown(base, new, 5)) == [("b.py main (torch load)", 50)]
 
 
 def test_other_lines() -> None:
@@ -80,7 +146,7 @@ def test_other_lines() -> None:
     base = held((100, (MAIN, LOAD)), (100, (MAIN, "torch/load.py:7 load")))
     new = held((300, ("/a/b.py:4 main", "torch/load.py:3 load")))
 
-    assert changes(grown([base], [new], 5)) == [("torch/load.py load", 100)]
+    assert changes(grown([base], [new], 5)) == [("b.py main (torch load)", 100)]
 
 
 def test_programs_by_name() -> None:
@@ -91,12 +157,15 @@ def test_programs_by_name() -> None:
     assert changes(grown([base], [new], 5)) == [("cc1plus", 100)]
 
 
-def test_not_seen() -> None:
-    """What was not seen is compared, too: a change of it is no change of the code."""
+@pytest.mark.parametrize(
+    ("kind", "label"), [(NOT_SEEN, "code that no stack shows"), (SHARED, "shared pages, counted again")]
+)
+def test_without_code(kind: str, label: str) -> None:
+    """What was not seen, and what processes share, is compared, too, and called so: it is no change of the code."""
     certain = Part(100 * MIB, SEEN, 0, stack(MAIN), 1)
-    of = [of_parts(certain, Part(size * MIB, NOT_SEEN, 0)) for size in (20, 60)]
+    of = [of_parts(certain, Part(size * MIB, kind, 0)) for size in (20, 60)]
 
-    assert changes(grown([of[0]], [of[1]], 5)) == [("not seen", 40)]
+    assert changes(grown([of[0]], [of[1]], 5)) == [(label, 40)]
 
 
 def test_bounds() -> None:

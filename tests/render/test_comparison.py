@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -11,11 +11,15 @@ from rich.console import Console
 
 from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
+from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.render import comparison, comparison_outputs, summary_json
-from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark
+from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark, Snapshots
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 
@@ -54,7 +58,7 @@ def row(lines: list[str], name: str) -> list[str]:
 
 def with_stacks(base: float, new: float) -> Comparison:
     """Return the comparison of runs in which a loader took so many MiB, next to 300 of something else."""
-    main, load = "/a/b.py:9 main", "torch/lo[ad.py:1 load"
+    main, load = "/a/b[c.py:9 main", "torch/load.py:1 load"
     runs = [grown((stack(main), 300), (stack(main, load), size)) for size in (base, new)]
     return compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")])
 
@@ -65,13 +69,13 @@ class TestStacks:
         lines = text(with_stacks(100, 200))
 
         place = next(number for number, line in enumerate(lines) if line.endswith("Code at the RSS peak"))
-        assert lines[place + 1].split(maxsplit=3) == ["100.0", "200.0", "+100.0", "torch/lo[ad.py load"]
+        assert lines[place + 1].split(maxsplit=3) == ["100.0", "200.0", "+100.0", "b[c.py main (torch load)"]
 
     def test_markdown(self) -> None:
         """The same in Markdown, with names escaped."""
         shown = comparison_outputs.as_markdown(with_stacks(100, 200), MemoryUnit.MiB)
 
-        assert "| 100.0 | 200.0 | **+100.0** | torch/lo\\[ad.py load |" in shown
+        assert "| 100.0 | 200.0 | **+100.0** | b\\[c.py main (torch load) |" in shown
 
     def test_json(self) -> None:
         """The document has functions and files, in bytes."""
@@ -79,9 +83,9 @@ class TestStacks:
 
         assert found["stacks"] == [
             {
-                "text": "torch/lo[ad.py load",
+                "text": "b[c.py main (torch load)",
                 "function": "load",
-                "file": "torch/lo[ad.py",
+                "file": "torch/load.py",
                 "base": pytest.approx(100 * MIB, rel=0.01),
                 "new": pytest.approx(200 * MIB, rel=0.01),
                 "change": pytest.approx(100 * MIB, rel=0.01),
@@ -93,14 +97,22 @@ class TestStacks:
         """If no code held more or less, there is no table."""
         assert not any("Code at" in line for line in text(with_stacks(100, 100)))
 
-    def test_one_side_only(self) -> None:
-        """If only one side has stacks, one line says so; without any, nothing does."""
+    @pytest.mark.parametrize("has_details", [False, True])
+    @pytest.mark.parametrize(
+        ("snapshots", "why"),
+        [
+            (None, "record it with `nncf-tools profile`"),
+            (Snapshots(missing="only root may read\nstacks"), "only root may read\\nstacks"),
+        ],
+    )
+    def test_one_side_only(self, snapshots: Snapshots | None, why: str, has_details: bool) -> None:  # noqa: FBT001 — a parameter of a test
+        """If only one side has stacks, one line says which has none, and what to do; without any, nothing does."""
         seen = measured(grown((stack("/a/b.py:9 main"), 300)), "new.json")
-        lines = text(compared([run(300)], [seen]))
+        lines = text(compared([run(300, "base.json", snapshots=snapshots)], [seen]), 200, has_details=has_details)
 
-        assert lines.count("only new has stacks: which code grew is unknown") == 1
+        assert lines[2] == f"Which code changed is unknown: base.json has no stacks; {why}"
         assert summary_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
-        assert not any("stacks" in line for line in text(pair()))
+        assert not any("stacks" in line for line in text(pair(), has_details=has_details))
 
     def test_uncertain(self) -> None:
         """A change that may be none, because only the caller is certain, is marked, with a note."""
@@ -113,7 +125,7 @@ class TestStacks:
             watched.windows = [replace_fields(whole, time_s=[whole.from_s, whole.to_s])]
         shown = text(compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")]))
 
-        assert any("~ t/a.py load" in line for line in shown)
+        assert any("~ b.py main (t load)" in line for line in shown)
         assert "~ code: it may have held the same: not all of it is certain" in shown
 
 
@@ -132,25 +144,60 @@ class TestBrief:
     @pytest.mark.parametrize(
         ("peak", "duration_s", "expected"),
         [
-            (1100, 1.0, "Peak RSS 10.0 % higher (1,000.0 → 1,100.0 MiB), duration as before (1.00 s)"),
-            (900, 2.0, "Peak RSS 10.0 % lower (1,000.0 → 900.0 MiB), duration 100.0 % longer (1.00 → 2.00 s)"),
-            (
-                1001,
-                1.0,
-                "Peak RSS as before (1,000.0 → 1,001.0 MiB, too little to tell from one run each), duration as before (1.00 s)",  # noqa: E501
-            ),
+            (1100, 1.0, ("rose by 100.0 MiB (1,000 → 1,100 MiB, +10.0%)", "did not change (1.00 s)")),
+            (900, 2.0, ("fell by 100.0 MiB (1,000 → 900 MiB, -10.0%)", "rose by 1.00 s (1.00 → 2.00 s, +100.0%)")),
+            (12000, 1.0, ("rose by 11,000 MiB (1,000 → 12,000 MiB, 12×)", "did not change (1.00 s)")),
+            (1001, 1.01, ("hardly changed (1,000.0 → 1,001.0 MiB)", "hardly changed (1.00 → 1.01 s)")),
+            (1000, 1.0, ("did not change (1,000.0 MiB)", "did not change (1.00 s)")),
         ],
     )
-    def test_verdict_is_the_first_line(self, peak: float, duration_s: float, expected: str) -> None:
-        """The first sentence says how the peak and the duration changed; noise is called so."""
-        assert expected in " ".join(brief(compared([run(1000)], [run(peak, duration_s=duration_s)]))[1:3])
+    def test_answer_is_the_first_line(self, peak: float, duration_s: float, expected: tuple[str, str]) -> None:
+        """The first line says how the peak changed, the second how the duration did; noise is called so."""
+        lines = brief(compared([run(1000)], [run(peak, duration_s=duration_s)]))
+
+        assert lines[:3] == [f"Peak memory {expected[0]}", f"Duration {expected[1]}", ""]
+
+    @pytest.mark.parametrize(
+        ("base", "new", "expected"),
+        [
+            ((100, 101, 102, 103, 104), (200, 201, 202, 203, 204), ", more than the spread of 5 and 5 runs"),
+            ((200, 201, 202, 203, 204), (100, 101, 102, 103, 104), ", more than the spread of 5 and 5 runs"),
+            ((100, 101), (200, 201, 202), ", with every run of new above every run of base"),
+            ((200,), (100, 101, 102), ", with every run of new below every run of base"),
+            (
+                (100, 200, 300),
+                (250, 260, 270),
+                "did not change by more than the spread of 3 and 3 runs (200.0 → 260.0 MiB)",
+            ),
+            ((1000, 1000, 1000, 1000), (1001, 1001, 1001, 1001), "Peak memory hardly changed (1,000.0 → 1,001.0 MiB)"),
+        ],
+    )
+    def test_spread(self, base: Sequence[float], new: Sequence[float], expected: str) -> None:
+        """Of several runs, the first line says whether the change exceeds their spread."""
+        of = compared(*([run(size, f"{size}-{place}") for place, size in enumerate(side)] for side in (base, new)))
+
+        assert comparison.answer(of, MemoryUnit.MiB).endswith(expected)
+
+    def test_brackets(self) -> None:
+        """If the brackets of the peaks overlap, the first line says that they may be the same."""
+        wide = process(high_water_limit=1200 * MIB, start_s=-1.0)
+        of = compared([run(1000, processes=[wide])], [run(1100, processes=[wide])])
+        expected = "Peak memory may be the same (1,000.0 → 1,100.0 MiB): neither peak is known exactly enough"
+
+        assert comparison.answer(of, MemoryUnit.MiB) == expected
+
+    def test_without_memory(self) -> None:
+        """Of recordings without memory, the first line is about the duration, and no other one is."""
+        runs = [
+            measured(session({"cpu_user": (0, 1, 2)}, totals={"read_bytes": 5}, duration_s=of), "a") for of in (1, 2)
+        ]
+        lines = brief(compared(runs[:1], runs[1:]))
+
+        assert lines[:2] == ["Duration rose by 1.00 s (1.00 → 2.00 s, +100.0%)", ""]
 
     def test_other_machine(self) -> None:
-        """The sentence says that the machines differ."""
-        lines = brief(pair(host=Host(name="big")))
-
-        assert lines[1].endswith("duration as before (1.00 s); on")
-        assert lines[2] == "different hosts"
+        """A line says that the machines differ."""
+        assert brief(pair(host=Host(name="big")))[2] == "The runs were on different hosts"
 
     @pytest.mark.parametrize(
         ("gates", "expected"),
@@ -160,8 +207,8 @@ class TestBrief:
             (["peak_rss>+50%", "duration>9s"], "All 2 gates passed"),
         ],
     )
-    def test_gates_come_first(self, gates: list[str], expected: str) -> None:
-        """With gates, the first line says how many failed."""
+    def test_gates_follow(self, gates: list[str], expected: str) -> None:
+        """With gates, the line after the answer says how many failed."""
         assert brief(pair(), *gates)[1] == expected
 
     def test_at_most_ten_rows(self) -> None:
@@ -210,17 +257,42 @@ class TestBrief:
 
         assert max(map(len, brief(compared(base, new)))) <= 80
 
-    def test_owner_of_the_change(self) -> None:
-        """With stacks, the sentence is followed by the code that holds most of the difference."""
-        assert "Most of it: +100.0 MiB in torch/lo[ad.py load" in brief(with_stacks(100, 200))
+    @pytest.mark.parametrize(
+        ("changes", "peak", "expected"),
+        [
+            ([("load", "b.py load", 98)], 109.8, "most of it b.py load, +98 MiB"),
+            ([("load", "b.py load", 120.6)], 109.8, "all of it b.py load; other code holds less"),
+            ([("load", "b.py load", -120)], -100, "all of it b.py load; other code holds more"),
+            ([("load", "b.py load", -60)], -100, "most of it b.py load, -60 MiB"),
+            ([("b.py", "b.py (numpy ones)", 60)], 100, "most of it b.py (numpy ones), +60 MiB"),
+            (
+                [("b.py", "b.py (numpy ones)", 60), ("b.py", "b.py (torch load)", 30)],
+                100,
+                "most of it b.py (numpy ones), +60 MiB",
+            ),
+            ([("b.py", "b.py (numpy ones)", 40), ("b.py", "b.py (torch load)", 30)], 100, "most of it b.py, +70 MiB"),
+            ([("a", "a", -100), ("b", "b", 80)], 100, "most of it b, +80 MiB"),
+            ([("a", "a", 40), ("b", "b", 40)], 100, ""),
+            ([("code that no stack shows",) * 2 + (80,)], 100, "most of it code that no stack shows, +80 MiB"),
+            ([], 100, ""),
+        ],
+    )
+    def test_owner_of_the_change(self, changes: list[tuple[str, str, float]], peak: float, expected: str) -> None:
+        """With stacks, the first line names the code that holds most of the change, and never more than all of it."""
+        stacks = [
+            GrownStack(label, owner, "", "", 500 * MIB, (500 + change) * MIB, is_within_bounds=False)
+            for owner, label, change in changes
+        ]
+        answer = comparison.answer(replace(compared([run(1000)], [run(1000 + peak)]), stacks=stacks), MemoryUnit.MiB)
+        likely = [stack._replace(is_within_bounds=True) for stack in stacks]
+        of_likely = comparison.answer(replace(compared([run(1000)], [run(1000 + peak)]), stacks=likely), MemoryUnit.MiB)
 
-    def test_no_single_owner(self) -> None:
-        """Code that changed by much more than the peak is not the reason of its change."""
-        of = with_stacks(100, 400)
-        peak = of.figures["peak_rss"]
-        smaller = replace(peak, new=replace(peak.new, values=[peak.base.median + 50 * MIB]))
+        assert answer.partition("%)")[2] == (f": {expected}" if expected else "")
+        assert of_likely == answer.replace("of it ", "of it likely ")
 
-        assert not any("Most of it" in line for line in brief(replace(of, figures={"peak_rss": smaller})))
+    def test_owner_of_recordings(self) -> None:
+        """The first line names the own function, and in brackets the function of a library that took the memory."""
+        assert brief(with_stacks(100, 200))[0].endswith(": most of it b[c.py main")
 
     def test_devices(self) -> None:
         """What the run held of each device is one of the main figures."""
@@ -263,6 +335,14 @@ class TestSeveralCalls:
             "40.0 MiB against 20.0 MiB (+20.0 MiB, +100.00%)",
             "200.0 MiB against 20.0 MiB (+180.0 MiB, +900.00%) in 2 and 1 calls",
         ]
+
+    def test_other_numbers(self) -> None:
+        """If an operation has another number in the runs, as gates understand it, its row has both."""
+        marks = [Mark(name="Epoch", start_s=place / 2, end_s=place / 2 + 0.4, arguments=f"{place}") for place in (0, 1)]
+        turned = [replace_fields(mark, arguments=f"{1 - place}") for place, mark in enumerate(marks)]
+        of = compared([run(1000, marks=marks)], [run(1100, marks=turned)])
+
+        assert [operation.title for operation in of.operations] == ["Epoch (1 → 2)", "Epoch (2 → 1)"]
 
     def test_json_keeps_names(self) -> None:
         """In JSON the names of operations stay as they were."""
@@ -414,7 +494,8 @@ class TestMarkdown:
         html = self.html(pair(), "peak_rss>+5%", "peak_rss>8GiB")
 
         assert "<td><code>peak_rss&gt;+5%</code></td>" in "".join(html.replace(' style="text-align:left"', ""))
-        assert html.startswith("<p><strong>❌ 1 of 2 gates failed. Peak RSS 10.0 % higher")
+        assert html.startswith("<p><strong>❌ Peak memory rose by 100.0 MiB (1,000 → 1,100 MiB, +10.0%)</strong></p>")
+        assert "<p>1 of 2 gates failed. Duration did not change (1.00 s)</p>" in html
         assert "<strong>failed</strong>" in html
         assert ">passed</td>" in html
 
