@@ -30,8 +30,8 @@ class Limit:
     size: int
     """In bytes."""
     unit: MemoryUnit
-    from_zero: bool
-    """Whether the memory held at the start of the test is subtracted."""
+    from_zero: bool = True
+    """Whether it limits how far memory rose above the start of the test, and not the whole peak."""
 
 
 def limit_of(item: pytest.Item) -> Limit | None:
@@ -40,10 +40,10 @@ def limit_of(item: pytest.Item) -> Limit | None:
     if marker is None:
         return None
     (text, *more), options = marker.args or (None,), dict(marker.kwargs)
-    from_zero = options.pop("from_zero", False)
+    from_zero = options.pop("from_zero", True)
     if not isinstance(text, str) or more or options or not isinstance(from_zero, bool):
         given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
-        expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True)'
+        expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("2 GiB", from_zero=False)'
         raise ValueError(f"{item.nodeid}: {expected}, found {_MARKER}({', '.join(given)})")
     try:
         return Limit(*size_from(text), from_zero)
@@ -59,13 +59,15 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
     size = peak.above_start if limit.from_zero else peak.size
     if size is None or size <= limit.size:
         return None
-    unit = limit.unit if limit.unit.text(size) != limit.unit.text(limit.size) else MemoryUnit.B
-    counted = " from zero" if limit.from_zero else ""
     how = _KNOWN_HOW[peak.known]
     if peak.known == SAMPLED and largest_process is not None:
         command, rss = largest_process
         how += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
-    return f"memory peak {unit.label(size)}{counted} exceeds the limit of {unit.label(limit.size)} ({how})"
+    unit = limit.unit if limit.unit.text(size) != limit.unit.text(limit.size) else MemoryUnit.B
+    counted = "above the start of the test" if limit.from_zero else "in all"
+    rise = "" if peak.above_start is None else f"by {unit.label(peak.above_start)} "
+    figures = f"memory rose {rise}to {unit.label(peak.size)}"
+    return f"{figures}; the limit is {unit.label(limit.size)} {counted} ({how})"
 
 
 class Measuring:

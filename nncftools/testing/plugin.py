@@ -11,8 +11,8 @@ import pathlib
 import pytest
 
 _MARKER = (
-    "limit_peak(size, *, from_zero=False): with --memory, fail the test if the memory of its process and "
-    'child processes exceeds a size such as "200 MiB"; with from_zero, memory held at its start is subtracted.'
+    "limit_peak(size, *, from_zero=True): with --memory, fail the test if the memory of its process and child "
+    'processes rises by more than a size such as "200 MiB" above its start; with from_zero=False, all of it counts.'
 )
 
 

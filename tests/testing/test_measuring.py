@@ -7,18 +7,19 @@ from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Peak
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
 
-LIMIT = Limit(200 * MIB, MemoryUnit.MiB, from_zero=False)
-FROM_ZERO = Limit(50 * MIB, MemoryUnit.MiB, from_zero=True)
+LIMIT = Limit(50 * MIB, MemoryUnit.MiB)
+IN_ALL = Limit(200 * MIB, MemoryUnit.MiB, from_zero=False)
 LARGEST = ("python server.py", 150 * MIB)
+ABOVE, HELD = "above the start of the test", "the largest process held 150.0 MiB: python server.py"
 
 
 @pytest.mark.parametrize(
     ("limit", "peak"),
     [
-        (LIMIT, Peak(200 * MIB, 0, KERNEL)),
-        (LIMIT, Peak()),
-        (FROM_ZERO, Peak(900 * MIB, 50 * MIB, KERNEL)),
-        (FROM_ZERO, Peak(900 * MIB, None, SAMPLED)),
+        (IN_ALL, Peak(200 * MIB, 0, KERNEL)),
+        (IN_ALL, Peak()),
+        (LIMIT, Peak(900 * MIB, 50 * MIB, KERNEL)),
+        (LIMIT, Peak(900 * MIB, None, SAMPLED)),
     ],
 )
 def test_kept(limit: Limit, peak: Peak) -> None:
@@ -31,29 +32,31 @@ def test_kept(limit: Limit, peak: Peak) -> None:
     [
         (
             LIMIT,
-            Peak(264 * MIB, 9, KERNEL),
-            "264.0 MiB exceeds the limit of 200.0 MiB (the kernel's maximum of one process)",
-        ),
-        (
-            LIMIT,
-            Peak(264 * MIB, 9, SAMPLED),
-            "264.0 MiB exceeds the limit of 200.0 MiB (sampled; the largest process held 150.0 MiB: python server.py)",
-        ),
-        (
-            FROM_ZERO,
             Peak(900 * MIB, 51 * MIB, UNSAMPLED),
-            "51.0 MiB from zero exceeds the limit of 50.0 MiB (the test's process only)",
+            f"memory rose by 51.0 MiB to 900.0 MiB; the limit is 50.0 MiB {ABOVE} (the test's process only)",
         ),
         (
             LIMIT,
-            Peak(200 * MIB + 1, 9, KERNEL),
-            "209,715,201 B exceeds the limit of 209,715,200 B (the kernel's maximum",
+            Peak(264 * MIB, 64 * MIB, SAMPLED),
+            f"memory rose by 64.0 MiB to 264.0 MiB; the limit is 50.0 MiB {ABOVE} (sampled; {HELD})",
+        ),
+        (
+            IN_ALL,
+            Peak(264 * MIB, 9 * MIB, KERNEL),
+            "memory rose by 9.0 MiB to 264.0 MiB; the limit is 200.0 MiB in all (the kernel's maximum of one process)",
+        ),
+        (
+            IN_ALL,
+            Peak(264 * MIB, None, UNSAMPLED),
+            "memory rose to 264.0 MiB; the limit is 200.0 MiB in all (the test's process only)",
+        ),
+        (
+            IN_ALL,
+            Peak(200 * MIB + 1, 9, UNSAMPLED),
+            "memory rose by 9 B to 209,715,201 B; the limit is 209,715,200 B in all (the test's process only)",
         ),
     ],
 )
 def test_exceeded(limit: Limit, peak: Peak, line: str) -> None:
-    """The message has the limit, the peak in the limit's unit, and how the peak is known."""
-    told = excess(limit, peak, LARGEST)
-
-    assert told is not None
-    assert told.startswith(f"memory peak {line}")
+    """The message has both figures, the limit in its unit, from where it counts, and how the peak is known."""
+    assert excess(limit, peak, LARGEST) == line

@@ -268,22 +268,22 @@ def test_limits(suite: Suite) -> None:
 limit = pytest.mark.limit_peak
 @limit("1 GiB")
 def test_below(): touch(64)
-@limit("20 MiB", from_zero=True)
+@limit("20 MiB")
 def test_above(): touch(64)
-@limit("20 MiB", from_zero=True)
+@limit("20 MiB")
 def test_own(): touch(64); raise ValueError("its own")
-@limit("20 MiB", from_zero=True)
+@limit("20 MiB")
 @pytest.mark.xfail(strict=True)
 def test_xfail(): touch(64)
-@limit("20 MiB", from_zero=True)
+@limit("20 MiB")
 def test_skip(): touch(64); pytest.skip("why not")
 @pytest.fixture
 def late():
     yield
     touch(64)
-@limit("20 MiB", from_zero=True)
+@limit("20 MiB")
 def test_teardown(late): pass
-@limit("1 MiB")
+@limit("1 MiB", from_zero=False)
 class TestClosest:
     @limit("1 GiB")
     def test_closest(self): pass
@@ -291,13 +291,14 @@ class TestClosest:
 def test_added(request): request.node.add_marker(limit("64"))
 """)
     text = "\n".join(result.lines)
-    above = r"memory peak 6\d\.\d MiB from zero exceeds the limit of 20\.0 MiB \(the kernel's maximum of one process\)"
+    limit = r"the limit is 20\.0 MiB above the start of the test \(the kernel's maximum of one process\)"
+    above = rf"memory rose by 6\d\.\d MiB to [\d.]+ MiB; {limit}"
 
     assert result.outcomes == {"passed": 3, "failed": 4, "errors": 1, "skipped": 1, "xfailed": 1}
     assert re.search(rf"_ test_above _+\n{above}", text)
     assert re.search(rf"ValueError: its own.*\n(.*\n)*-+ memory limit -+\n{above}", text)
     assert re.search(rf"_ ERROR at teardown of test_teardown _+\n{above}", text)
-    assert re.search(r"_ TestClosest.test_of_class _+\nmemory peak [\d.]+ MiB exceeds the limit of 1\.0 MiB", text)
+    assert re.search(r"_ TestClosest.test_of_class _+\nmemory rose by .* MiB; the limit is 1\.0 MiB in all", text)
     assert re.search(r"_ test_added _+\ntest_it.py::test_added: limit_peak: a size above 0 with its unit", text)
 
 
@@ -308,7 +309,7 @@ def test_added(request): request.node.add_marker(limit("64"))
             '"200 MB/s"',
             "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, such as 8GiB",
         ),
-        ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), found limit'),
+        ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("2 GiB", from_zero=False), found limit'),
         pytest.param('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')", marks=pytest.mark.long),
         pytest.param('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)", marks=pytest.mark.long),
         pytest.param("", "found limit_peak()", marks=pytest.mark.long),
@@ -393,7 +394,7 @@ def test_kill(tap):
     os.kill(tap.sampler_pid, signal.SIGKILL)
     until(lambda: not tap.is_alive)
 def test_next(): touch(64)
-@pytest.mark.limit_peak("1 MiB")
+@pytest.mark.limit_peak("1 MiB", from_zero=False)
 def test_limit(): pass
 """,
         "--memory",
