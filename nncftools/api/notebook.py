@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from nncftools.api.recorder import Recorder
 from nncftools.errors import NncfToolsError
 from nncftools.marks import operations
-from nncftools.units import seconds_from, seconds_text
+from nncftools.units import MemoryUnit, seconds_from, seconds_text
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -144,9 +144,9 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
             %%memory 10ms       a sample every 0.01 s, from 0.001 on
             %%memory stacks     also which code memory comes from
 
-        A separate process takes the samples, so a call that holds the interpreter leaves no gap. The kernel's memory
-        before the cell is included: see "from zero" or "Delta" for what the cell added. Name parts of the cell to see
-        what each cost::
+        The first line says how high memory went, and how much more that is than before the cell. A separate process
+        takes the samples, so a call that holds the interpreter leaves no gap. Name parts of the cell to see what each
+        cost::
 
             from nncftools import operation
             with operation("export"):
@@ -186,9 +186,16 @@ def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
 
 
 def _explained(session: Session) -> str:
+    from nncftools.analysis.summary import level
+
+    rss = level(session.samples, "rss", session.peaks)
+    peak, added = (MemoryUnit.MiB.label(size) for size in (rss.peak, rss.from_zero().peak))
     number = len(session.samples)
     samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
-    lines = [f"Recorded this kernel and the processes that it started: {samples}."]
+    lines = [
+        f"Peak memory {peak}, {added} more than before the cell",
+        f"Recorded this kernel and the processes that it started: {samples}.",
+    ]
     if not session.marks:
         lines.append('Name parts of the cell to see what each cost: with nncftools.operation("export"): …')
     lines.append('Next: s = _, then s.plot("run.png"), s.to_html("run.html"), s.report(), s.save("run.json")')

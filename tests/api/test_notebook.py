@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 shell.run_cell("%load_ext nncftools")
 for interval in ("0.01", "soon"):
-    shell.run_cell(f"%%memory {interval}\\nheld = bytearray(5)\\nprint('its own output', len(held))")
+    shell.run_cell(f"%%memory {interval}\\nheld = bytearray(64 << 20)\\nprint('its own output', 5)")
     shell.run_cell("print(*(f'{type(_).__name__} with {name}' for name in ('report', 'plot') if hasattr(_, name)))")
     shell.run_cell("print('kept' if globals().pop('held', None) else 'missing')")
     print("next", flush=True)
@@ -58,10 +59,10 @@ def shown() -> list[str]:
 @pytest.mark.long
 @pytest.mark.process
 def test_cell_is_run_and_reported(shown: list[str]) -> None:
-    """The cell runs in the user's namespace, and its cost follows its output."""
+    """The cell runs in the user's namespace; its peak and how much more that is than before follow its output."""
     assert "its own output 5" in shown[0]
     after = shown[0].partition("its own output")[2]
-    assert "RSS" in after
+    assert re.match(r" 5\nPeak memory [\d.]+ MiB, 6\d\.\d MiB more than before the cell\n", after)
     assert "Recorded this kernel" in after
     assert "Next: s = _" in after
     assert shown[0].endswith("kept\n")
