@@ -43,7 +43,7 @@ class _Run(NamedTuple):
 def list(  # noqa: A001 — the name of the command
     folder: Folder = None, *, as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False
 ) -> None:
-    """List recordings, the newest first: when, command, peak, duration, status, size on disk.
+    """List recordings, the newest first: when, name and command, peak, duration, status, size on disk.
 
     \b
     Examples:
@@ -152,7 +152,8 @@ def _facts(run: _Run) -> dict[str, object]:
     if session is None:
         return facts
     peak, ended = session.peaks.get("rss"), session.exit or Exit()
-    facts |= {"start": session.start.utc, "command": session.command, "peak_rss": peak and peak.low}
+    facts |= {"start": session.start.utc, "name": session.name, "command": session.command}
+    facts |= {"peak_rss": peak and peak.low}
     return {**facts, "duration_s": session.duration_s, "exit_code": ended.code, "signal": ended.signal}
 
 
@@ -177,7 +178,8 @@ def _cells(run: _Run) -> Iterator[str]:
     else:
         peak = session.peaks.get("rss")
         yield printable((session.start.utc or UNKNOWN).replace("T", " ")[:16])
-        yield shortened(command_text(session), _COMMAND)
+        name = f"{printable(session.name)}: " if session.name and session.command else ""
+        yield shortened(f"{name}{command_text(session)}", _COMMAND)
         yield size_text(None if peak is None else peak.low)
         yield seconds_text(session.duration_s)
         yield "unfinished" if session.exit is None else session.exit.text.replace("exit status", "exit")

@@ -23,7 +23,7 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
     for number in range(3):
         folder = tmp_path / "memory_logs" / f"2026-11-2{number}_10-00-00_work"
         folder.mkdir(parents=True)
-        session({"rss": mib(10, 60 + number)}).save(folder / "session.json")
+        session({"rss": mib(10, 60 + number)}, name="nightly" if number else "").save(folder / "session.json")
         (folder / "session.png").write_bytes(b"x" * 1000)
         os.utime(folder / "session.json", (60 * number, 60 * number))
     mine = tmp_path / "memory_logs" / "mine"
@@ -36,11 +36,12 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.usefixtures("logs")
 class TestList:
     def test_newest_first(self, in_process: Run) -> None:
-        """Each recording is a line with its number, command, peak and size."""
+        """Each recording is a line with its number, name, command, peak and size."""
         lines = in_process("list").stdout.splitlines()
 
         assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "3"]
-        assert "work --fast" in lines[1]
+        assert "nightly: work --fast" in lines[1]
+        assert "nightly" not in lines[3]
         assert "62.0 MiB" in lines[1]
 
     @pytest.mark.process
@@ -55,6 +56,7 @@ class TestList:
         first, *others = json.loads(in_process("list", "--json").stdout)
 
         assert first["peak_rss"] == 62 << 20
+        assert (first["name"], others[-1]["name"]) == ("nightly", "")
         assert first["size"] > 1000
         assert len(others) == 3
 
