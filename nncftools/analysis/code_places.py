@@ -75,15 +75,17 @@ def imported_package(stack: Sequence[Frame]) -> str:
     A module of the program itself that is imported is own code. So only what follows the last own frame counts.
     """
     package = ""
+    is_importing = False
     for frame in reversed(stack):
         if is_of_user(frame):
-            return ""
-        if _imports(frame):
-            return package or PYTHON
+            break
+        is_importing = is_importing or _imports(frame)
         inner = package_of(frame.file)
         if not package and inner not in {OWN, PYTHON}:
             package = inner
-    return ""
+        if is_importing and package:
+            return package
+    return PYTHON if is_importing else ""
 
 
 def _imports(frame: Frame) -> bool:
