@@ -18,7 +18,7 @@ from nncftools.analysis.peak_text import where_reached
 from nncftools.metrics import cpu_counters, in_order, is_counter
 from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
 from nncftools.session.operation import Figures, LazyMapping, Operation
-from nncftools.session.peak_place import span_of
+from nncftools.session.peak_place import enclosing, outwards_from, span_of
 from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.readings import rss_error
 from nncftools.session.samples import Samples
@@ -191,6 +191,55 @@ def combined(group: Sequence[Operation]) -> Operation:
             first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
         ),
     )
+
+
+class HiddenTime(NamedTuple):
+    """Most of a run's time, in calls of one name that a list of the outer levels does not show."""
+
+    name: str
+    calls: int
+    time_s: float
+    """Time that several calls share counts once."""
+    inside: str
+    """The names of the listed operations around these calls; empty if there are none."""
+
+
+def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
+    """Return the calls that explain most of the run although the outer ``depth`` levels do not show them, if any do.
+
+    Calls of one name explain it if they took at least half of the run, and more than any listed operation without such
+    a call inside it. Of several names, the one on the innermost level is returned.
+    """
+    listed = [operation for operation in session.operations if operation.depth < depth]
+    calls: dict[str, list[Operation]] = {}
+    for operation in session.operations:
+        if operation.depth >= depth:
+            calls.setdefault(operation.name, []).append(operation)
+    above = enclosing(session.operations)
+    found = []
+    for name, group in calls.items():
+        time_s = _time_in(group)
+        if time_s * 2 < session.duration_s:
+            continue
+        around = [outer for call in group for outer in outwards_from(call, above)]
+        explained = set(map(id, around))
+        others = (operation.duration_s for operation in listed if id(operation) not in explained)
+        names = {outer.name for outer in around if outer.depth == depth - 1}
+        if name not in names and time_s > max(others, default=0.0):
+            hidden = HiddenTime(name, sum(call.count for call in group), time_s, " or ".join(sorted(names)))
+            found.append((group[-1].depth, hidden.time_s, hidden))
+    return max(found)[-1] if found else None
+
+
+def _time_in(calls: Sequence[Operation]) -> float:
+    """Return the seconds in which at least one of these calls ran; calls are in the order of their starts."""
+    time_s = 0.0
+    until_s = -inf
+    for call in calls:
+        if call.end_s > until_s:
+            time_s += min(call.in_calls_s, call.end_s - max(call.start_s, until_s))
+            until_s = call.end_s
+    return time_s
 
 
 def _common(texts: Iterable[str | None]) -> str | None:

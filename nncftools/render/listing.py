@@ -6,7 +6,7 @@ Outputs show those of the outer levels, with repeated calls in one row; the page
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby, product
 
@@ -109,16 +109,17 @@ _PARALLEL_NOTE = f"{PARALLEL}: others of its process ran at the same time; growt
 class NumberedOperation:
     """An operation, its number in the list and its fill."""
 
-    number: int
-    """From 1; 0 for the sum of several operations."""
+    number: str
+    """Its path in the tree of all operations, which does not depend on the levels shown: ``3.1.2``.
+
+    Empty for the sum of several operations, and for a time outside all operations.
+    """
     operation: Operation
     fill: Fill
     process: str = ""
     """The process that performed it, if operations of other processes ran at the same time."""
     short_name: str = ""
     """A long name without the beginning that it shares with others; empty for any other name."""
-    label: str = ""
-    """What stands for the number of an operation inside of a numbered one: ``3.1``."""
 
     @property
     def title(self) -> str:
@@ -152,9 +153,8 @@ class NumberedOperation:
     def details(self) -> str:
         """How it ended, the function with its arguments, and the time in its calls."""
         operation = self.operation
-        error = operation.error if operation.error in {None, *_WITHOUT_END} else f"✕ {operation.error}"
         calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
-        parts = (error, operation.signature, calls)
+        parts = (operation.error, operation.signature, calls)
         return shortened(printable(" · ".join(filter(None, parts))), _LONGEST_TEXT)
 
 
@@ -196,8 +196,24 @@ def numbered(operations: Sequence[Operation], session: Session) -> list[Numbered
         NumberedOperation(
             number, operation, of[operation.name], performers.of(operation), short.get(operation.name, "")
         )
-        for number, operation in enumerate(operations, start=1)
+        for number, operation in zip(_numbers(operations), operations, strict=True)
     ]
+
+
+def _numbers(operations: Iterable[Operation]) -> Iterator[str]:
+    """Yield the path of each operation: its index on each level; each operation is followed by those inside it."""
+    indexes: list[int] = []
+    for operation in operations:
+        level = operation.depth
+        del indexes[level + 1 :]
+        indexes += [0] * (level + 1 - len(indexes))
+        indexes[level] += 1
+        yield ".".join(map(str, indexes))
+
+
+def left_out_text(count: int) -> str:
+    """Return how many operations a list leaves out; empty for none."""
+    return f"and {count:,} smaller ones" if count else ""
 
 
 def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
@@ -295,7 +311,7 @@ def rows(
 
     kept = {row.number for row in sorted(large, key=importance, reverse=True)[: most - 1]}
     others = [row for row in every if row.number not in kept]
-    return [*(row for row in every if row.number in kept), NumberedOperation(0, _sum(others, counters), REST)]
+    return [*(row for row in every if row.number in kept), NumberedOperation("", _sum(others, counters), REST)]
 
 
 def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
@@ -316,7 +332,7 @@ def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operati
     spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
-        name=f"and {len(every):,} more",
+        name=left_out_text(len(every)),
         start_s=0.0,
         end_s=sum(row.operation.duration_s for row in every),
         figures={column: Figures(spent=sum(known[column])) for column in known if None not in spent[column]},
@@ -369,29 +385,12 @@ _MOST_NESTED = 2000
 def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     """Return the operations of ``depth`` levels and of those below them.
 
-    Operations of deeper levels are numbered inside of the operation around them: ``3.1``. They have a colour of their
-    own only if no operation of the outer levels has their name.
+    Operations of deeper levels have a colour of their own only if no operation of the outer levels has their name.
     """
-    outer = numbered(timeline(session.operations, depth), session)
     counts = [sum(operation.depth == level for operation in session.operations) for level in range(_MOST_LEVELS)]
     deepest = max((level + 1 for level, count in enumerate(counts) if count), default=0)
     while deepest > depth and sum(counts[:deepest]) > _MOST_NESTED:
         deepest -= 1
-    if deepest <= depth:
-        return outer
-    fills = {row.operation.name: row.fill for row in outer}
-    rows: list[NumberedOperation] = []
-    above: list[str] = []
-    inside: list[int] = []
-    number = 0
-    for row in numbered(timeline(session.operations, deepest), session):
-        level = row.operation.depth
-        del above[level:], inside[level + 1 :]
-        inside += [0] * (level + 1 - len(inside))
-        inside[level] += 1
-        is_outer = level < depth
-        number += is_outer
-        label = f"{number}" if is_outer or not above else f"{above[-1]}.{inside[level]}"
-        above += [label] * (level + 1 - len(above))
-        rows.append(dataclasses.replace(row, label=label, fill=fills.get(row.operation.name, row.fill)))
-    return rows
+    every = numbered(timeline(session.operations, max(depth, deepest)), session)
+    of_outer = fills([row.operation for row in every if row.operation.depth < depth])
+    return [dataclasses.replace(row, fill=of_outer.get(row.operation.name, row.fill)) for row in every]

@@ -14,8 +14,9 @@ from nncftools.analysis.summary import cpu_s, hints, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import answer, session_tables
 from nncftools.render.listing import NumberedOperation, in_lanes, numbered, timeline
+from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import MemoryLine, memory_line, verdict_lines
-from nncftools.render.session_tables import memory, operations
+from nncftools.render.session_tables import memory
 from nncftools.render.table import Output, Row, Table
 from nncftools.render.terminal_plot import rounded_up, ticks
 from nncftools.render.view import View, command_text, label

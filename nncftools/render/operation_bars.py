@@ -96,6 +96,8 @@ _COUNTER = 1.0
 """Width of the widest counter column."""
 _GAP = 0.06
 _SIZE, _SMALL = 8.0, 6.5
+_SHORT_NUMBER = 5
+"""Characters of an operation's number: a longer one is small."""
 _ZEBRA = "#f5f5f5"
 
 
@@ -170,7 +172,8 @@ def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) 
 def _draw_name(sheet: Sheet, row: NumberedOperation, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
     """Write number, name and details; the details are below the name, or beside it if they fit there."""
     if row.number:
-        sheet.write(_NUMBER, middle, f"{row.number}", ha="right", color=FAINT)
+        size = _SIZE if len(row.number) <= _SHORT_NUMBER else _SMALL
+        sheet.write(_NUMBER, middle, row.number, ha="right", color=FAINT, fontsize=size)
     left = _NAME + _INDENT * min(row.operation.depth, _DEEPEST)
     room = _MEMORY - 2 * _GAP - left
     name = row.title if ruler.width(row.title, _SIZE) <= room else ruler.fitted(row.short_title, room, _SIZE)
@@ -318,7 +321,7 @@ class Band:
 
 
 def _write_name(axes: Axes, row: NumberedOperation, middle: Span, room: float, ruler: Ruler) -> None:
-    number, size = f"{row.number}", _SIZE
+    number, size = row.number, _SIZE
     titles = (f"{number} {title}" for title in dict.fromkeys((row.title, row.short_title)))
     text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)
     if text is None and room >= _CUT_NAME:

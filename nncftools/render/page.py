@@ -29,8 +29,9 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render import answer, session_tables
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes, with_inner_levels
+from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label, peak_lines, verdict_lines
-from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
+from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Output, Table
 from nncftools.render.view import View, command_text, label
 from nncftools.session.session import Session
@@ -285,7 +286,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
         fill, operation = row.fill, row.operation
         look = {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
         bar = bars.setdefault((fill.colour, fill.hatch), look)
-        title = f"{row.label or row.number} {shortened(row.title, _CHARTS_NAME)}"
+        title = f"{row.number} {shortened(row.title, _CHARTS_NAME)}"
         for key, value in (
             ("base", operation.start_s / factor),
             ("width", max(operation.duration_s, length_s * _NARROWEST) / factor),
@@ -387,12 +388,19 @@ def _data(session: Session, view: View) -> dict[str, Any]:
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View) -> dict[str, Any]:
-    """Return the table of operations; a row has its index in ``every``, and its whole name if that is shortened."""
-    shown, more = shown_of(every, session, _MOST_OPERATIONS)
-    table = _table(table_of(shown, more, session, view))
+    """Return the table of operations; a row has its index in ``every``, and its whole name if that is shortened.
+
+    The operations that a list of the view's levels shows are there, with all inside them.
+    """
+    outer = [row for row in every if row.operation.depth < view.depth]
+    listed, more = longest(outer, session, _MOST_OPERATIONS)
+    numbers = {row.number for row in listed}
+    shown = [row for row in every if ".".join(row.number.split(".")[: view.depth]) in numbers]
+    rows = with_gaps(shown, session)
+    table = _table(table_of(rows, more, session, view))
     index_of = {id(operation): index for index, operation in enumerate(every)}
-    for operation, row in zip(shown, table["rows"], strict=True):
-        row["place"] = index_of[id(operation)]
+    for operation, row in zip(rows, table["rows"], strict=True):
+        row["place"] = index_of.get(id(operation))
         row["cells"][1] = shortened(operation.short_title, _NAME)
         row["whole"] = "" if row["cells"][1] == operation.title else operation.title
     return table
@@ -401,10 +409,13 @@ def _operations(every: Sequence[NumberedOperation], session: Session, view: View
 def _table(table: Table) -> dict[str, Any]:
     """Return a table in the format of ``program/tables.js``."""
     of = table.of(Output.PAGE)
-    units = {column.group: f", {column.unit}" for column in of.columns if column.group and column.unit}
+    units = {column.group or column.heading: f", {column.unit}" for column in of.columns if column.unit}
     return {
         "headings": of.headings("\n"),
-        "labels": [f"{column.group} {column.heading}".strip() + units.get(column.group, "") for column in of.columns],
+        "labels": [
+            f"{column.group} {column.heading}".strip() + units.get(column.group or column.heading, "")
+            for column in of.columns
+        ],
         "texts": [column.is_text for column in of.columns],
         "rows": [
             {

@@ -1,4 +1,4 @@
-"""The parts of a report that every output shows: tables of memory, ranks, operations and processes, and sentences.
+"""The parts of a report that every output shows: tables of memory, ranks and processes, and sentences.
 
 The sentences say how the run ended, and state its peak, CPU, I/O, processes, models and the sampler's own cost.
 """
@@ -15,10 +15,7 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.limits.verdict import most_memory
-from nncftools.metrics import Metric
-from nncftools.render import listing
-from nncftools.render.listing import NumberedOperation
-from nncftools.render.table import Cell, Column, Output, Row, Table, change_text, figure_cell, level_text, size_cell
+from nncftools.render.table import Cell, Column, Output, Row, Table, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Device, Process, SavedModel
 from nncftools.session.peak_place import span_of
@@ -26,13 +23,6 @@ from nncftools.session.peaks import ProcessTable
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
-Metrics = Sequence[tuple[str, Metric]]
-"""Columns with their metrics."""
-
-_OWN = "Own RSS"
-_FUNCTION, _DETAILS = 140, 200
-_NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
-"""For columns that the text shows in its timeline."""
 _FEW_PROCESSES, _MOST_PROCESSES = 5, 300
 _SHARE = 0.05
 """Of the largest process's memory, or of all CPU time: a process with less is insignificant."""
@@ -87,91 +77,6 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
         cells = [Cell(text) for text in (*figures, f"{end}, first" if run is first else end)]
         rows.append(Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else ""))
     return Table(columns=columns, rows=rows)
-
-
-def shown_operations(session: Session, view: View, most: int) -> tuple[list[NumberedOperation], str]:
-    """Return the view's operations, at most the ``most`` longest, and a text about those that are left out.
-
-    Small ones are left out first. The operation that holds the peak is always there.
-    """
-    return shown_of(listing.numbered(listing.timeline(session.operations, view.depth), session), session, most)
-
-
-def shown_of(every: Sequence[NumberedOperation], session: Session, most: int) -> tuple[list[NumberedOperation], str]:
-    """Return the ``most`` longest of some operations as ``shown_operations`` does."""
-    large = listing.without_small(every, session)
-    in_order = sorted(large, key=lambda row: (row.operation.has_peak is not False, row.operation.duration_s))
-    shown = sorted(in_order[-most:], key=lambda row: row.number)
-    left_out = {"shorter ones": len(large) - len(shown), "small ones": len(every) - len(large)}
-    return shown, " ".join(f"and {count:,} {kind}" for kind, count in left_out.items() if count)
-
-
-def operations(session: Session, view: View, most: int) -> Table:
-    """Return when the view's operations ran and what they used; at most the ``most`` longest."""
-    return table_of(*shown_operations(session, view, most), session, view)
-
-
-def table_of(shown: Sequence[NumberedOperation], more: str, session: Session, view: View) -> Table:
-    """Return the table of these operations; ``more`` says what is left out."""
-    every = metrics.of_operations(session.samples.metrics).items()
-    gauges, counters = ([item for item in every if item[1].is_counter == is_counter] for is_counter in (False, True))
-    has_own = any(row.process for row in shown)
-    columns = list(_operation_columns(gauges, counters, view.unit, has_own=has_own))
-    notes = listing.peak_notes((row.operation for row in shown), session)
-    noted = [(row, notes.get(id(row.operation), "")) for row in shown]
-    rows = [_operation(row, gauges, counters, view.unit, note, has_own=has_own) for row, note in noted]
-    return Table(columns=columns, rows=rows, more=more, note=". ".join(listing.operation_notes(shown)))
-
-
-def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit, *, has_own: bool) -> Iterator[Column]:
-    """Yield the columns; with ``has_own``, what each operation's own process held is next to the whole tree's RSS."""
-    yield Column("#", is_text=True)
-    yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
-    yield Column("Start", output=_NOT_IN_TEXT)
-    yield Column("Duration", output=_NOT_IN_TEXT)
-    for name, metric in gauges:
-        yield Column("start", metric.label, f"{unit}" if metric.is_memory else "")
-        yield Column("end", metric.label)
-        yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
-        yield Column("peak", metric.label)
-        if name == "rss" and has_own:
-            yield from (Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN))
-    yield Column("average", "Cores")
-    yield Column("peak", "Cores")
-    for _, metric in counters:
-        yield Column(metric.action, metric.group)
-
-
-def _operation(  # noqa: PLR0913 — what it shows, and how
-    row: NumberedOperation, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str, *, has_own: bool
-) -> Row:
-    operation = row.operation
-    cells = [Cell(row.label or f"{row.number}"), Cell(shortened(row.title, 60))]
-    cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.known_duration_s))]
-    for name, metric in gauges:
-        of = operation.of(name)
-        if metric.is_memory:
-            levels = ((of.start, of.start_bounds), (of.end, of.end_bounds))
-            cells += [Cell(level_text(size, bounds, unit, unit.text)) for size, bounds in levels]
-            cells.append(Cell(change_text(of, unit, unit.text)))
-            cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
-            if name == "rss" and has_own:
-                own = [None if of_own is None else of_own.rss for of_own in (operation.own_start, operation.own_end)]
-                cells += [size_cell(size, unit) for size in (*own, operation.own_peak)]
-        else:
-            cells += [Cell(text_of(value, "")) for value in (of.start, of.end, of.delta, of.peak_low)]
-    cores = (operation.cpu_average, operation.cpu_peak)
-    cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
-    cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]
-    return Row(
-        cells=cells,
-        depth=operation.depth,
-        is_strong=note != "",
-        function=shortened(printable(operation.signature), _FUNCTION),
-        details=shortened(row.details, _DETAILS),
-        colour=row.fill.colour,
-        span_s=(operation.start_s, operation.end_s),
-    )
 
 
 def processes(session: Session, unit: MemoryUnit) -> Table:

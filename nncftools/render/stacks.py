@@ -274,8 +274,9 @@ def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation
     """Return the operations with the largest peaks, in the order of the table, and these peaks."""
     peaks = ((row, row.operation.of("rss").peak) for row in every)
     known = [(row, Moment(of.from_s, of.to_s, round(of.low))) for row, of in peaks if of is not None]
-    known.sort(key=lambda item: -item[1].size)
-    return sorted(known[:_MOST_OPERATIONS], key=lambda item: item[0].number)
+    largest = sorted(known, key=lambda item: -item[1].size)[:_MOST_OPERATIONS]
+    numbers = {row.number for row, _ in largest}
+    return [item for item in known if item[0].number in numbers]
 
 
 _MOST_NODES = 1500

@@ -33,7 +33,7 @@ class Text(RichText):
 
 
 class Output(Flag):
-    """Where a column or a row is shown."""
+    """Where a row is shown."""
 
     TEXT = auto()
     MARKDOWN = auto()
@@ -50,7 +50,6 @@ class Column:
     unit: str = ""
     is_text: bool = False
     """Whether it is left-aligned; figures are right-aligned."""
-    output: Output = Output.ALL
 
 
 class Cell(NamedTuple):
@@ -111,8 +110,7 @@ class Table:
 
     def of(self, output: Output) -> Table:
         """Return the part of the table that an output shows."""
-        shown = [index for index, column in enumerate(self.columns) if output in column.output]
-        return replace(self, rows=[row for row in self.rows if output in row.output]).with_columns(shown)
+        return replace(self, rows=[row for row in self.rows if output in row.output])
 
     def with_columns(self, indexes: Sequence[int]) -> Table:
         """Return the table with only these of its columns."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
@@ -13,18 +11,16 @@ from rich.text import Text as RichText
 from nncftools.analysis.summary import brief_hints, hints
 from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
-from nncftools.render.listing import REST, NumberedOperation, operation_notes, peak_notes
+from nncftools.render.operations_table import operations_table
 from nncftools.render.peak_lines import peak_lines, verdict_lines
-from nncftools.render.session_tables import few_processes, memory, operations, ranks, shown_operations
+from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
 from nncftools.render.view import SEPARATOR, View, command_text
-from nncftools.session.operation import Operation
-from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import printable, shortened
 
-_TITLE, _NAME, _SIGNATURE = 200, 40, 140
-_MOST_OPERATIONS = 60
+_TITLE = 200
+_MOST_OPERATIONS, _MOST_BRIEF_OPERATIONS = 60, 12
 """When there are more, the longest are shown."""
 _DEVICES = "Devices"
 _MOST_LINES = 8
@@ -33,10 +29,6 @@ _OF_CLOSING = 1
 _CERTAIN = " (certain)"
 _MOST_HOLDERS, _MOST_WARNINGS = 4, 3
 _LONGEST_LABEL = 32
-_ROOM_FOR_NAMES = 60
-"""Columns from which on an operation and its figures fit into one line."""
-_LONG_GAP = 0.05
-"""As a share of the run: a longer time without operations has a row in the timeline."""
 
 
 def report(session: Session, view: View) -> RenderableType:
@@ -54,7 +46,7 @@ def report(session: Session, view: View) -> RenderableType:
         tables.Fitting(memory(session, view)),
         Text(),
         *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
-        *_operations(session, view),
+        *((table, Text()) if (table := operations_table(session, view, _MOST_OPERATIONS)) else ()),
         tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
         *((Text(), tables.Fitting(process_table)) if len(process_table.rows) > 1 else ()),
         *((Text(), *tables.warnings(warnings)) if warnings else ()),
@@ -71,14 +63,15 @@ def _brief(session: Session, view: View) -> RenderableType:
     missing = _missing(session)
     room = _MOST_LINES - len(above) - 1 - len(below) - len(missing) - _OF_CLOSING
     rows = answer.rows_of_peak(session, view, max(1, min(_MOST_HOLDERS, room - 1)))
-    operations = list(_operations(session, view))
+    operations = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
     return Group(
         *above,
         headline,
         *((_Rows(rows),) if rows else ()),
         *missing,
-        *((Text(), tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
-        *((Text(), *operations) if operations else ()),
+        *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
+        *((Text(), operations) if operations else ()),
+        *([Text()] if rank_table.rows or operations else ()),
         *below,
     )
 
@@ -143,88 +136,3 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
         lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session, view.unit)]
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
     yield Text()
-
-
-def _operations(session: Session, view: View) -> Iterator[RenderableType]:
-    table = operations(session, view, _MOST_OPERATIONS).of(tables.Output.TEXT)
-    if not table.rows:
-        return
-    yield Text("Operations", style="bold")
-    shown, more = shown_operations(session, view, _MOST_OPERATIONS)
-    gaps = unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9))
-    notes = peak_notes((row.operation for row in shown), session)
-    peak = session.peak_place
-    if not notes and peak is not None:
-        notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= peak.from_s and peak.to_s <= gap.end_s}
-    rows = _with_gaps(shown, gaps)
-    yield _Timeline(rows, notes, view.unit)
-    if more:
-        yield Text(f"… {more}", style="dim")
-    yield Text()
-    numbered = [replace(row, cells=[tables.Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
-    columns = [tables.Column(f"{view.unit}"), *table.columns[1:]]
-    yield tables.Fitting(replace(table, rows=numbered, columns=columns), view.unit)
-    for line in operation_notes(rows):
-        yield Text(line, style="dim")
-    yield Text()
-
-
-def _with_gaps(shown: Sequence[NumberedOperation], gaps: Sequence[Operation]) -> list[NumberedOperation]:
-    """Return the rows of operations, and between the outermost ones a row for each time in which nothing was marked."""
-    rows: list[NumberedOperation] = []
-    waiting = deque(gaps)
-    for row in shown:
-        while waiting and not row.operation.depth and waiting[0].start_s < row.operation.start_s:
-            rows.append(NumberedOperation(0, waiting.popleft(), REST))
-        rows.append(row)
-    return [*rows, *(NumberedOperation(0, gap, REST) for gap in waiting)]
-
-
-class _Timeline(NamedTuple):
-    """The operations in the order of their starts: a line for each, or two where there is little room."""
-
-    rows: Sequence[NumberedOperation]
-    notes: Mapping[int, str]
-    """What is said of some operations, by their ``id()``."""
-    unit: MemoryUnit
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        result = tables.grid(has_header=False)
-        has_room = options.max_width >= _ROOM_FOR_NAMES
-        figure: dict[str, Any] = {"justify": "right", "no_wrap": True}
-        for column in (figure, figure, {"overflow": "fold"}, figure, figure, {"no_wrap": True}) if has_room else ():
-            result.add_column(**column)
-        for row in self.rows:
-            start, duration, change, note = self._figures(row)
-            number, style = (f"{row.number}.", "") if row.number else ("", "dim")
-            if has_room:
-                result.add_row(number, start, _name(row), duration, change, note, style=style)
-                continue
-            result.add_row(number, _name(row), style=style)
-            result.add_row("", Text.assemble(f"{start} {duration} {change} ", note), style=style)
-        yield result
-
-    def _figures(self, row: NumberedOperation) -> tuple[str, str, str, Text]:
-        """Return start, duration, change and note."""
-        operation = row.operation
-        change = f"[{tables.change_text(operation.of('rss'), self.unit, self.unit.text)} {self.unit}]"
-        duration = f"({seconds_text(operation.known_duration_s)})"
-        return seconds_text(operation.start_s), duration, change, Text(self.notes.get(id(operation), ""), style="bold")
-
-
-def _name(row: NumberedOperation) -> Text:
-    operation = row.operation
-    if not operation.name:
-        return Text("(nothing marked)")
-    text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
-    if operation.count > 1:
-        text.append(f" ×{operation.count:,}")
-    text.append(row.beside)
-    if operation.error is not None:
-        text.append(f" {printable(operation.error)}", style="red")
-    if operation.signature:
-        text.append(f"  {shortened(printable(operation.signature), _SIGNATURE)}", style="dim")
-    if operation.total_s is not None and operation.longest_s is not None:
-        calls = f", {seconds_text(operation.total_s)} in calls, the longest {seconds_text(operation.longest_s)}"
-        text.append(calls, style="dim")
-    return text
