@@ -46,17 +46,15 @@ def test_tables() -> None:
     memory, operations, facts = cells(page)
 
     assert memory[1] == ["RSS", "2,600.0", "7.00 s", "300.0", "+200.0", "1,100.0", "100.0"]
-    assert operations[2][:8] == [
+    assert operations[2][:6] == [
         "2",
         "Export torch.onnx.export(model.onnx, opset 18)",
-        "4.00 s",
-        "5.00 s",
-        "1,400–1,500",
-        "800–900",
-        "-700 to -500",
         "2,600.0",
+        "-700 to -500",
+        "5.00 s",
+        "4.00 s",
     ]
-    assert operations[3][1] == "\xa0\xa0trace_*model* ✕".strip()
+    assert operations[3][:2] == ["2.1", "trace_*model* ✕"]
     assert [row[0] for row in facts[1:]] == ["When", "PSS", "CPU", "Storage", "System calls", "Processes", "Sampler"]
     assert "<strong>2,600.0</strong>" in page
     assert NOTE in page
@@ -122,7 +120,7 @@ def test_many_operations() -> None:
     marks = [Mark(name=f"{place % 50} {'x' * 500}", start_s=place, end_s=place + 1) for place in range(1000)]
     markdown = report(session({"rss": mib(1, 2)}, duration_s=1000.0, marks=marks), VIEW)
 
-    assert "… and 940 shorter ones" in markdown
+    assert "… and 940 smaller ones" in markdown
     assert len(markdown) < 30_000
 
 

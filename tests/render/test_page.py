@@ -214,9 +214,9 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
   found.chart = chart.textContent.slice(0, 100);
   found.drawn = text("#chart .scatterlayer .trace").length;
   found.labels = text("#chart text");
-  const shownRows = () => text("#operations tbody tr:not([hidden]) td:nth-child(1)");
+  const shownRows = () => text("#operations tbody tr:not([hidden]) td:nth-child(1):not(:empty)");
   const names = selector => text(selector).map(name => name.replace(/^[▸▾]/, ""));
-  found.operations = names("#operations tbody td:nth-child(2)");
+  found.operations = names("#operations tbody td:nth-child(1):not(:empty) + td");
   found.shown = shownRows();
   found.processes = [...document.querySelectorAll("#processes tbody td:first-child")].map(
     e => [e.textContent.replace(/^[▸▾]/, ""), Number(e.style.getPropertyValue("--depth"))]);
@@ -241,7 +241,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     await pause(1000);
     found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
     const heights = [...chart.layout.yaxis.range];
-    document.querySelector("#operations tbody tr:last-child")?.click();
+    [...document.querySelectorAll("#operations tbody tr")].filter(row => row.cells[0].textContent).at(-1)?.click();
     await pause(300);
     found.range = [...chart.layout.xaxis.range];
     found.chosen = document.querySelector("#chosen span").textContent;
@@ -256,9 +256,9 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     found.alive = names("#processes tr.alive td:nth-child(1)");
     const heads = [...document.querySelectorAll("#operations th button")];
     found.sorted = [];
-    for (let times = 0; times < 3 && heads[3]; times++) {
-      heads[3].click();
-      found.sorted.push(text("#operations tbody td:nth-child(4)"));
+    for (let times = 0; times < 3 && heads[4]; times++) {
+      heads[4].click();
+      found.sorted.push(text("#operations tbody td:nth-child(5)"));
     }
     const search = document.querySelector("#operations").closest("section").querySelector("input");
     search.value = "TRACE";
@@ -398,9 +398,12 @@ class TestPage:
         rows = data_of(page(run(), depth=1))["tables"]["operations"]["rows"]
 
         assert [(row["cells"][0], row["cells"][1], row["depth"]) for row in rows] == [
+            ("", "before the first operation (imports)", 0),
             ("1", "Export", 0),
             ("1.1", "trace", 1),
+            ("", "after the last operation", 0),
         ]
+        assert [row["place"] for row in rows] == [None, 0, 1, None]
 
     def test_limit(self) -> None:
         """The share of a limit stands under the peak; near it, the chart of memory has its line, and has no other."""
@@ -467,7 +470,7 @@ class TestPage:
         """An operation has one colour in the band, behind the line and in the table: that of every other picture."""
         data = data_of(page(run()))
 
-        assert data["tables"]["operations"]["rows"][0]["colour"] == "#E69F00"
+        assert data["tables"]["operations"]["rows"][1]["colour"] == "#E69F00"
         assert data["chart"]["bars"][0]["colour"] == "#E69F00"
         assert data["chart"]["shades"] == [[3, 9, "#E69F00"]]
         assert data["chart"]["lanes"] == 2
@@ -488,7 +491,7 @@ class TestPage:
         tables = data_of(page(run(marks=marks, processes=processes)))["tables"]
         listed = [(len(tables[name]["rows"]), tables[name]["more"]) for name in ("operations", "processes")]
 
-        assert listed == [(1000, "and 2,000 shorter ones"), (300, "and 2,700 smaller ones")]
+        assert listed == [(1000 + 1, "and 2,000 smaller ones"), (300, "and 2,700 smaller ones")]
 
     @pytest.mark.parametrize(
         "of",
@@ -576,7 +579,7 @@ class TestInBrowser:
 
         assert found["visible"] == [True, "legendonly"]
         assert found["range"] == pytest.approx([3.92, 6.08])
-        assert found["chosen"] == "2 trace"
+        assert found["chosen"] == "1.1 trace"
         assert found["steady"]
         assert found["whole"] == [0, 12]
 
@@ -586,7 +589,7 @@ class TestInBrowser:
         processes.append(process(2, parent=0, name="later", start_s=6.0, end_s=12.0))
         found = in_browser(page(run(processes=processes)), tmp_path)
 
-        assert found["clicked"] == ["2"]
+        assert found["clicked"] == ["1.1"]
         assert found["alive"] == ["work", "child"]
 
     def test_rows_sort_search_and_fold(self, tmp_path: pathlib.Path) -> None:
@@ -597,12 +600,12 @@ class TestInBrowser:
         found = in_browser(page(run(marks=marks)), tmp_path)
 
         assert found["sorted"] == [
-            ["6.00 s", "2.00 s", "2.50 s", "0.500 s"],
-            ["0.500 s", "2.50 s", "6.00 s", "2.00 s"],
-            ["6.00 s", "2.00 s", "0.500 s", "2.50 s"],
+            ["6.00 s", "2.00 s", "3.00 s", "2.50 s", "0.500 s"],
+            ["0.500 s", "2.50 s", "3.00 s", "6.00 s", "2.00 s"],
+            ["3.00 s", "6.00 s", "2.00 s", "0.500 s", "2.50 s"],
         ]
-        assert found["searched"] == [["1", "2"], "1 of 4"]
-        assert found["folded"] == ["1", "3", "4"]
+        assert found["searched"] == [["1", "1.1"], "1 of 5"]
+        assert found["folded"] == ["1", "2", "3"]
 
     def test_inner_levels_are_folded(self, tmp_path: pathlib.Path) -> None:
         """Operations below the levels of the view are there, numbered inside of the others, and folded at first."""
@@ -616,7 +619,7 @@ class TestInBrowser:
         found = in_browser(page(run(), depth=1), tmp_path)
 
         assert found["clicked"] == ["1.1"]
-        assert found["searched"] == [["1", "1.1"], "1 of 2"]
+        assert found["searched"] == [["1", "1.1"], "1 of 4"]
         assert found["folded"] == ["1"]
 
     def test_loaded_is_drawn(self, tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -273,7 +274,7 @@ def test_a_legend_covers_no_data(case: str) -> None:
         "11.00 s in 24 calls",
         "28.00 s · 47 %",
         "4 my own ✕",
-        "✕ ValueError",
+        "ValueError",
         "Shmem",
         "11 MiB",
         "RSS, MiB",
@@ -421,8 +422,8 @@ def test_idle_on_an_unknown_machine() -> None:
         ("no CPU, no I/O, no operation", "I/O was not recorded"),
         ("0.05 s", "0.100 s of CPU time; the run is too short to tell when"),
         ("workflow", "0"),
-        ("60 operations", "and 37 more"),
-        pytest.param("2000 operations", "and 1,977 more", marks=pytest.mark.long),
+        ("60 operations", "and 37 smaller ones"),
+        pytest.param("2000 operations", "and 1,977 smaller ones", marks=pytest.mark.long),
         ("threads", "and 5 more"),
         ("nested", "Saving …"),
     ],
@@ -432,13 +433,14 @@ def test_notes(case: str, expected: str) -> None:
     assert expected in words(case)
 
 
-@pytest.mark.parametrize(("depth", "expected"), [(1, 2), (2, 3), (3, 4)])
-def test_depth(depth: int, expected: int) -> None:
-    """Operations inside of others are shown as deep as was asked for."""
-    texts = words("nested", depth)
+@pytest.mark.parametrize(
+    ("depth", "expected"), [(1, {"1", "2"}), (2, {"1", "1.1", "2"}), (3, {"1", "1.1", "1.1.1", "2"})]
+)
+def test_depth(depth: int, expected: set[str]) -> None:
+    """Operations inside others are shown as deep as was asked for, with the numbers that every output has."""
+    numbers = {text for text in words("nested", depth) if re.fullmatch(r"[12](\.\d)*", text)}
 
-    assert f"{expected}" in texts
-    assert f"{expected + 1}" not in [text for text in texts if text.isdigit() and int(text) < 10]
+    assert numbers == expected
 
 
 @pytest.mark.parametrize("number", [12, 60, pytest.param(2_000, marks=pytest.mark.long)])

@@ -50,15 +50,11 @@ _PATTERNS = [
     rf"average\n(?P<cores>{_N} cores)",
     rf"(?P<cpu>{_S}) of CPU",
     rf"^Cores +(?P<cores_peak>{_N}) ",
-    rf"^ *\d+\. +(?P<start_s>{_S}) (?P<op>{_OPERATION}) +\((?P<duration_s>{_S})\) +\[(?P<delta>{_N} MiB)\]",
     (
-        rf"^ *(?P<place>\d+)\. +(?P<rss_start>{_N}) +(?P<rss_end>{_N}) +(?P<rss_peak>{_N}) +(?P<cpu_average>{_N}|–)"
-        rf" +(?P<cpu_peak>{_N}|–) "
+        rf"^ *[\d.]+ +(?P<op>{_OPERATION}) +(?P<rss_peak>{_N}) +(?P<delta>{_N}) +(?P<duration_s>{_S})"
+        rf"(?: +(?P<start_s>{_S}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–))?"
     ),
-    (
-        rf"^ *\d+ +(?P<op>{_OPERATION}) +(?P<start_s>{_S}) +(?P<duration_s>{_S}) +(?P<rss_start>{_N})"
-        rf" +(?P<rss_end>{_N}) +(?P<delta>{_N}) +(?P<rss_peak>{_N}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–)"
-    ),
+    (rf"^ *[\d.]+ +(?P<op>{_OPERATION}) +(?P<start_s>{_S}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–)"),
     (
         rf"^(?P<op>{_OPERATION})\n(?P<rss_start>{_N})\n(?P<rss_peak>{_N})\n(?P<delta>{_N})\n"
         rf"(?P<duration_s>{_S}) · \d+ %\n(?P<cpu_s>{_S})"
@@ -96,9 +92,8 @@ def answers(session: Session) -> dict[str, float]:
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
         values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}
         found |= {f"{metric.label} {key}": value for key, value in values.items()}
-    for place, operation in enumerate(session.operations, start=1):
-        for name in (operation.name, f"{place}."):
-            found |= {f"{name} {key}": getattr(operation, key) for key in _OF_OPERATION}
+    for operation in session.operations:
+        found |= {f"{operation.name} {key}": getattr(operation, key) for key in _OF_OPERATION}
     for process in session.processes:
         held = max(process.peak_rss or 0, process.high_water_mark or 0)
         values = {"start": process.start_s, "end": process.end_s, "held": held, "cpu": process.cpu_s}
@@ -123,9 +118,9 @@ def _of_people(text: str) -> Said:
     for pattern in _PATTERNS:
         for found in re.finditer(pattern, text, re.MULTILINE):
             whose = found.groupdict()
-            of = whose.get("op") or whose.get("pid") or (f"{whose['place']}." if "place" in whose else whose.get("of"))
+            of = whose.get("op") or whose.get("pid") or whose.get("of")
             for key, words in whose.items():
-                if key not in {"op", "pid", "place", "of"} and words not in {None, "–"}:
+                if key not in {"op", "pid", "of"} and words not in {None, "–"}:
                     name = key if key in _OF_RUN and "pid" not in whose else f"{of or 'RSS'} {key}"
                     yield from _read(name, words)
 
