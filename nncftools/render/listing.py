@@ -112,7 +112,7 @@ class NumberedOperation:
     number: str
     """Its path in the tree of all operations, which does not depend on the levels shown: ``3.1.2``.
 
-    Empty for the sum of several operations, and for a time outside all operations.
+    Empty for the sum of several operations and for a time outside all operations.
     """
     operation: Operation
     fill: Fill

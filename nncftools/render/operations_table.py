@@ -168,8 +168,8 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
     yield Column("#", is_text=True), [Cell(row.number) for row in rows]
     yield Column("Operation", is_text=True), [Cell(shortened(row.title, _TITLE)) for row in rows]
     rss = [operation.of(RSS) for operation in operations]
-    yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(of.peak_low)) for of in rss]
-    yield Column("Change", unit=f"{unit}"), [Cell(change_text(of, unit, unit.text)) for of in rss]
+    yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low)) for levels in rss]
+    yield Column("Change", unit=f"{unit}"), [Cell(change_text(levels, unit, unit.text)) for levels in rss]
     yield Column("Duration"), [Cell(seconds_text(operation.known_duration_s)) for operation in operations]
     asked = [name for name in view.asked if name in session.samples.metrics]
     shown = asked if is_brief else [*metrics.of_operations(session.samples.metrics), *asked]
@@ -187,14 +187,14 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
             continue
         figures = [operation.of(name) for operation in operations]
         if metric.is_counter:
-            yield Column(metric.action, metric.group), [figure_cell(of.spent, metric.unit) for of in figures]
+            yield Column(metric.action, metric.group), [figure_cell(levels.spent, metric.unit) for levels in figures]
             continue
         write = unit.text if metric.is_memory else number_text
         yield (
             Column("peak", metric.label, f"{unit}" if metric.is_memory else ""),
-            [Cell(write(of.peak_low)) for of in figures],
+            [Cell(write(levels.peak_low)) for levels in figures],
         )
-        yield Column("change", metric.label), [Cell(change_text(of, unit, write)) for of in figures]
+        yield Column("change", metric.label), [Cell(change_text(levels, unit, write)) for levels in figures]
 
 
 class _TextTable(NamedTuple):
@@ -211,12 +211,14 @@ class _TextTable(NamedTuple):
         lines = [[cell.shown(unit) for cell in row.cells] for row in rows]
         headings = [heading.split("\n") for heading in self.table.headings("\n", has_units=False)]
         figures = zip(*lines, strict=True)
-        widths = [max(map(cell_len, (*texts, *of))) + 1 for texts, of in zip(headings, figures, strict=True)]
-        whole = options.max_width - max(len(row.note) + 1 for row in rows)
+        widths = [
+            max(map(cell_len, (*heading, *column))) + 1 for heading, column in zip(headings, figures, strict=True)
+        ]
+        width = options.max_width - max(len(row.note) + 1 for row in rows)
         end = len(widths)
-        if whole - sum(widths[2:]) < _ROOM:
+        if width - sum(widths[2:]) < _ROOM:
             end = _FIRST
-        room = whole - sum(widths[2:end])
+        room = width - sum(widths[2:end])
         if room >= _LEAST_ROOM:
             yield painted(self._beside_names(self.table, room, range(2, end)), unit=unit)
         else:
