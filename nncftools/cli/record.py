@@ -45,7 +45,7 @@ def monitor(request: Request) -> int:
     return _record(request, profiles=False)
 
 
-@with_options(ProfileRequest, without={"from_zero", "pid", "duration", "repeat"})
+@with_options(ProfileRequest, without={"pid"})
 def profile(request: ProfileRequest) -> int:
     """Record a command and what its operations cost: report, session, picture, page.
 
@@ -56,6 +56,7 @@ def profile(request: ProfileRequest) -> int:
       nncf-tools profile -- optimum-cli export openvino --model DIR OUT
       nncf-tools profile --mark-call __main__:prepare python run.py
       nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+      nncf-tools profile --repeat 5 --output old.json python export.py
       nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
       nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 

@@ -264,7 +264,10 @@ class MarkWatch:
 
     def take(self) -> None:
         """Take a sample for new marks; if such samples have just taken too much time, the next sample is for them."""
-        os.read(self.descriptor, 1 << 16)
+        try:
+            os.read(self.descriptor, 1 << 16)
+        except BlockingIOError:  # they were taken already: after --duration, two steps follow one sleep
+            return
         begun_ns = time.monotonic_ns()
         self.is_due = begun_ns < self._rests_until_ns
         if self.is_due:

@@ -261,7 +261,8 @@ class Recording:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
-        self._protect(self._source.account, self._loop.elapsed_s())  # before a sample for marks: who is in the tree
+        if self._figures is None:  # before a sample for marks: who is in the tree
+            self._protect(self._source.account, self._loop.elapsed_s())
         if self._marks is not None and self._marks.descriptor in self._signals.ready:
             self._marks.take()
         if self._devices is not None and self._devices.descriptor in self._signals.ready:
@@ -285,13 +286,17 @@ class Recording:
         return not self._over
 
     def _reap(self) -> None:
+        is_recording = self._figures is None  # what ends after --duration says nothing of the recording
+
         def retire(pid: int, status: ExitStatus) -> None:
             if pid == self._pid:
                 self._starter.send(link.EXIT, status)
-            self._protect(self._source.retire, pid, self._loop.elapsed_s())
+            if is_recording:
+                self._protect(self._source.retire, pid, self._loop.elapsed_s())
 
         for pid, status, high_water_limit in target.reap_ended(before=retire):
-            self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
+            if is_recording:
+                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
             if pid == self._pid:
                 self._status = status
                 self._target_ended = True

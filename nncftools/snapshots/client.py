@@ -101,6 +101,7 @@ class Helper:
             "sampler": sampler,
             "pid": plan.pid,
             "children": plan.children,
+            "duration_s": plan.duration_s,
             "stacks": stack_access.is_allowed,
             "missing": stack_access.missing,
             "share": budget,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import os
 import re
 import select
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         """The process that a recording is attached to; None when the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
+        duration_s: float | None
+        """When to stop although the run goes on, in seconds from now."""
         stacks: bool
         """Whether to take stacks."""
         missing: str | None
@@ -190,8 +193,10 @@ class Helper:
         self._writer.line("helper", {**facts, "share": self._order["share"], "least_s": self._order["least_s"]})
         write_at_ns = check_at_ns = 0
         is_wanted = True
-        while is_wanted:
-            now_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        duration_s = self._order["duration_s"]
+        ends_ns = math.inf if duration_s is None else now_ns + duration_s * 1e9
+        while is_wanted and now_ns < ends_ns:
             self._tree.poll(now_ns)
             step = self._pace.step(self._tree.held, now_ns)
             self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, step)
@@ -207,6 +212,7 @@ class Helper:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
                 self._tree.write_points()
             is_wanted = self._sleep(now_ns, control) and is_wanted
+            now_ns = time.monotonic_ns()
         self._stacks.close()
         self._tree.write_points()
         cpu_s = round(self._budget.own_cpu() + self._mappings.spent_s, 3)

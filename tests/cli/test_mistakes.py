@@ -26,7 +26,6 @@ def test_each_is_answered_with_what_was_meant() -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("profile", "--repeat"), "`monitor` has it"),
         (("profile", "--pid"), "`monitor` has it"),
         (("profile", "--json"), "`fit` has it"),
         (("monitor", "--mark-call"), "`profile` has it"),

@@ -105,6 +105,60 @@ def test_freed(nncf_tools: Run) -> None:
     assert freed < 20 * MIB
 
 
+def test_repeated(nncf_tools: Run) -> None:
+    """`profile --repeat` takes stacks in each run, and ends in one table of the runs with their operations."""
+    script = "import nncftools\nwith nncftools.operation('Work'):\n    held = b'x' * 60_000_000\n"
+    pathlib.Path("work.py").write_text(script)
+    done = nncf_tools("profile", "--repeat", 2, "-o", "run.json", "--", sys.executable, "work.py")
+
+    assert done.returncode == 0
+    assert re.findall(r"^Run (\d) of 2: RSS peak ", done.stderr, re.MULTILINE) == list("12")
+    assert re.search(r"^Work: duration, s( +\d+\.\d+){3} ", done.stderr, re.MULTILINE)
+    assert "2 RUNS" in done.stderr
+    for number in (1, 2):
+        functions = {frame.function for part in peak(f"run-{number}.json").parts for frame in part.stack}
+        assert "<module>" in functions
+
+
+AFTER_DURATION = """
+import time
+import nncftools
+for _ in range(8):
+    with nncftools.operation("Short"):
+        time.sleep(0.1)
+with nncftools.operation("Late"):
+    held = b"x" * 60_000_000
+    time.sleep(0.3)
+"""
+"""Marks operations during the recording and after it, and takes memory after it."""
+
+
+@pytest.mark.parametrize("command", [pytest.param("monitor", marks=pytest.mark.long), "profile"])
+def test_duration(nncf_tools: Run, command: str) -> None:
+    """After --duration, the command goes on, and nothing of it is recorded: no memory, no operation, no stack."""
+    pathlib.Path("work.py").write_text(AFTER_DURATION)
+    words = ("--stacks", "--duration", 0.4, "-o", "run.json", "--", sys.executable, "work.py")
+    done = nncf_tools(command, *words)
+    session = Session.load("run.json")
+    of_peak = session.peaks["rss"]
+
+    assert (done.returncode, "Traceback" in done.stderr, session.warnings) == (0, False, [])
+    assert 0.4 <= session.duration_s < 0.6
+    assert (of_peak.high or of_peak.low or 0) < 50 * MIB
+    assert {mark.name for mark in session.marks} == {"Short"}
+    assert session.snapshots is not None
+    assert session.snapshots.cpu_s is not None
+    assert all(window.time_s[-1] < 0.6 for process in session.snapshots.processes for window in process.windows)
+
+
+def test_from_zero(nncf_tools: Run) -> None:
+    """`profile --from-zero` shows memory relative to the first sample."""
+    done = nncf_tools("profile", "--from-zero", "-o", "run.json", "--", "sleep", "0.2")
+
+    assert done.returncode == 0
+    assert "RSS from zero" in done.stderr
+
+
 def test_program_that_a_thread_starts(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A program that another thread than the first one starts holds its own memory, with the line that started it."""
     (tmp_path / "work.py").write_text(
