@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 import shlex
 import warnings
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import MaxNLocator
 
-from nncftools.files import replacing
+from nncftools.files import ending_in, write_file
 from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -56,9 +57,11 @@ def missing_glyphs_as_boxes() -> Iterator[None]:
 
 
 def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
-    """Write a figure in the format ``kind``, by default the suffix of the path. Raises OSError."""
-    with replacing(path) as output, missing_glyphs_as_boxes():
-        drawing.savefig(output, format=kind or path.suffix[1:].lower())
+    """Write a figure in the format ``kind``, by default the ending of the path. Raises OSError."""
+    content = io.BytesIO()
+    with missing_glyphs_as_boxes():
+        drawing.savefig(content, format=kind or ending_in(path.name)[1:])
+    write_file(path, content.getvalue())
 
 
 def plain(axes: Axes) -> None:

@@ -19,6 +19,7 @@ _STANDARD_ERROR = 2
 _MOST_LINKS = 40
 """As many as Linux follows."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_PERMISSIONS = 0o777
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -27,7 +28,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Yield a binary file to write a whole output to: the one way to write one.
 
     A regular file is written beside its place, in the folder that is held open, and renamed at the end; an error
-    leaves the earlier file. A descriptor, a device and a FIFO get the whole content at the end: see ``file_behind``.
+    leaves the earlier file, and the new file has the permissions of the earlier one. A descriptor, a device and a FIFO
+    get the whole content at the end: see ``file_behind``.
     Raises OSError.
     """
     file = file_behind(path)
@@ -43,9 +45,15 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     name = f".{os.urandom(4).hex()}.{file.name}"
     folder = os.open(file.parent, FOLDER)
     try:
-        beside = above_standard(os.open(name, _NEW, 0o666, dir_fd=folder))
+        mode = None
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(file.name, dir_fd=folder).st_mode & _PERMISSIONS
+        beside = above_standard(os.open(name, _NEW, 0o666 if mode is None else mode, dir_fd=folder))
         try:
             with os.fdopen(beside, "w+b") as opened:
+                if mode is not None:
+                    with contextlib.suppress(OSError):  # some file systems have none
+                        os.fchmod(beside, mode)  # the umask has taken some away
                 yield opened
                 opened.flush()
                 os.fsync(beside)
@@ -59,9 +67,21 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Write a whole output, or leave the file that is there. Raises OSError like ``replacing``."""
+    """Write a whole output, or leave the file that is there; gzipped if its name ends in ``.gz``.
+
+    Raises OSError like ``replacing``.
+    """
+    if path.name.lower().endswith(".gz"):
+        import gzip
+
+        content = gzip.compress(content, mtime=0)
     with replacing(path) as output:
         output.write(content)
+
+
+def ending_in(name: str) -> str:
+    """Return the ending of a file's name, in lower case and without ``.gz``; empty if it has none."""
+    return os.path.splitext(name.lower().removesuffix(".gz"))[1]  # noqa: PTH122 — no pathlib here
 
 
 def file_behind(path: pathlib.Path) -> pathlib.Path | None:

@@ -8,13 +8,12 @@ import pathlib
 from typing import overload
 
 from nncftools.metrics import memory_of
-from nncftools.render.view import View
+from nncftools.render.view import PICTURES, View
 from nncftools.session import session
 
 _SHOWN = ("rss", "pss", "uss", "system")
 """Where a session has one of these, outputs show these and no other memory."""
 _WIDTH = 100
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 class Session(session.Session):
@@ -45,8 +44,8 @@ class Session(session.Session):
         from nncftools.render import panels
 
         picture = pathlib.Path(path)
-        if picture.suffix.lower() not in _PICTURES:
-            raise NncfToolsError(f"{str(path)!r}: a picture ends in {', '.join(_PICTURES)}")
+        if picture.suffix.lower() not in PICTURES:
+            raise NncfToolsError(f"{str(path)!r}: a picture ends in {', '.join(PICTURES)}")
         panels.draw(self, self._view(), picture)
         return picture
 

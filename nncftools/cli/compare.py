@@ -13,7 +13,8 @@ from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argu
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Way, ways_to, write_file
 from nncftools.journal.reading import SIDECARS
-from nncftools.units import MemoryUnit, not_one_of, printable
+from nncftools.render.view import PAGE, PICTURE, TEXT, as_json
+from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
-FORMATS = ("text", "markdown", "json", HYPERFINE, BENCHER, BENCHMARK_ACTION)
+FORMATS = (TEXT, "markdown", "json", PAGE, HYPERFINE, BENCHER, BENCHMARK_ACTION)
 _OF_NEW = (BENCHER, BENCHMARK_ACTION)
 """Formats of services that keep a history: they hold only the figures of NEW."""
 _MOST_CURVES = 14
@@ -49,9 +50,16 @@ def compare(  # noqa: PLR0913 — one parameter per option
     new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
     format_: Annotated[
         str | None,
-        option(f"--format -f {'|'.join(FORMATS)}", SHOW, options.FORMAT, autocompletion=options.candidates(FORMATS)),
+        option(
+            f"--format -f {'|'.join(FORMATS)}",
+            SHOW,
+            f"Output format. {options.FORMAT}",
+            autocompletion=options.candidates(FORMATS),
+        ),
     ] = None,
-    output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
+    output: Annotated[
+        File, option("--output -o FILE", WRITE, "Write to this file, in the format of its ending.")
+    ] = None,
     plot: Annotated[
         File, option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf.")
     ] = None,
@@ -72,6 +80,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare before.json after.json
       nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
       nncf-tools compare before.json after.json -o table.md
+      nncf-tools compare before.json after.json -o page.html
       nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
       nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
@@ -91,36 +100,34 @@ def compare(  # noqa: PLR0913 — one parameter per option
     from nncftools.analysis import comparison, gates
 
     format_ = options.format_of(format_, output, FORMATS)
-    if format_ not in FORMATS:
-        raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.naming_option("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)
     if limits and len(groups) == 1:
         raise UsageError("option --fail-if: a gate needs BASE and NEW")
-    output = None if output is None else destination.check_output("--output", output, force=force)
-    plot = None if plot is None else destination.picture("--plot", plot, force=force)
-    ways = ways_to(output, plot)
-    if plot is not None and len(groups) > _MOST_CURVES:
-        raise UsageError(f"option --plot: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
+    read = opening.files_read([path for group in groups for path in group], options.DEFAULT_LOG_DIR)
+    pictures = options.check_outputs({"--output": output, "--plot": plot}, read, force=force)
+    if format_ != PICTURE:
+        output = pictures.pop("--output", None)
+    ways = ways_to(output, *pictures.values())
+    if pictures and len(groups) > _MOST_CURVES:
+        raise UsageError(f"option {min(pictures)}: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     with options.reading(max_size):
-        loaded = [_loaded(group, depth, with_curves=plot is not None) for group in groups]
+        loaded = [_loaded(group, depth, with_curves=bool(pictures)) for group in groups]
     runs = [group.runs for group in loaded]
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.naming_option("--fail-if"), options.naming_remedy(depth=": give --depth"):
         judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
-    if format_ == HYPERFINE or format_ in _OF_NEW:
-        content: RenderableType = _benchmarks(loaded, format_)
-    else:
-        content = _rendered(judged, format_, unit, has_details=details)
-    if output is None:
-        screen.to_stdout(content)
-    else:
-        with destination.reaching("--output", output, ways) as path:
-            write_file(path, screen.plain(content).encode(errors="backslashreplace"))
-        screen.to_stderr(f"Written to {printable(str(output))}\n")
-    if plot is not None:
-        _draw(loaded, unit, plot, ways)
+    for name, picture in pictures.items():
+        _draw(loaded, unit, name, picture, ways)
+    if format_ != PICTURE:
+        content = _rendered(judged, loaded, format_, unit, has_details=details)
+        if output is None:
+            screen.to_stdout(content)
+        else:
+            with destination.reaching("--output", output, ways) as path:
+                write_file(path, screen.plain(content).encode(errors="backslashreplace"))
+            screen.to_stderr(f"Written to {printable(str(output))}\n")
     for each, verdicts in judged:
         for verdict in verdicts:
             screen.to_stderr(_verdict_text(verdict, each if len(judged) > 1 else None))
@@ -199,14 +206,19 @@ def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool) -> 
 
 
 def _rendered(
-    judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit, *, has_details: bool
+    judged: Sequence[tuple[Comparison, Sequence[Verdict]]],
+    groups: Sequence[_Group],
+    format_: str,
+    unit: MemoryUnit,
+    *,
+    has_details: bool,
 ) -> RenderableType:
+    if format_ == HYPERFINE or format_ in _OF_NEW:
+        return _benchmarks(groups, format_)
     if format_ == "json":
-        import msgspec
-
         from nncftools.render import summary_json
 
-        return f"{msgspec.json.format(msgspec.json.encode(summary_json.document(judged)), indent=2).decode()}\n"
+        return as_json(summary_json.document(judged))
     from nncftools.render import comparison_outputs
 
     if format_ == "markdown":
@@ -214,9 +226,11 @@ def _rendered(
     from rich.console import Group
     from rich.text import Text
 
+    has_details = has_details or format_ == PAGE
     texts = [comparison_outputs.as_text(each, unit, verdicts, has_details=has_details) for each, verdicts in judged]
     pieces = [piece for text in texts for piece in ("", text)][1:]
-    return Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
+    whole = Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
+    return comparison_outputs.as_page(whole) if format_ == PAGE else whole
 
 
 def _benchmarks(groups: Sequence[_Group], format_: str) -> str:
@@ -240,14 +254,16 @@ def _names(groups: Sequence[_Group]) -> list[str]:
     return [group.runs[0].command if distinct else runs_text(group.runs) for group in groups]
 
 
-def _draw(groups: Sequence[_Group], unit: MemoryUnit, picture: pathlib.Path, ways: dict[pathlib.Path, Way]) -> None:
+def _draw(
+    groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: pathlib.Path, ways: dict[pathlib.Path, Way]
+) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 
     metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
-        raise NncfToolsError("option --plot: the runs have no memory metric in common to draw")
-    with destination.reaching("--plot", picture, ways) as path:
+        raise NncfToolsError(f"option {option}: the runs have no memory metric in common to draw")
+    with destination.reaching(option, picture, ways) as path:
         overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, path)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 

@@ -30,7 +30,6 @@ JOURNAL_ENDING = reading.ENDING
 LATEST = "latest"
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 _LONGEST_NAME = 60
-PICTURES = (".png", ".svg", ".pdf")
 
 
 class Log(NamedTuple):
@@ -304,13 +303,6 @@ def _replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Pat
     if exists and not force:
         raise UsageError(f"option {option}: {str(path)!r} exists; choose another name or give --force")
     return file
-
-
-def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Check a picture's path and return it. Raises UsageError like ``check_output``, and for an unknown format."""
-    if path.suffix.lower() not in PICTURES:
-        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(PICTURES)}")
-    return check_output(option, path, force=force)
 
 
 def cannot_write(

@@ -87,6 +87,12 @@ def open_sessions(
     return session
 
 
+def files_read(paths: Sequence[pathlib.Path], log_dir: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files that ``open_sessions`` may read, with the sidecars beside them. Raises NncfToolsError."""
+    files = [destination.recording(path, log_dir) for path in paths or [log_dir]]
+    return [*files, *filter(None, map(find_sidecar, files)), _STANDARD_INPUT]
+
+
 def open_session(
     path: pathlib.Path | None, log_dir: pathlib.Path, sidecars: Sequence[pathlib.Path] = (), forced: str | None = None
 ) -> Session:

@@ -8,7 +8,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,8 +18,10 @@ from nncftools import intake
 from nncftools.cli import destination
 from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.files import ending_in
 from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
+from nncftools.render.view import ENDINGS, PICTURE, PICTURES, TEXT
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 
@@ -305,23 +307,59 @@ def memory_types(
     return here if ALL in names else columns_of(names, here)
 
 
-_FORMATS = {".md": "markdown", ".htm": "html"}
-"""Of files whose ending is not the format's name."""
-FORMAT = "Output format; by default what the ending of --output says, else text"
+FORMAT = "Default: by the ending of --output, else text."
 
 
 def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[str]) -> str:
-    """Return the format that was asked for, else that of the output's ending, else text.
+    """Return the format to write: the one that was asked for, else the one that the output's ending says, else text.
 
-    Raises UsageError for a picture.
+    Raises UsageError for an unknown format, for an ending that the format never has, and, if no format was asked for,
+    for an ending that says none.
     """
+    path = output or pathlib.Path()
+    is_other = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 — a name may be too long
+    ending = "" if is_other else ending_in(path.name)  # the name of a folder, a device or a FIFO says nothing
     if asked is not None:
-        return asked.lower()
-    ending = "" if output is None else pathlib.Path(output.name.lower().removesuffix(".gz")).suffix
-    if ending in destination.PICTURES:
-        raise UsageError(f"option --output: {ending} is a picture; draw it with --plot {output}")
-    named = _FORMATS.get(ending, ending[1:])
-    return named if named in known else "text"
+        name = asked.lower()
+        if f".{name}" in PICTURES:
+            raise UsageError(f"option --format: {name} is a picture; write it with --output FILE.{name}")
+        if name not in known:
+            raise UsageError(f"option --format: {not_one_of(name, known)}")
+        if name not in ENDINGS.get(ending, [name]):
+            raise UsageError(f"option --output: no {ending} file holds the format {name}; choose another ending")
+        return name
+    if not ending:
+        return TEXT
+    by_ending = {ending: formats[0] for ending, formats in ENDINGS.items() if formats[0] in (*known, PICTURE)}
+    if ending not in by_ending:
+        expected = f"does not end in one of {', '.join(by_ending)}"
+        raise UsageError(f"option --output: {path.name!r} {expected}; choose such a name, or a format with --format")
+    return by_ending[ending]
+
+
+def check_outputs(
+    named: Mapping[str, pathlib.Path | None], read: Iterable[pathlib.Path], *, force: bool
+) -> dict[str, pathlib.Path]:
+    """Check all files that a command writes, before it writes any: return the file that each option means.
+
+    All options but ``--output`` are for pictures. Raises UsageError like ``destination.check_output``, for a picture
+    with another ending, for a link to a file with another ending, and for a file that the command also reads or writes.
+    """
+    taken = {path.resolve() for path in read if os.path.isfile(path)}  # noqa: PTH113 — a name may be too long
+    files: dict[str, pathlib.Path] = {}
+    for name, path in named.items():
+        if path is None:
+            continue
+        if name != "--output" and path.suffix.lower() not in PICTURES:
+            raise UsageError(f"option {name}: {str(path)!r} does not end in one of {', '.join(PICTURES)}")
+        file = destination.check_output(name, path, force=force)
+        if ending_in(file.name) != ending_in(path.name):
+            raise UsageError(f"option {name}: {str(path)!r} is a link to {str(file)!r}; name that file")
+        if file.resolve() in taken:
+            raise UsageError(f"option {name}: this command also reads or writes {str(path)!r}; choose another name")
+        taken.add(file.resolve())
+        files[name] = file
+    return files
 
 
 def listed(types: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
@@ -54,13 +54,15 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--format -f FORMAT",
             SHOW,
-            f"{options.FORMAT}: {', '.join(render_view.FORMATS)}.",
+            f"Output format: {', '.join(render_view.FORMATS)}. {options.FORMAT}",
             autocompletion=options.candidates(render_view.FORMATS),
         ),
     ] = None,
     output: Annotated[
         File,
-        option("--output -o FILE", WRITE, "Write to this file; memory-log: a .txt and .png per metric to this folder."),
+        option(
+            "--output -o FILE", WRITE, "Write to this file, in the format of its ending. memory-log: to this folder."
+        ),
     ] = None,
     plot: Annotated[File, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")] = None,
     panels: Annotated[
@@ -108,6 +110,7 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report run.json --unit GB
       nncf-tools report run.json --marks operations.csv --panels run.pdf
       nncf-tools report run.json --output run.html
+      nncf-tools report run.json --peak --output peak.md
       nncf-tools report run.json --format json | jq .peaks.rss.low
       nncf-tools report run.json --peak
       nncf-tools report run.json --peak --operation Export
@@ -123,33 +126,28 @@ def report(  # noqa: PLR0913 — one parameter per option
     and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
     memory monitor and prmon are read, too.
     """
-    format_ = options.format_of(format_, output, render_view.FORMATS)
-    if f".{format_}" in destination.PICTURES:
-        instead = f"draw it with --plot FILE.{format_} or --panels FILE.{format_}"
-        raise UsageError(f"option --format: {format_} is a picture; {instead}")
-    if opens:
-        if format_ not in {render_view.TEXT, render_view.PAGE}:
-            raise UsageError(f"option --open: it opens the page; not with --format {format_}")
-        format_ = render_view.PAGE
-        output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
-
-    with options.naming_option("--format"):
-        render = render_view.format_named(format_)
+    by_default = render_view.PAGE if opens else None
+    format_ = options.format_of(format_ or by_default, output, render_view.FORMATS)
+    if opens and format_ != render_view.PAGE:
+        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
     of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
-        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
-    if output is not None and not output.is_dir():
-        if opens:
-            destination.check_file("--output", output, force=True)
-        output = destination.check_output("--output", output, force=force)
-    pictures = {
-        option: destination.picture(option, picture, force=force)
-        for option, picture in (("--plot", plot), ("--panels", panels))
-        if picture is not None
-    }
+        endings = "or an --output that ends in .txt or .md"
+        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}, {endings}")
+    if opens:
+        output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
+        destination.check_file("--output", output, force=True)
+    file = None if output is not None and output.is_dir() else output
+    named = {"--output": file, "--plot": plot, "--panels": panels}
+    read = marks or []
+    if output or plot or panels:
+        read = [*read, *opening.files_read(paths or [], options.DEFAULT_LOG_DIR)]
+    pictures = options.check_outputs(named, read, force=force)
+    if format_ != render_view.PICTURE:
+        output = pictures.pop("--output", output)
     ways = ways_to(output, *pictures.values(), output and output / "any")
-    named = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
-    with options.reading(max_size), options.naming_remedy(importer=named):
+    remedy = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
+    with options.reading(max_size), options.naming_remedy(importer=remedy):
         tool = None if to is not None else from_
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], tool)
     available = memory_of(session.samples.metrics)
@@ -157,16 +155,17 @@ def report(  # noqa: PLR0913 — one parameter per option
     shown = options.memory_types(types, available, available)
     asked = shown if types else [name for name in shown if name not in options.PROFILE_TYPES]
     view = View(shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details, asked=asked)
-    if peak:
-        content = _build_up(session, view, format_, of_peak)
-    else:
-        with options.naming_option("--format"), options.naming_remedy(stacks=_RECORD_STACKS):
-            content = render(session, view)
-    if output is None:
-        screen.to_stdout(_for_screen(format_, content))
-    else:
-        _write(content, output, ways, force=force)
-        screen.to_stderr(f"Written to {printable(str(output))}\n")
+    if format_ != render_view.PICTURE:
+        if peak:
+            content = _build_up(session, view, format_, of_peak)
+        else:
+            with options.naming_option("--format"), options.naming_remedy(stacks=_RECORD_STACKS):
+                content = render_view.format_named(format_)(session, view)
+        if output is None:
+            screen.to_stdout(_for_screen(format_, content))
+        else:
+            _write(content, output, ways, read, force=force)
+            screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
         from nncftools.cli import closing
 
@@ -176,7 +175,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         from nncftools.render import plot as render_plot
 
         with destination.reaching(name, picture, ways) as path:
-            (render_plot if name == "--plot" else render_panels).draw(session, view, path)
+            (render_panels if name == "--panels" else render_plot).draw(session, view, path)
         screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")
     return 0
 
@@ -228,13 +227,18 @@ def _for_screen(name: str, content: Content) -> RenderableType | bytes:
     return content
 
 
-def _write(content: Content, output: pathlib.Path, ways: Mapping[pathlib.Path, Way], *, force: bool) -> None:
-    """Write one file, gzipped if its name ends in ``.gz``, or several into a folder. Raises NncfToolsError."""
-    import gzip
-
+def _write(
+    content: Content,
+    output: pathlib.Path,
+    ways: Mapping[pathlib.Path, Way],
+    read: Sequence[pathlib.Path],
+    *,
+    force: bool,
+) -> None:
+    """Write one file, or several into a folder; none of them may be a file that was ``read``. Raises NncfToolsError."""
     if isinstance(content, Mapping):
         for name in content:
-            destination.check_output("--output", output / name, force=force)
+            options.check_outputs({"--output": output / name}, read, force=force)
         with destination.writing("--output", output):
             ways[output].make()
             with ways[output].reached() as folder:
@@ -244,4 +248,4 @@ def _write(content: Content, output: pathlib.Path, ways: Mapping[pathlib.Path, W
     destination.check_output("--output", output, force=force)
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
     with destination.reaching("--output", output, ways) as path:
-        write_file(path, gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
+        write_file(path, data)

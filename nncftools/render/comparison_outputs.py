@@ -5,10 +5,11 @@ The Markdown is short; everything else is folded.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import SIGNIFICANT, smallest_p
@@ -122,6 +123,28 @@ def _widths(alike: Sequence[Table]) -> list[int]:
     texts = [[cell.text for cell in cells] for cells in rows] + [[cell.below for cell in cells] for cells in rows]
     texts.append([column.heading for column in alike[0].columns])
     return [max(map(len, column)) for column in zip(*texts, strict=True)]
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Comparison of runs</title>
+<style>
+:root {{ color-scheme: light dark }}
+pre {{ overflow-x: auto; font: 14px/1.4 monospace }}
+{stylesheet}
+</style>
+<pre>{code}</pre>
+</html>
+"""
+
+
+def as_page(whole: RenderableType) -> str:
+    """Return a text for Rich as a page without scripts, in the colours of the browser."""
+    console = Console(file=io.StringIO(), record=True, width=100)
+    console.print(whole)
+    return console.export_html(code_format=_PAGE)
 
 
 _FAILED, _PASSED = "❌", "✅"

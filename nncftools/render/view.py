@@ -87,6 +87,20 @@ Format = Callable[["Session", "View"], Content]
 SEPARATOR = " · "
 """Between the parts of a line."""
 TEXT, PAGE = "text", "html"
+PICTURE = "picture"
+"""What stands for a format in a file that ends as a picture does: the picture of ``--plot``."""
+PICTURES = (".png", ".svg", ".pdf")
+ENDINGS = {
+    ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed", "openmetrics"),
+    ".md": ("markdown",),
+    ".html": (PAGE,),
+    ".htm": (PAGE,),
+    ".json": ("json", "session", "perfetto", "speedscope", "hyperfine", "bencher", "benchmark-action"),
+    ".csv": ("csv",),
+    ".parquet": ("parquet",),
+    **dict.fromkeys(PICTURES, (PICTURE,)),
+}
+"""By the ending of a file: the formats that it may hold. Without ``--format``, the first one is written."""
 FORMATS = {
     TEXT: "nncftools.render.text:report",
     "markdown": "nncftools.render.markdown:report",

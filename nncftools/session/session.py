@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import os
 import pathlib
@@ -73,7 +72,7 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
     """
     path = pathlib.Path(path)
     data = encoded(session)
-    write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_file(path, data)
     return path
 
 

@@ -193,10 +193,9 @@ class Helper:
         self._writer.line("helper", {**facts, "share": self._order["share"], "least_s": self._order["least_s"]})
         write_at_ns = check_at_ns = 0
         is_wanted = True
-        now_ns = time.monotonic_ns()
-        duration_s = self._order["duration_s"]
-        ends_ns = math.inf if duration_s is None else now_ns + duration_s * 1e9
-        while is_wanted and now_ns < ends_ns:
+        ends_ns = time.monotonic_ns() + (self._order["duration_s"] or math.inf) * 1e9
+        while is_wanted:
+            now_ns = time.monotonic_ns()
             self._tree.poll(now_ns)
             step = self._pace.step(self._tree.held, now_ns)
             self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, step)
@@ -211,8 +210,7 @@ class Helper:
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
                 self._tree.write_points()
-            is_wanted = self._sleep(now_ns, control) and is_wanted
-            now_ns = time.monotonic_ns()
+            is_wanted = self._sleep(now_ns, control) and is_wanted and now_ns < ends_ns
         self._stacks.close()
         self._tree.write_points()
         cpu_s = round(self._budget.own_cpu() + self._mappings.spent_s, 3)

@@ -59,23 +59,6 @@ class TestReport:
         assert "RSS from zero" in result.stdout
         assert "System from" not in result.stdout
 
-    @pytest.mark.parametrize(
-        ("name", "beginning"),
-        [("a.json", "{"), ("a.MD", "#"), ("a.csv", "time_s,"), ("a.txt", "sleep"), ("a", "sleep")],
-    )
-    def test_ending_chooses_format(self, in_process: Run, tmp_path: pathlib.Path, name: str, beginning: str) -> None:
-        """The ending of --output chooses the format; --format wins."""
-        asked = in_process("report", "run.json", "-o", f"asked-{name}", "--format", "text")
-        result = in_process("report", "run.json", "-o", name)
-
-        assert (result.returncode, asked.returncode) == (0, 0)
-        assert (tmp_path / name).read_text("utf-8").startswith(beginning)
-        assert (tmp_path / f"asked-{name}").read_text("utf-8").startswith("sleep")
-
-    def test_picture_as_output(self, in_process: Run) -> None:
-        """A picture is drawn by --plot, and the error says so."""
-        assert "draw it with --plot a.png" in in_process("report", "run.json", "-o", "a.png").stderr
-
     @pytest.mark.parametrize(("name", "magic"), [("a b.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
     def test_draws(self, in_process: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
         """--plot writes the picture in the format of its extension."""
@@ -266,7 +249,7 @@ class TestBadInput:
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
             (
                 ["--format", "pdf"],
-                "option --format: pdf is a picture; draw it with --plot FILE.pdf or --panels FILE.pdf",
+                "option --format: pdf is a picture; write it with --output FILE.pdf",
             ),
             (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
@@ -319,7 +302,10 @@ class TestPeak:
             (("--peak", "--at", "1", "--operation", "X"), "option --at: either --operation or --at, not both"),
             (("--at", "1"), "option --at: only with --peak"),
             (("--operation", "X"), "option --operation: only with --peak"),
-            (("--peak", "--format", "json"), "option --peak: only with --format text or markdown"),
+            (
+                ("--peak", "--format", "json"),
+                "option --peak: only with --format text or markdown, or an --output that ends in .txt or .md",
+            ),
         ],
     )
     def test_refused(self, in_process: Run, words: tuple[str, ...], message: str) -> None:

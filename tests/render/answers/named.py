@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.openmetrics import parser
@@ -342,4 +343,5 @@ _READERS = {
     "compare json": _of_comparison,
     "compare text": _of_comparison_tables,
     "compare markdown": _of_comparison_tables,
+    "compare html": lambda text: _of_comparison_tables(unescape(re.sub(r"<[^>]*>", "", text))),
 }
