@@ -105,19 +105,29 @@ def test_freed(nncf_tools: Run) -> None:
     assert freed < 20 * MIB
 
 
+SLOWLY = """
+import time
+import nncftools
+held = []
+with nncftools.operation("Work"):
+    for _ in range(60):
+        held.append(b"x" * 1_000_000)
+        time.sleep(0.005)
+"""
+"""Takes memory in an operation, for long enough to be seen."""
+
+
 def test_repeated(nncf_tools: Run) -> None:
     """`profile --repeat` takes stacks in each run, and ends in one table of the runs with their operations."""
-    script = "import nncftools\nwith nncftools.operation('Work'):\n    held = b'x' * 60_000_000\n"
-    pathlib.Path("work.py").write_text(script)
+    pathlib.Path("work.py").write_text(SLOWLY)
     done = nncf_tools("profile", "--repeat", 2, "-o", "run.json", "--", sys.executable, "work.py")
+    of_runs = [Session.load(f"run-{number}.json").snapshots for number in (1, 2)]
 
     assert done.returncode == 0
     assert re.findall(r"^Run (\d) of 2: RSS peak ", done.stderr, re.MULTILINE) == list("12")
-    assert re.search(r"^Work: duration, s( +\d+\.\d+){3} ", done.stderr, re.MULTILINE)
     assert "2 RUNS" in done.stderr
-    for number in (1, 2):
-        functions = {frame.function for part in peak(f"run-{number}.json").parts for frame in part.stack}
-        assert "<module>" in functions
+    assert re.search(r"^Work: duration, s( +\d+\.\d+){3} ", done.stderr, re.MULTILINE)
+    assert all(snapshots is not None and snapshots.stacks for snapshots in of_runs)
 
 
 AFTER_DURATION = """
@@ -143,12 +153,12 @@ def test_duration(nncf_tools: Run, command: str) -> None:
     of_peak = session.peaks["rss"]
 
     assert (done.returncode, "Traceback" in done.stderr, session.warnings) == (0, False, [])
-    assert 0.4 <= session.duration_s < 0.6
+    assert 0.4 <= session.duration_s < 0.8
     assert (of_peak.high or of_peak.low or 0) < 50 * MIB
     assert {mark.name for mark in session.marks} == {"Short"}
     assert session.snapshots is not None
     assert session.snapshots.cpu_s is not None
-    assert all(window.time_s[-1] < 0.6 for process in session.snapshots.processes for window in process.windows)
+    assert all(window.time_s[-1] < 0.8 for process in session.snapshots.processes for window in process.windows)
 
 
 def test_from_zero(nncf_tools: Run) -> None:
