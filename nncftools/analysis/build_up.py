@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
@@ -47,6 +47,8 @@ class Part(NamedTuple):
     """The name of a program without Python."""
     is_start: bool = False
     """Whether a Python process held it when it was first seen, just after its start."""
+    file_size: int = 0
+    """The bytes of ``size`` that are pages of mapped files or of shared memory; 0 in earlier recordings."""
 
     @property
     def is_certain(self) -> bool:
@@ -124,6 +126,12 @@ class _RssBand(NamedTuple):
     to_s: float
     apart_s: float = 0.0
     """The longest time between two readings of RSS meanwhile."""
+    file_share: float = 0.0
+    """The share of the bytes that are pages of files or of shared memory, from 0 to 1."""
+
+    @property
+    def file_size(self) -> float:
+        return (self.high - self.low) * self.file_share
 
     def below(self, high: float) -> _RssBand:
         return self._replace(high=high, to_s=self._reached_s(high))
@@ -167,15 +175,21 @@ def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
     """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
     before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0.0
-    points = zip(watched.time_s[: bisect_right(watched.time_s, at_s) + 1], watched.rss, watched.apart_s, strict=False)
-    for time_s, rss, apart_s in points:
+    file_before = 0
+    times = watched.time_s[: bisect_right(watched.time_s, at_s) + 1]
+    points = zip(times, watched.rss, watched.shared or repeat(0), watched.apart_s, strict=False)
+    for time_s, rss, file_size, apart_s in points:
         if at_s < time_s == before_s:
             break
         risen_s = min(time_s, at_s)
         risen = rss if time_s <= at_s else before + (rss - before) * (at_s - before_s) / (time_s - before_s)
-        _change(levels, _RssBand(before, risen, before_s, risen_s, apart_s))
-        before_s, before = risen_s, risen
-    return levels
+        file_share = min(1.0, max(0.0, (file_size - file_before) / max(1.0, rss - before)))
+        band = _RssBand(low=before, high=risen, from_s=before_s, to_s=risen_s, apart_s=apart_s, file_share=file_share)
+        _change(levels, band)
+        before_s, before, file_before = risen_s, risen, file_size
+    # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
+    most = min(1.0, file_before / max(1.0, sum(level.file_size for level in levels)))
+    return [level._replace(file_share=level.file_share * most) for level in levels]
 
 
 def _change(levels: list[_RssBand], band: _RssBand) -> None:
@@ -206,6 +220,7 @@ class _Builder:
         top = self._top(rises[0], at_s) if rises else None
         size, whole = moment.size, sum(rise.size for rise in rises)
         sums = defaultdict[Part, float](float)
+        file_sums = defaultdict[Part, float](float)
         if size < 0:
             size = round(whole)
         else:
@@ -215,9 +230,10 @@ class _Builder:
                     sums[Part(0, SHARED, process.id)], sums[Part(0, NOT_SEEN, process.id)] = shared, unseen - shared
                     whole += unseen
             rises = list(_adjusted(rises, size - whole, at_s))
-        for part, amount in chain.from_iterable(self._parts_of(rise, at_s) for rise in rises):
+        for part, amount, file_amount in chain.from_iterable(self._parts_of(rise, at_s) for rise in rises):
             sums[part] += amount
-        parts = _whole_bytes(sums, size)
+            file_sums[part] += file_amount
+        parts = _whole_bytes(sums, file_sums, size)
         same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
         return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
 
@@ -247,25 +263,30 @@ class _Builder:
             self._owners[id(watched)] = RiseOwners(watched, self._snapshots)
         return self._owners[id(watched)]
 
-    def _parts_of(self, rise: _ProcessRise, at_s: float) -> Iterator[tuple[Part, float]]:
-        """Yield the parts of a process, without their sizes, and these."""
+    def _parts_of(self, rise: _ProcessRise, at_s: float) -> Iterator[tuple[Part, float, float]]:
+        """Yield the parts of a process without their sizes, each with its bytes, and with the bytes of files."""
         watched, lowest = rise.watched, rise.levels[0]
         at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
         if shared := min(watched.inherited, at_first):
             shared = self._shared(self._processes.get(watched.process), shared, watched.time_s[0])
-            yield Part(0, SHARED, watched.process), shared
+            yield Part(0, SHARED, watched.process), shared, shared * lowest.file_share
         if watched.is_native and not watched.windows:
             process = self._processes.get(watched.process)
             name = "" if process is None else process.name
-            yield Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name), rise.size - shared
+            program = Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name)
+            file_size = sum(level.file_size for level in rise.levels)
+            yield program, rise.size - shared, file_size - shared * lowest.file_share
             return
-        yield Part(0, NOT_SEEN, watched.process, is_start=self._was_starting(watched)), at_first - shared
+        not_seen = Part(0, NOT_SEEN, watched.process, is_start=self._was_starting(watched))
+        unseen = at_first - shared
+        yield not_seen, unseen, unseen * lowest.file_share
         for level in rise.levels:
             if level.high > at_first:
                 size = level.high - max(level.low, at_first)
                 shares = self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size)
                 for stack, certain, amount in shares:
-                    yield Part(0, SEEN if stack else NOT_SEEN, watched.process, stack, certain), amount
+                    part = Part(0, SEEN if stack else NOT_SEEN, watched.process, stack, certain)
+                    yield part, amount, amount * level.file_share
 
     def _was_starting(self, watched: WatchedProcess) -> bool:
         process = self._processes.get(watched.process)
@@ -306,7 +327,7 @@ class _Builder:
         middle_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
         band = highest._replace(from_s=middle_s, to_s=middle_s)
         parts = list(self._parts_of(last._replace(levels=[band]), at_s))
-        top, _ = max(reversed(parts), key=lambda part: part[1])
+        top, *_ = max(reversed(parts), key=lambda part: part[1])
         return top if top.stack or top.kind == PROGRAM else None
 
 
@@ -320,9 +341,15 @@ def _adjusted(rises: Iterable[_ProcessRise], missing: float, at_s: float) -> Ite
             yield rise._replace(levels=levels)
 
 
-def _whole_bytes(sums: Mapping[Part, float], size: int) -> list[Part]:
+def _whole_bytes(sums: Mapping[Part, float], file_sums: Mapping[Part, float], size: int) -> list[Part]:
     """Return the parts, the largest first, in whole bytes that sum to ``size``."""
-    parts = sorted((part._replace(size=round(amount)) for part, amount in sums.items()), key=lambda part: -part.size)
-    if parts:
-        parts[0] = parts[0]._replace(size=parts[0].size + size - sum(part.size for part in parts))
-    return [part for part in parts if part.size > 0]
+    largest_first = sorted(sums, key=lambda part: -round(sums[part]))
+    sizes = [round(sums[part]) for part in largest_first]
+    if sizes:
+        sizes[0] += size - sum(sizes)
+    parts = []
+    for part, part_size in zip(largest_first, sizes, strict=True):
+        if part_size > 0:
+            file_size = min(part_size, round(file_sums.get(part, 0.0)))
+            parts.append(part._replace(size=part_size, file_size=file_size))
+    return parts

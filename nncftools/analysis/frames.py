@@ -48,6 +48,8 @@ class Node:
     own: int = 0
     """The part of ``size`` that was taken here, not in what was called from here."""
     own_certain: int = 0
+    file_size: int = 0
+    """The part of ``size`` that is pages of mapped files or of shared memory."""
     label: str = ""
     """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -86,7 +88,9 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
 
     Without ``by_line``, the lines of a function are one place, and it does not matter who started a program.
     """
-    root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
+    certain_size = sum(part.size for part in build_up.parts if part.is_certain)
+    file_size = sum(part.file_size for part in build_up.parts)
+    root = Node(size=build_up.size, certain=certain_size, file_size=file_size)
     for part in build_up.parts:
         label, certain, path = "", part.certain, list[tuple[int, Frame | None]](reported_frames(part.stack))
         if part.kind != SEEN:
@@ -96,6 +100,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
         for depth, frame in path:
             node = node.child(label if frame is None else frame if by_line else frame.code, frame)
             node.size += part.size
+            node.file_size += part.file_size
             node.certain += part.size if depth < certain else 0
         node.kind, node.program, node.label = part.kind, part.program, label
         node.processes.add(part.process)

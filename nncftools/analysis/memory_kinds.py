@@ -14,6 +14,9 @@ _FAR_S = 10.0
 _SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
 """Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
+_MOST = 0.5
+_WEIGHTS = ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data"
+"""The endings of files with the weights of a model."""
 
 
 class Kinds(NamedTuple):
@@ -59,3 +62,23 @@ def at(moment: MappingsMoment) -> Kinds:
     groups = sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
     total = max(moment.total, sum(group.rss for group in groups))  # it may grow between the helper's poll and this
     return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
+
+
+def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
+    """Return the path of the mapped file that most of ``file_size`` bytes of files are pages of.
+
+    They are a part of ``size`` bytes of RSS at a moment. Of the files, and of all libraries together, that hold at
+    least half of the bytes, the one nearest in size counts. Empty if that is no single file, or if no mappings were
+    read near the moment.
+    """
+    kinds = near(session, at_s, size)
+    if kinds is None or kinds.is_other_memory or file_size <= 0:
+        return ""
+    large = [group for group in kinds.groups if group.pages_of_file >= file_size * _MOST]
+    nearest = min(large, key=lambda group: abs(group.pages_of_file - file_size), default=None)
+    return "" if nearest is None else nearest.file
+
+
+def is_weights(path: str) -> bool:
+    """Return whether the name of a file ends like those of the weights of models."""
+    return path.lower().endswith(_WEIGHTS)

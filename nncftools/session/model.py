@@ -83,6 +83,8 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     time_s: list[float] = []
     rss: list[int] = []
     """Its RSS at these moments; in between it changed about evenly."""
+    shared: list[int] = []
+    """The bytes of ``rss`` that were pages of files and of shared memory; empty in earlier recordings."""
     apart_s: list[float] = []
     """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
     faults: list[PageFaults] = []
@@ -114,6 +116,11 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
     def clean(self) -> int:
         """Bytes that the kernel can drop and read again."""
         return self.shared_clean + self.private_clean
+
+    @property
+    def pages_of_file(self) -> int:
+        """Bytes that are no private copies: pages of files, or of shared memory."""
+        return self.rss - self.anonymous
 
 
 class ProcessMappings(msgspec.Struct, frozen=True, array_like=True):
@@ -173,6 +180,8 @@ def check_snapshots(snapshots: Snapshots) -> None:
         intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")
         if not len(watched.time_s) == len(watched.rss) == len(watched.apart_s):
             raise intake.error_at(key, "`time_s`, `rss` and `apart_s` of the same length expected")
+        if len(watched.shared) not in {0, len(watched.rss)}:
+            raise intake.error_at(key, "`shared` for each `rss` expected")
         for window in watched.windows:
             intake.check_rising(window.time_s, f"{key}.windows")
             if not window.time_s:

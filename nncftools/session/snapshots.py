@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Annotated, TypedDict
 
 import msgspec
@@ -53,7 +53,12 @@ class WatchedProcess(IntroducedProcess, total=False):
     """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files than us."""
 
 
-class RssPoints(TypedDict):
+class _SharedPoints(TypedDict, total=False):
+    shared: list[int]
+    """The bytes of ``rss`` that are pages of files and of shared memory; missing in logs of earlier versions."""
+
+
+class RssPoints(_SharedPoints):
     """The RSS of a process since the line before; between two moments it changed about evenly."""
 
     process: int
@@ -330,6 +335,9 @@ class _SnapshotReader:
     def finished(self, why: str) -> Snapshots:
         """Return what was read; say ``why`` there is no last line, if there is none."""
         snapshots = self._snapshots
+        for watched in snapshots.processes:
+            if not any(watched.shared):  # a log of an earlier version
+                watched.shared = []
         if snapshots.cpu_s is None and snapshots.missing is None:
             last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)
             snapshots.missing = f"{why}, after {last_s:.1f} s"
@@ -352,12 +360,14 @@ class _SnapshotReader:
 
     def _take_points(self, line: RssPoints) -> None:
         watched = self._watched[line["process"]]
-        for t_ns, rss, apart_ns in zip(line["t_ns"], line["rss"], line["apart_ns"], strict=False):
+        sizes = zip(line["rss"], line.get("shared", repeat(0)), strict=False)
+        for t_ns, (rss, shared), apart_ns in zip(line["t_ns"], sizes, line["apart_ns"], strict=False):
             time_s = self._seconds(t_ns)
             before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
             if (time_s, rss) != before and time_s >= before[0]:
                 watched.time_s.append(time_s)
                 watched.rss.append(rss)
+                watched.shared.append(shared)
                 watched.apart_s.append(apart_ns / 1e9)
 
     def _take_faults(self, line: Faults) -> None:

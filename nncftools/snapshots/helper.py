@@ -142,7 +142,7 @@ class MappingWatch:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
-        anonymous = sum([process.anonymous for process in watched])
+        anonymous = sum([process.growth.rss - process.growth.shared for process in watched])
         is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
         is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
         is_more = total >= self._highest * (1 + _STEP) and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
 
-    Point = tuple[int, int, int]
-    """A moment on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, and the longest time between two readings before it."""
+    Point = tuple[int, int, int, int]
+    """A moment on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, the bytes of RSS that are pages of files and of shared
+    memory, and the longest time between two readings before the moment."""
 
 _SMALLEST_STEP = 64 * 1024
 _SMALLEST_DEVIATION = 256 * 1024
@@ -35,8 +36,10 @@ class Growth:
 
     def __init__(self, t_ns: int) -> None:
         """Begin at nothing: the first reading is a rise, too."""
-        self.points: list[Point] = [(t_ns, 0, 0)]
+        self.points: list[Point] = [(t_ns, 0, 0, 0)]
         self.rss = 0
+        self.shared = 0
+        """The bytes of ``rss`` that are pages of files and of shared memory."""
         self.first = 0
         """The first reading."""
         self._polled_ns = t_ns
@@ -47,12 +50,13 @@ class Growth:
         self.risen = 0
         """By how many bytes it rose since stacks were read."""
 
-    def add(self, t_ns: int, pages: int) -> int:
+    def add(self, t_ns: int, pages: int, shared_pages: int) -> int:
         """Take a reading of RSS; return by how many bytes it rose."""
         rss = pages * PAGE
-        last_t_ns, last_rss, _ = self.points[-1]
+        last_t_ns, last_rss, *_ = self.points[-1]
         step = rss - last_rss
-        before_ns, before, self._polled_ns = self._polled_ns, self.rss, t_ns
+        before_ns, before, shared_before, self._polled_ns = self._polled_ns, self.rss, self.shared, t_ns
+        self.shared = shared_pages * PAGE
         if rss == before:
             return 0
         apart_ns = t_ns - before_ns
@@ -60,8 +64,8 @@ class Growth:
         self.first = self.first or rss
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
             if before_ns > last_t_ns:
-                self.points.append((before_ns, before, self._apart_ns))  # until then it was level
-            self.points.append((t_ns, rss, apart_ns))
+                self.points.append((before_ns, before, shared_before, self._apart_ns))  # until then it was level
+            self.points.append((t_ns, rss, self.shared, apart_ns))
             self._apart_ns = 0
             if len(self.points) > _FULL:
                 self.points = thinned(self.points, _FULL // 2)
@@ -76,7 +80,7 @@ class Growth:
         """Return the points since the last call, as few as possible; the last one is now."""
         points = self.points
         if points[-1][0] != t_ns:
-            points.append((t_ns, self.rss, self._apart_ns))
+            points.append((t_ns, self.rss, self.shared, self._apart_ns))
         self.points = [points[-1]]
         return thinned(points, _MOST_POINTS)
 
@@ -94,19 +98,27 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
         pending += [_farthest(points, first, number), _farthest(points, number, last)]
     thin = [points[0]]
     for before, number in pairwise(sorted(kept)):
-        t_ns, rss, _ = points[number]
-        thin.append((t_ns, rss, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
+        t_ns, rss, shared, _ = points[number]
+        thin.append((t_ns, rss, shared, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
     return thin
 
 
 def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
-    """Return deviation and place of the point farthest from the line between two others, and these."""
-    (t0, rss0, _), (t1, rss1, _) = points[first], points[last]
-    slope = (rss1 - rss0) / (t1 - t0) if t1 > t0 else 0.0
+    """Return deviation and place of the point farthest from the line between two others, and these.
+
+    The deviation is that of the shared bytes and that of all other bytes together: where a process maps a file and then
+    allocates at the same speed, RSS alone is one line.
+    """
+    (t0, rss0, shared0, _), (t1, rss1, shared1, _) = points[first], points[last]
+    duration = max(1, t1 - t0)
+    shared_slope = (shared1 - shared0) / duration
+    slope = (rss1 - rss0) / duration - shared_slope
     deviation, farthest = 0.0, first
     for number in range(first + 1, last):
-        t, rss, _ = points[number]
-        distance = abs(rss - rss0 - slope * (t - t0))
+        t, rss, shared, _ = points[number]
+        since = t - t0
+        of_shared = shared - shared0
+        distance = abs(rss - rss0 - of_shared - slope * since) + abs(of_shared - shared_slope * since)
         if distance > deviation:
             deviation, farthest = distance, number
     return deviation, farthest, first, last
@@ -157,8 +169,6 @@ class Watched:
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
         self.growth = Growth(t_ns)
-        self.anonymous = 0
-        """Its resident memory without files and shared memory, in bytes."""
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
@@ -199,8 +209,8 @@ def _memory(process: Process) -> tuple[int, int, int]:
         data = os.pread(process.files[0], 128, 0)
     except OSError:
         data = process.read_slot(0)
-    pages, mapped = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
-    return time.monotonic_ns(), pages, mapped
+    pages, shared_pages = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
+    return time.monotonic_ns(), pages, shared_pages
 
 
 def _file_user(process: Process) -> int | None:
@@ -241,33 +251,32 @@ class TreeWatch:
         self.rise = 0
         for process in list(self._tree.processes):
             watched = self.watched.get(process)
-            t_ns, pages, mapped = _memory(process)
+            t_ns, pages, shared_pages = _memory(process)
             if watched is None:
-                self._meet(process, t_ns, pages)
+                self._meet(process, t_ns, pages, shared_pages)
             elif not pages:
                 self._end(watched, t_ns)
             else:
                 if not watched.is_introduced and t_ns - watched.found_ns > _EXEC_WITHIN_NS:
                     self._introduce(watched)
-                self._add(watched, t_ns, pages)
-                watched.anonymous = (pages - mapped) * PAGE
+                self._add(watched, t_ns, pages, shared_pages)
         self.held = sum([watched.growth.rss for watched in self.watched.values()])
 
     def poll_again(self, watched: Watched) -> None:
         """Read the memory of a process right after its stacks: what rose later rose between two readings of stacks."""
-        t_ns, pages, _ = _memory(watched.process)
+        t_ns, pages, shared_pages = _memory(watched.process)
         if pages:
-            self._add(watched, t_ns, pages)
+            self._add(watched, t_ns, pages, shared_pages)
 
-    def _add(self, watched: Watched, t_ns: int, pages: int) -> None:
-        rise = watched.growth.add(t_ns, pages)
+    def _add(self, watched: Watched, t_ns: int, pages: int, shared_pages: int) -> None:
+        rise = watched.growth.add(t_ns, pages, shared_pages)
         if rise > 0:
             self.rise += rise
             self.rose_ns = t_ns
             if rise >= _FAST:
                 self.rose_fast_ns = t_ns
 
-    def _meet(self, process: Process, t_ns: int, pages: int) -> None:
+    def _meet(self, process: Process, t_ns: int, pages: int, shared_pages: int) -> None:
         if not process.alive:
             self._tree.remove(process)
             return
@@ -275,7 +284,7 @@ class TreeWatch:
         if not pages or (process.forked_copy and above is not None and shared(process.pid, above.pid)):
             return  # a child of vfork(2) has its parent's memory until exec
         watched = self.watched[process] = Watched(process, t_ns)
-        self._add(watched, t_ns, pages)
+        self._add(watched, t_ns, pages, shared_pages)
 
     def _introduce(self, watched: Watched) -> None:
         """Write who this is, after a time in which it could exec."""
@@ -292,7 +301,7 @@ class TreeWatch:
             if not watched.is_introduced:
                 self._introduce(watched)
             self._write_points(watched, now_ns)
-            watched.growth.add(now_ns, 0)
+            watched.growth.add(now_ns, 0, 0)
             self._write_points(watched, now_ns)
         if not watched.process.alive:
             del self.watched[watched.process]
@@ -307,5 +316,5 @@ class TreeWatch:
     def _write_points(self, watched: Watched, now_ns: int) -> None:
         if watched.is_introduced:
             points = watched.growth.take_points(now_ns)
-            columns = dict(zip(("t_ns", "rss", "apart_ns"), zip(*points, strict=True), strict=True))
+            columns = dict(zip(("t_ns", "rss", "shared", "apart_ns"), zip(*points, strict=True), strict=True))
             self._writer.line("rss", {"process": watched.process.number, **columns})
