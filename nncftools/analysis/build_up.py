@@ -129,10 +129,6 @@ class _RssBand(NamedTuple):
     file_share: float = 0.0
     """The share of the bytes that are pages of files or of shared memory, from 0 to 1."""
 
-    @property
-    def file_size(self) -> float:
-        return (self.high - self.low) * self.file_share
-
     def below(self, high: float) -> _RssBand:
         return self._replace(high=high, to_s=self._reached_s(high))
 
@@ -188,8 +184,9 @@ def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
         _change(levels, band)
         before_s, before, file_before = risen_s, risen, file_size
     # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
-    most = min(1.0, file_before / max(1.0, sum(level.file_size for level in levels)))
-    return [level._replace(file_share=level.file_share * most) for level in levels]
+    read = sum((level.high - level.low) * level.file_share for level in levels)
+    share = min(1.0, file_before / max(1.0, read))
+    return [level._replace(file_share=level.file_share * share) for level in levels]
 
 
 def _change(levels: list[_RssBand], band: _RssBand) -> None:
@@ -274,8 +271,9 @@ class _Builder:
             process = self._processes.get(watched.process)
             name = "" if process is None else process.name
             program = Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name)
-            file_size = sum(level.file_size for level in rise.levels)
-            yield program, rise.size - shared, file_size - shared * lowest.file_share
+            for level in rise.levels:
+                size = level.high - max(level.low, shared)
+                yield program, size, size * level.file_share
             return
         not_seen = Part(0, NOT_SEEN, watched.process, is_start=self._was_starting(watched))
         unseen = at_first - shared
@@ -343,13 +341,9 @@ def _adjusted(rises: Iterable[_ProcessRise], missing: float, at_s: float) -> Ite
 
 def _whole_bytes(sums: Mapping[Part, float], file_sums: Mapping[Part, float], size: int) -> list[Part]:
     """Return the parts, the largest first, in whole bytes that sum to ``size``."""
-    largest_first = sorted(sums, key=lambda part: -round(sums[part]))
-    sizes = [round(sums[part]) for part in largest_first]
-    if sizes:
-        sizes[0] += size - sum(sizes)
-    parts = []
-    for part, part_size in zip(largest_first, sizes, strict=True):
-        if part_size > 0:
-            file_size = min(part_size, round(file_sums.get(part, 0.0)))
-            parts.append(part._replace(size=part_size, file_size=file_size))
-    return parts
+    parts = [part._replace(size=round(sums[part]), file_size=round(file_sums[part])) for part in sums]
+    parts.sort(key=lambda part: -part.size)
+    if parts:
+        largest = parts[0].size + size - sum(part.size for part in parts)
+        parts[0] = parts[0]._replace(size=largest, file_size=min(largest, parts[0].file_size))
+    return [part for part in parts if part.size > 0]

@@ -6,13 +6,11 @@ Also which function of the script itself was at work while memory rose.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePath
 
 from nncftools.session.model import Frame, Snapshots
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 OWN, PYTHON = "", "python"
@@ -154,17 +152,3 @@ def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
     if name in _WRAPPERS and not is_innermost:
         return package_of(frame.file) not in {OWN, PYTHON}
     return name in _CALLING and frame.file.endswith(_CALLING_FILES)
-
-
-_NO_FUNCTION = "<"
-"""With what the names of modules, lambdas and comprehensions begin."""
-
-
-def busiest(session: Session) -> str:
-    """Return the innermost function of the command's own script that most stacks have; empty if none has one."""
-    snapshots = session.snapshots or Snapshots()
-    scripts = {PurePath(word).name for word in session.command if word.endswith(".py")}
-    is_own = [PurePath(frame.file).name in scripts and frame.function[:1] != _NO_FUNCTION for frame in snapshots.frames]
-    innermost = (next((number for number in reversed(stack) if is_own[number]), None) for stack in snapshots.stacks)
-    counts = Counter(snapshots.frames[number].function for number in innermost if number is not None)
-    return max(counts, key=counts.__getitem__, default="")

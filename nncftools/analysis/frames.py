@@ -88,15 +88,14 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
 
     Without ``by_line``, the lines of a function are one place, and it does not matter who started a program.
     """
-    certain_size = sum(part.size for part in build_up.parts if part.is_certain)
-    file_size = sum(part.file_size for part in build_up.parts)
-    root = Node(size=build_up.size, certain=certain_size, file_size=file_size)
+    root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
     for part in build_up.parts:
         label, certain, path = "", part.certain, list[tuple[int, Frame | None]](reported_frames(part.stack))
         if part.kind != SEEN:
             label = WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
             certain, path = int(part.is_certain), [(0, None)]
         node = root
+        node.file_size += part.file_size
         for depth, frame in path:
             node = node.child(label if frame is None else frame if by_line else frame.code, frame)
             node.size += part.size

@@ -303,8 +303,11 @@ _EXCESS, _NOTICEABLE = 0.02, 2 << 20
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """Of the RSS peak: an error of RSS that is larger is worth a warning."""
-UNMARKED = "no operation was marked"
-"""The beginning of the warning of `profile`."""
+OLD_UNMARKED = "no operation was marked"
+"""The beginning of a warning of earlier versions, which they gave for every script without operations."""
+NO_CALLS, NO_LINES, NO_HOOK = "--mark-call marked nothing", "--mark-on marked nothing", "operations are missing"
+UNMARKED = NO_CALLS, NO_LINES, NO_HOOK
+"""The beginnings of the warnings that operations are missing."""
 _TRACKER = "multiprocessing.resource_tracker"
 """It ends just after its program."""
 
@@ -325,7 +328,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
     of_run = session.warnings if session.ranks else of_recording(session)
-    recorded = [text for text in of_run if not text.startswith(UNMARKED)]
+    recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     return [*recorded, *_at_the_limit(session), *_unknown_counters(session)]
 
 

@@ -245,28 +245,23 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
+    from nncftools.analysis.missing import ran_python
+    from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
     from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
+    if taken.missing:
+        return
     calls = run.marking.automatic
-    is_certain = calls and not taken.is_gone and not taken.missing
-    if calls is None or (session.marks and (taken.programs or not is_certain)):
-        return
     why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
-    if is_certain:
-        others = "; others may have: a Python whose environment was cleared (env -i, tox) loads no hook"
-        session.warnings.append(f"--mark-call marked nothing: {why}{others if taken.programs else ''}")
-        return
-    others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
-    from nncftools.analysis.code_places import busiest
-    from nncftools.analysis.summary import UNMARKED
-
-    function = busiest(session)
-    if function:
-        others = f"the stacks show where memory rose; --mark-call __main__:{function} makes it an operation"
-    session.warnings.append(f"{UNMARKED}: {why}; {others}")
+    if calls and not (session.marks and (taken.programs or taken.is_gone)):
+        session.warnings.append(f"{NO_CALLS}: {why}")
+    elif run.marking.on is not None and not any(mark.source == OUTPUT for mark in session.marks):
+        session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
+    elif calls is not None and not (session.marks or taken.programs or taken.is_gone) and ran_python(session):
+        session.warnings.append(f"{NO_HOOK}: {why}")
 
 
 def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:

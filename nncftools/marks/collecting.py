@@ -404,14 +404,13 @@ def size_of(path: Path) -> int | None:
         return None
 
 
-_PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _LAST = re.compile(r"-[a-zA-Z]*[cm]")
 """The last option of Python; the words after it are the program's."""
 _ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
-    "user": "ran as another user, who may not write the marks log",
-    "root": "had another root folder, without the marks log",
-    "clock": "ran in a time namespace, whose clock is not that of the recording",
+    "user": "ran as another user, who may not write the marks log: record as that user",
+    "root": "had another root folder, without the marks log: record inside it",
+    "clock": "ran in a time namespace, whose clock is not that of the recording: record inside it",
 }
 
 
@@ -426,8 +425,8 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
     reasons += ["the marks log was removed, replaced or emptied"] if is_gone else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
-        option = _isolating(process.command)
-        ways = [f"ran an isolated Python ({option}), which loads no hook"] if option else []
+        option = _isolating(process)
+        ways = [f"ran an isolated Python ({option}), which loads no hook: run it without {option}"] if option else []
         for way in (*ways, *(_APART[way] for way in process.apart if way in _APART)):
             by_way.setdefault(way, []).append(process)
     for way, (first, *others) in by_way.items():
@@ -436,20 +435,19 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
     known = "; ".join(reasons)
     if programs:
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
-        return f"{ran}, and {known}" if known else f"{ran}, but none of the functions that are marked was called"
+        called = "but called none of these functions: check their names, and whether a Python without our environment"
+        return f"{ran}, and {known}" if known else f"{ran}, {called} (env -i, tox) calls them"
     if is_gone:
         return known
-    usual = (
-        "usually python -I, -E or -S, another language, or an environment that lacks our PYTHONPATH and NNCF_TOOLS_*"
-    )
-    return f"no Python program loaded the hook: {known or f'the reason is not known ({usual})'}"
+    usual = "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on"
+    return f"no Python program loaded the hook: {known or f'the reason is not known; {usual}'}"
 
 
-def _isolating(command: Sequence[str]) -> str:
-    """Return the option that keeps the Python of a command from loading the hook; empty if no option does."""
-    if not command or _PYTHON.fullmatch(command[0].rpartition("/")[2]) is None:
+def _isolating(process: Process) -> str:
+    """Return the option that keeps a Python from loading the hook; empty if no option does."""
+    if not process.is_python:
         return ""
-    words = iter(command[1:])
+    words = iter(process.command[1:])
     for word in words:
         if not word.startswith("-") or word == "-":
             return ""

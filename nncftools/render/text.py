@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
 
+from nncftools.analysis.missing import missing_line
 from nncftools.analysis.summary import brief_hints, hints
 from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
@@ -77,7 +78,8 @@ def _brief(session: Session, view: View) -> RenderableType:
 
 
 def _missing(session: Session) -> list[RenderableType]:
-    return []
+    text = missing_line(session)
+    return [Text(printable(text), style="yellow")] if text else []
 
 
 def _sufficient(session: Session, view: View) -> RenderableType:

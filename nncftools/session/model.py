@@ -5,6 +5,7 @@ All sizes are bytes, all times seconds since the start. ``Snapshots`` is what th
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -445,6 +446,9 @@ class Series(msgspec.Struct, kw_only=True):
     rss: list[int]
 
 
+_PYTHON = re.compile(r"(.*/)?(python|pypy)[\d.]*")
+
+
 class Process(msgspec.Struct, kw_only=True):
     """One process of the tree; bytes and seconds, null for unknown."""
 
@@ -485,6 +489,12 @@ class Process(msgspec.Struct, kw_only=True):
     rises: list[Rise] = []
     """When its high-water mark rose above what the samples show."""
     series: Series | None = None
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the first word of its command is a Python."""
+        return bool(self.command and _PYTHON.fullmatch(self.command[0]))
+
     """Its RSS over time, if this was requested."""
 
 
