@@ -171,18 +171,20 @@ def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
     """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
     levels: list[_RssBand] = []
     before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0.0
-    file_before = 0
+    file_before = 0.0
     times = watched.time_s[: bisect_right(watched.time_s, at_s) + 1]
     points = zip(times, watched.rss, watched.shared or repeat(0), watched.apart_s, strict=False)
     for time_s, rss, file_size, apart_s in points:
         if at_s < time_s == before_s:
             break
         risen_s = min(time_s, at_s)
-        risen = rss if time_s <= at_s else before + (rss - before) * (at_s - before_s) / (time_s - before_s)
+        fraction = 1.0 if time_s <= at_s else (at_s - before_s) / (time_s - before_s)
+        risen = before + (rss - before) * fraction
         file_share = min(1.0, max(0.0, (file_size - file_before) / max(1.0, rss - before)))
-        band = _RssBand(low=before, high=risen, from_s=before_s, to_s=risen_s, apart_s=apart_s, file_share=file_share)
+        band = _RssBand(before, risen, before_s, risen_s, apart_s=apart_s, file_share=file_share)
         _change(levels, band)
-        before_s, before, file_before = risen_s, risen, file_size
+        file_before += (file_size - file_before) * fraction
+        before_s, before = risen_s, risen
     # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
     read = sum((level.high - level.low) * level.file_share for level in levels)
     share = min(1.0, file_before / max(1.0, read))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nncftools.analysis.build_up import NOT_SEEN, of_peak
-from nncftools.analysis.summary import UNMARKED
+from nncftools.analysis.summary import UNMARKED, largest_process
 from nncftools.session.session import Session
 
 _MUCH = 0.2
@@ -21,23 +21,23 @@ _REASONS = {
     "same user, or as root (in a container: with the capability SYS_PTRACE)",
     r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "
     "set it to 0 with sysctl",
-    "(.*helper process ended early.*|.*log of the helper is damaged.*)": "{}; record again, with more free memory",
+    "(the helper process .+|the log of the helper .+)": "{}; record again",
 }
 """By a part of the recorder's text, the sentence with the remedy. Other texts of the recorder name it themselves."""
 
 
-def ran_python(session: Session) -> bool:
-    """Return whether the command of any process is a Python."""
-    return any(process.is_python for process in session.processes)
+def is_of_python(session: Session) -> bool:
+    """Return whether the process that held the most memory is a Python."""
+    largest = largest_process(session)
+    return largest is not None and largest.process.is_python
 
 
 def missing_line(session: Session) -> str:
     """Return what is missing, why, and what to do, in one sentence; empty if nothing is missing that was expected."""
-    for text in session.warnings:
-        if text.startswith(UNMARKED):
-            return text
-    reason = _missing_code(session)
-    return f"code lines are missing: {reason}" if reason else ""
+    sentences = [text for text in session.warnings if text.startswith(UNMARKED)]
+    if reason := _missing_code(session):
+        sentences.insert(0, f"code lines are missing: {reason}")
+    return "; ".join(sentences)
 
 
 def _missing_code(session: Session) -> str:
@@ -47,7 +47,7 @@ def _missing_code(session: Session) -> str:
         return ""
     if snapshots.missing is None:
         has_stacks = any(watched.windows for watched in snapshots.processes)
-        return "" if has_stacks or not ran_python(session) else _TOO_SHORT
+        return "" if has_stacks or not is_of_python(session) else _TOO_SHORT
     build_up = of_peak(session)
     if build_up is not None:
         unseen = sum(part.size for part in build_up.parts if part.kind == NOT_SEEN and not part.is_start)
@@ -58,7 +58,6 @@ def _missing_code(session: Session) -> str:
 
 def _reason(text: str) -> str:
     for pattern, sentence in _REASONS.items():
-        match = re.search(pattern, text)
-        if match is not None:
+        if match := re.search(pattern, text):
             return sentence.format(*match.groups())
     return text

@@ -245,7 +245,7 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
-    from nncftools.analysis.missing import ran_python
+    from nncftools.analysis.missing import is_of_python
     from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
     from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
@@ -260,7 +260,7 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
         session.warnings.append(f"{NO_CALLS}: {why}")
     elif run.marking.on is not None and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
-    elif calls is not None and not (session.marks or taken.programs or taken.is_gone) and ran_python(session):
+    elif calls is not None and not (session.marks or taken.programs or taken.is_gone) and is_of_python(session):
         session.warnings.append(f"{NO_HOOK}: {why}")
 
 

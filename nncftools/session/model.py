@@ -179,10 +179,9 @@ def check_snapshots(snapshots: Snapshots) -> None:
     for number, watched in enumerate(snapshots.processes):
         key = f"$.snapshots.processes[{number}]"
         intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")
-        if not len(watched.time_s) == len(watched.rss) == len(watched.apart_s):
-            raise intake.error_at(key, "`time_s`, `rss` and `apart_s` of the same length expected")
-        if len(watched.shared) not in {0, len(watched.rss)}:
-            raise intake.error_at(key, "`shared` for each `rss` expected")
+        lengths = {len(watched.time_s), len(watched.rss), len(watched.shared or watched.rss), len(watched.apart_s)}
+        if len(lengths) > 1:
+            raise intake.error_at(key, "`time_s`, `rss`, `shared` and `apart_s` of the same length expected")
         for window in watched.windows:
             intake.check_rising(window.time_s, f"{key}.windows")
             if not window.time_s:

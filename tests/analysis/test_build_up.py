@@ -47,6 +47,51 @@ def test_two_functions(made: Made) -> None:
     assert by_function(made.build_up(3.0), certain=True) == {"load": 100, "trace": 300}
 
 
+def file_sizes(found: BuildUp) -> dict[str, int]:
+    """Return the bytes of files of each innermost function."""
+    sums: dict[str, int] = {}
+    for part in found.parts:
+        assert 0 <= part.file_size <= part.size
+        name = part.stack[-1].function if part.stack else part.kind
+        sums[name] = sums.get(name, 0) + part.file_size
+    return sums
+
+
+def test_pages_of_files(made: Made) -> None:
+    """Each rise has the share of the bytes of files that came in it; a fall takes the highest levels."""
+    watched = made.process(
+        [(0, 0), (1, 100), (2, 100), (3, 400), (4, 300)], (0.0, "main>load"), (1.5, "main>trace"), (4.0, "main>end")
+    )
+    watched.shared = [0, 90, 90, 120, 110]
+
+    assert file_sizes(made.build_up(3.0)) == {"load": 90, "trace": 30}
+    assert file_sizes(made.build_up(2.5)) == {"load": 90, "trace": 15}
+    assert file_sizes(made.build_up(4.0)) == {"load": 90, "trace": 20}
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [([0, 100, 0], 0), ([0, 100, 50], 50), ([0, 100, 400], 400), ([0, 900, 900], 100), ([], 0)],
+)
+def test_pages_that_were_copied(made: Made, shared: list[int], expected: int) -> None:
+    """There are never more bytes of files than at the moment: a process may write to its pages, or unmap a file."""
+    made.process([(0, 0), (1, 100), (2, 400)], (0.0, "load"), (1.0, "load"), (2.0, "load")).shared = shared
+    found = made.build_up(2.0)
+
+    assert sum(file_sizes(found).values()) == expected
+
+
+def test_pages_of_files_without_stacks(made: Made) -> None:
+    """What a program without Python holds, and what a process held when it was first seen, has its pages of files."""
+    program = made.process([(0, 0), (0, 40), (1, 100)])
+    program.is_native = True
+    copy = made.process([(0, 0), (0, 40), (1, 100)], (0.0, "load"), inherited=30)
+    program.shared = copy.shared = [0, 20, 20]
+    sizes = {(part.process, part.kind): part.file_size for part in made.build_up(1.0).parts}
+
+    assert sizes == {(0, PROGRAM): 20, (1, SHARED): 15, (1, NOT_SEEN): 5, (1, SEEN): 0}
+
+
 def test_freed_memory_does_not_count(made: Made) -> None:
     """What was taken and freed belongs to nobody: the rise that came last counts."""
     made.process(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from nncftools.analysis.memory_kinds import at, near
+import pytest
+
+from nncftools.analysis.memory_kinds import at, file_held, is_weights, near
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group
@@ -58,6 +60,55 @@ def test_growth_while_mappings_are_read() -> None:
     parts = [ProcessMappings(0, [group("shared", 100)])]
 
     assert at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts)).total == 100 * MIB
+
+
+GROUPS = [
+    group("file", 500, "/model.safetensors", clean=500),
+    group("file", 300, "/copied.bin", copied=300),
+    group("file", 120, "/data.bin", clean=120),
+    group("libraries", 200, clean=200, copied=20),
+    group("anonymous", 100, copied=100),
+]
+
+
+@pytest.mark.parametrize(
+    ("file_mib", "path"),
+    [
+        (500, "/model.safetensors"),
+        (700, "/model.safetensors"),
+        (1_100, ""),
+        (180, ""),
+        (110, "/data.bin"),
+        (60, "/data.bin"),
+        (300, ""),
+        (0, ""),
+    ],
+)
+def test_file_that_is_held(file_mib: int, path: str) -> None:
+    """The file is the one nearest in size that makes up half of the pages; copied pages are none of a file."""
+    moment = MappingsMoment(time_s=1.0, total=1_220 * MIB, processes=[ProcessMappings(0, GROUPS)])
+    read = session(snapshots=Snapshots(mappings=[moment]))
+
+    assert file_held(read, 1.0, 1_220 * MIB, file_mib * MIB) == path
+    assert file_held(read, 1.0, 2_000 * MIB, file_mib * MIB) == ""
+    assert file_held(session(), 1.0, 1_220 * MIB, file_mib * MIB) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/m/model-00001-of-00002.safetensors", True),
+        ("/m/openvino_model.BIN", True),
+        ("/m/model.onnx_data", True),
+        ("/m/model.onnx.data", True),
+        ("/m/words.data", False),
+        ("/usr/lib/libtorch.so", False),
+        ("/m/safetensors", False),
+    ],
+)
+def test_weights(path: str, expected: bool) -> None:  # noqa: FBT001 — a column of the table
+    """Files of weights are known by their ending."""
+    assert is_weights(path) is expected
 
 
 def test_nothing_read() -> None:

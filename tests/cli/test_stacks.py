@@ -12,6 +12,8 @@ import sys
 import pytest
 
 from nncftools.analysis.build_up import BuildUp, of_peak
+from nncftools.analysis.frames import tree_of
+from nncftools.analysis.memory_kinds import file_held
 from nncftools.session.session import Session
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until
@@ -167,6 +169,47 @@ def test_from_zero(nncf_tools: Run) -> None:
 
     assert done.returncode == 0
     assert "RSS from zero" in done.stderr
+
+
+MAPS_AND_ALLOCATES = """import mmap, sys, time
+def read_weights():
+    with open(sys.argv[1], "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    for place in range(0, len(mapped), 1 << 22):
+        touched = sum(mapped[place:place + (1 << 22):4096])
+        time.sleep(0.005)
+    return mapped
+def allocate():
+    taken = []
+    for _ in range(100):
+        taken.append(bytearray(b"x" * (1 << 20)))
+        time.sleep(0.005)
+    return taken
+kept = read_weights(), allocate()
+time.sleep(0.5)
+"""
+
+
+def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """What a function mapped is pages of a file, whose name is known; what another one allocated is not."""
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(bytes(200 * MIB))
+    (tmp_path / "work.py").write_text(MAPS_AND_ALLOCATES)
+    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py", str(weights))
+    session = Session.load("run.json")
+    found = peak()
+    (root,) = (node for node in tree_of(found).children.values() if node.file_size > 100 * MIB)
+    files = dict.fromkeys(("read_weights", "allocate"), 0)
+    for part in found.parts:
+        for name in files.keys() & {frame.function for frame in part.stack}:
+            files[name] += part.file_size
+
+    assert sum(part.size for part in found.parts) == found.size
+    assert all(0 <= part.file_size <= part.size for part in found.parts)
+    assert files["read_weights"] == pytest.approx(200 * MIB, abs=10 * MIB)
+    assert files["allocate"] < 10 * MIB
+    assert root.file_size >= files["read_weights"]
+    assert file_held(session, found.at_s, found.size, files["read_weights"]) == str(weights)
 
 
 def test_program_that_a_thread_starts(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -601,6 +601,21 @@ def test_user_of_a_process() -> None:
     assert from_log(LINES).processes[0].user is None
 
 
+def with_points(*of: dict[str, object]) -> Snapshots:
+    """Return what a log with these lines of RSS says."""
+    return from_log([*LINES[:2], *({"rss": {"process": 0, **points}} for points in of), LINES[-1]])
+
+
+def test_shared_pages() -> None:
+    """The bytes of files are those of the moments of RSS; in the log of an earlier version, nobody knows them."""
+    earlier = {"t_ns": [1_100_000_000, 1_500_000_000], "rss": [0, 4096], "apart_ns": [0, 0]}
+    later = {"t_ns": [1_600_000_000], "rss": [8192], "apart_ns": [0], "shared": [1024]}
+
+    assert with_points({**earlier, "shared": [0, 2048]}, later).processes[0].shared == [0, 2048, 1024]
+    assert with_points(earlier).processes[0].shared == []
+    assert with_points(earlier, later).processes[0].shared == [0, 0, 1024]
+
+
 def test_reused_pid() -> None:
     """A process of the session is the one that lived then, not an earlier one with its PID."""
     earlier = Process(id=1, pid=77, start_s=-9.0, end_s=-5.0)
@@ -750,6 +765,7 @@ WRONG: dict[str, Snapshots] = {
     "a frame that is negative": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[-1]]),
     "a stack": Snapshots(processes=[watched_with(ThreadStacks(1, [0.0], [0]))]),
     "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
+    "shared": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[1], apart_s=[0.0], shared=[1, 1])]),
     "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
     "changes": Snapshots(processes=[watched_with(ThreadStacks(1, [1.0, 0.5], [None, None]))]),
     "windows": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(time_s=[1.0, 0.5])])]),
