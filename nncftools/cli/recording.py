@@ -252,15 +252,15 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
-    if taken.missing:
+    if taken.missing or taken.is_gone:  # other warnings say so
         return
     calls = run.marking.automatic
-    why = no_marks_reason(session.processes, taken.programs, taken.outside, is_gone=taken.is_gone)
-    if calls and not (session.marks and (taken.programs or taken.is_gone)):
+    why = no_marks_reason(session.processes, taken.programs, taken.outside)
+    if calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")
     elif run.marking.on is not None and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
-    elif calls is not None and not (session.marks or taken.programs or taken.is_gone) and is_of_python(session):
+    elif calls is not None and not (session.marks or taken.programs) and is_of_python(session):
         session.warnings.append(f"{NO_HOOK}: {why}")
 
 

@@ -414,7 +414,7 @@ _APART = {
 }
 
 
-def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *, is_gone: bool = False) -> str:
+def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
     """Return why nothing was marked.
 
     ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
@@ -422,7 +422,6 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
     """
     marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
     reasons = [f"{marks} made before or after the recording"] if outside else []
-    reasons += ["the marks log was removed, replaced or emptied"] if is_gone else []
     by_way: dict[str, list[Process]] = {}
     for process in processes:
         option = _isolating(process)
@@ -437,8 +436,6 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int, *
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
         called = "but called none of these functions: check their names, and whether a Python without our environment"
         return f"{ran}, and {known}" if known else f"{ran}, {called} (env -i, tox) calls them"
-    if is_gone:
-        return known
     usual = "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on"
     return f"no Python program loaded the hook: {known or f'the reason is not known; {usual}'}"
 

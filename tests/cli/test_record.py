@@ -983,20 +983,20 @@ class TestMarks:
         assert main.duration_s >= 0.6
 
     def test_nothing_marked(self, nncf_tools: Run) -> None:
-        """If nothing was marked, the report says what is known of the reason."""
+        """If no Python loaded the hook, the report says what is known of the reason; of a plain script, nothing."""
         blind = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-I", "-c", "1")
         seeing = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-c", "1")
 
         assert "no Python program loaded the hook: process" in " ".join(blind.stderr.split())
         assert "ran an isolated Python (-I), which loads no hook" in " ".join(blind.stderr.split())
-        assert "1 Python program loaded the hook, but none of the functions that are" in " ".join(seeing.stderr.split())
+        assert "hook" not in seeing.stderr
 
     @pytest.mark.parametrize(
         ("start", "more", "reason"),
         [
             (("env", "-i"), (), "no Python program loaded the hook: the reason is not known"),
             (("env", "-i"), ("--mark-on", "begins"), "no Python program loaded the hook: the reason is not known"),
-            pytest.param((), (), "1 Python program loaded the hook, but none of", marks=pytest.mark.long),
+            pytest.param((), (), "1 Python program loaded the hook, but called none of", marks=pytest.mark.long),
         ],
     )
     def test_mark_call_marks_nothing(
