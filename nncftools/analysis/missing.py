@@ -33,11 +33,13 @@ def is_of_python(session: Session) -> bool:
 
 
 def missing_line(session: Session) -> str:
-    """Return what is missing, why, and what to do, in one sentence; empty if nothing is missing that was expected."""
-    sentences = [text for text in session.warnings if text.startswith(UNMARKED)]
+    """Return what is missing, why, and what to do, in one sentence; empty if nothing is missing that was expected.
+
+    Where code lines and operations are missing, the sentence is about the code: often, both have one reason.
+    """
     if reason := _missing_code(session):
-        sentences.insert(0, f"code lines are missing: {reason}")
-    return "; ".join(sentences)
+        return f"code lines are missing: {reason}"
+    return next((text for text in session.warnings if text.startswith(UNMARKED)), "")
 
 
 def _missing_code(session: Session) -> str:

@@ -260,6 +260,15 @@ def test_most_was_seen() -> None:
     assert missing_line(of) == ""
 
 
+def test_one_sentence() -> None:
+    """Where code and operations are missing, one sentence is about the code."""
+    lacking = Snapshots(missing="the helper process could not be started")
+    warnings = ["something else", "--mark-call marked nothing: a reason", "operations are missing: a reason"]
+
+    assert missing_line(session(snapshots=lacking, warnings=warnings)).startswith(f"{LINES}the helper process")
+    assert missing_line(session(warnings=warnings)) == warnings[1]
+
+
 def test_earlier_recordings() -> None:
     """Earlier versions said of every script that nothing was marked."""
     text = "no operation was marked: 1 Python program loaded the hook, but none of the functions was called"
