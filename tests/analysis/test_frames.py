@@ -170,10 +170,12 @@ class TestHeldBy:
         assert held(*parts) == [(60, 0, "b.py:1 load"), (40, 40, "b.py:9 main")]
 
     def test_certain_place_above_likely_ones(self) -> None:
-        """A place that is certain is named, not its parts that are likely."""
-        parts = [seen(50, MAIN, LOAD, f"/a/b.py:{line} f", certain=2) for line in (5, 6)]
+        """In a library, a certain place is named, not its likely parts. In the user's code, the parts are named."""
+        of_library = [seen(50, MAIN, CHECK[0], f"torch/b.py:{line} f", certain=2) for line in (5, 6)]
+        of_user = [seen(50, MAIN, LOAD, f"/a/b.py:{line} f", certain=2) for line in (5, 6)]
 
-        assert held(*parts) == [(100, 100, "b.py:1 load")]
+        assert held(*of_library) == [(100, 100, "_trace.py:1000 trace")]
+        assert held(*of_user) == [(50, 0, "b.py:6 f"), (50, 0, "b.py:5 f")]
 
     def test_small_lines_of_one_function(self) -> None:
         """Lines of one function that are small, but not together, are one place."""
@@ -183,10 +185,10 @@ class TestHeldBy:
 
     def test_lines_that_call(self) -> None:
         """Lines of one function that only call are one place; lines that hold memory themselves are two."""
-        lines = "/m/a.py:3 Layer.forward", "/m/a.py:4 Layer.forward"
+        lines = "m/a.py:3 Layer.forward", "m/a.py:4 Layer.forward"
         below = [
-            seen(60, MAIN, lines[0], "/m/b.py:1 mlp", certain=2),
-            seen(50, MAIN, lines[1], "/m/b.py:2 f", certain=2),
+            seen(60, MAIN, lines[0], "m/b.py:1 mlp", certain=2),
+            seen(50, MAIN, lines[1], "m/b.py:2 f", certain=2),
         ]
 
         assert held(*below) == [(110, 110, "Layer.forward")]

@@ -193,17 +193,24 @@ class TestChoice:
 
 class TestReport:
     def test_lines_are_under_the_headline(self) -> None:
-        """The report has the lines under the peak, in text and in Markdown."""
+        """The report has the rows and the lines about the peak under its headline, in text and in Markdown."""
         view = View(metrics=["rss"])
         stream = io.StringIO()
         Console(file=stream, width=80, highlight=False, color_system=None).print(text.report(exported(), view))
         lines = stream.getvalue().splitlines()
-        place = next(number for number, line in enumerate(lines) if line.startswith("Peak memory"))
         shown = markdown.report(exported(), view)
 
-        assert [line[:14].strip() for line in lines[place + 1 : place + 5]] == ["running", "held by", "made of", "seen"]
+        assert lines[:3] == [
+            "run: Peak memory 500 MiB, 1.0 s after the start, during Run",
+            "  500 MiB  b.py:9 main (torch load)",
+            "took 1.0 s",
+        ]
+        assert [line[:14].strip() for line in lines[3:7]] == ["peak", "running", "made of", "seen"]
         assert "- made of: 300 MiB anonymous · 200 model.safetensors (50 of it copied)\n" in shown
 
     def test_not_from_zero(self) -> None:
-        """Where the peak is not shown, its lines are not either."""
-        assert "running" not in markdown.report(exported(), View(metrics=["rss"], from_zero=True))
+        """Where the peak is above the first sample, the rows and lines about the whole peak are not shown."""
+        shown = markdown.report(exported(), View(metrics=["rss"], from_zero=True))
+
+        assert "running" not in shown
+        assert "b.py:9" not in shown

@@ -410,9 +410,9 @@ class TestPage:
         near = data_of(page(run(host=Host(memory=200 * 2**20))))
         far = data_of(page(run(host=Host(memory=300 * 2**20))))
 
-        assert near["lines"] == [["limit", "62 % of 200 MiB (all of the machine)"]]
+        assert near["lines"] == [["", "took 12 s"], ["limit", "62 % of 200 MiB (all of the machine)"]]
         assert [line["y"] for line in near["chart"]["memory"] if line.get("limit")] == [[200, 200]]
-        assert far["lines"] == []
+        assert far["lines"] == [["", "took 12 s"]]
         assert not any(line.get("limit") for line in far["chart"]["memory"])
 
     def test_names_no_address(self) -> None:

@@ -13,7 +13,7 @@ from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session
 from tests.render import golden
-from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
+from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
 
 DOCUMENTED = pathlib.Path(__file__).parents[2] / "docs" / "report.md"
 
@@ -38,7 +38,7 @@ def test_every_key_is_documented() -> None:
     """The documentation names the keys of the summary, and no other."""
     section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
     written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
-    with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
+    with_stacks = built_up(([MAIN], 10), ([MACHINERY, IMPORT], 9), mappings=[mapped(1.0, group("anonymous", 10))])
     died = deaths.run(deaths.KILLED, oom_kills=[deaths.counted()], memory_limits=[deaths.limit(310)])
     with_floor = session(floor=Floor(size=MIB, at_s=0.5))
     sessions = (golden.run(), with_stacks, died, with_floor)
@@ -129,17 +129,21 @@ def test_depth() -> None:
 
 class TestBuildUp:
     def test_parts(self) -> None:
-        """The parts of the peak sum to it; holders are whole stacks without the import system."""
-        of = built_up(([MAIN, LOAD], 200), ([MAIN, MACHINERY, TRACE], 100), ([], 50))
+        """The parts of the peak sum to it, and so do the holders, which are the rows of every output."""
+        of = built_up(([MAIN, LOAD], 200), ([TRACE], 100), ([MAIN, MACHINERY, IMPORT], 60), ([], 50))
         found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
 
-        assert found["size"] == 350 * MIB
-        assert sum(found[kind] for kind in ("seen", "program", "not_seen", "shared")) == 350 * MIB
-        assert [[frame["function"] for frame in holder["frames"]] for holder in found["holders"]] == [
-            ["main", "load"],
-            ["main", "trace"],
+        assert found["size"] == 410 * MIB
+        assert sum(found[kind] for kind in ("seen", "program", "not_seen", "shared")) == 410 * MIB
+        assert [(holder["label"], holder["kind"], holder["size"] // MIB) for holder in found["holders"]] == [
+            ("export.py:20 load", "code", 200),
+            ("_trace.py:455 trace", "code", 100),
+            ("Python and imports", "imports", 60),
+            ("everything else", "rest", 50),
         ]
-        assert found["holders"][1]["frames"][1] == {"function": "trace", "file": TRACE.file, "line": 455}
+        assert [holder["text"] for holder in found["holders"]] == [holder["label"] for holder in found["holders"]]
+        assert found["holders"][1]["frames"] == [{"function": "trace", "file": TRACE.file, "line": 455}]
+        assert found["holders"][2]["parts"] == [{"name": "torch", "size": 60 * MIB}]
         assert (found["memory_at_s"], found["memory"]) == (None, [])
 
     def test_kinds_of_memory(self) -> None:

@@ -122,7 +122,7 @@ def test_nothing_known() -> None:
     text = printed(run([], [], exit=None, host=Host(), sampler=SamplerFacts(), command=[], name="", totals={}))
 
     assert row(text, "RSS") == ["–"] * 6
-    assert text.startswith("PERFORMANCE REPORT\nunknown command\n")
+    assert text.startswith("Peak memory unknown\ntook 0.000 s\n\nunknown command\n")
     assert "CPU           unknown" in text
     assert "Storage       unknown" in text
 
@@ -132,7 +132,7 @@ def test_a_peak_between_samples() -> None:
     rise = Rise(from_s=0.5, to_s=0.9, high_water_mark=400 * MIB)
     text = printed(run(processes=[process(high_water_mark=400 * MIB, rises=[rise])]))
 
-    assert "Peak memory  RSS 400.0 MiB at 07:00:00 (0.500–0.900 s, between two samples)" in text
+    assert "  peak        RSS 400.0 MiB at 07:00:00 (0.500–0.900 s, between two samples)\n" in text
     assert row(text, "RSS")[:2] == ["400.0", "0.500–0.900"]
     assert "! the RSS peak came and went between two samples" in text
 
@@ -197,17 +197,18 @@ def test_markup_is_text() -> None:
 
 
 def test_a_title_replaces_the_command() -> None:
-    """A title replaces the command."""
+    """A title replaces the command, and the name of the run in the headline."""
     text = printed(run(), title="My run")
 
-    assert text.startswith("PERFORMANCE REPORT\nMy run\n")
+    assert text.startswith("My run: Peak memory 300 MiB")
+    assert "\nMy run\n" in text
     assert "work" not in text
 
 
 def test_a_long_command_is_shortened() -> None:
     """Of a command of thousands of characters the beginning and the end are shown."""
     text = printed(run(command=["python", "x.py", *("word" for _ in range(2_000)), "--last"]))
-    title = "".join(text.partition("2026-")[0].splitlines()[1:])
+    _, _, title = text.partition("2026-")[0].replace("\n", "").partition("(0.500 s)")
 
     assert title.startswith("python x.py word")
     assert "…" in title

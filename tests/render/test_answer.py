@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nncftools.render.answer import headline, largest_holder, other_peaks, rows_of_peak, sufficient
+from nncftools.render.view import View
+from nncftools.session.model import Exit, Floor, Mark, WatchedProcess
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+from tests.made_up_stacks import grown, stack
+
+HOSTILE = "\x1b[31m" + "long_" * 40
+VIEW = View(["rss"])
+LOAD, RUN = stack("/a/b.py:1 load"), stack("/a/b.py:2 run")
+
+
+def of_two(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
+    """Return a run of a process and its forked copy."""
+    return session(processes=[process(), process(1, parent=0, forked_copy=True)], **fields)
+
+
+def nested(*names: str) -> list[Mark]:
+    """Return operations inside each other that last as long as the run."""
+    return [Mark(name=name, start_s=0.0, end_s=1.0, depth=depth) for depth, name in enumerate(names)]
+
+
+def rows(of: Session, unit: MemoryUnit = MemoryUnit.MiB, most: int = 4) -> list[tuple[str, str, str]]:
+    """Return size, label and text of each row."""
+    return [(row.size, row.label, row.text) for row in rows_of_peak(of, View(["rss"], unit=unit), most)]
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (session(name=""), "Peak memory 300 MiB, 0.5 s after the start"),
+        (session(name="export"), "export: Peak memory 300 MiB, 0.5 s after the start"),
+        (session(name="", peaks={}), "Peak memory unknown"),
+        (session(name="", marks=nested("Export", "Compilation")), ", during Export › Compilation"),
+        (session(name="", marks=nested("Loop", "Run", "Run")), ", during Loop › Run"),
+        (of_two(name=""), "Peak memory 300 MiB (RSS of 2 processes; pages that they share are counted in each)"),
+        (
+            of_two(name="", columns={"rss": mib(100, 300, 200), "pss": mib(90, 180, 120)}),
+            "Peak memory 180 MiB (PSS; RSS of 2 processes: 300, shared pages counted in each), 0.5 s after the start",
+        ),
+    ],
+    ids=["peak", "name", "unknown", "operation", "equal names", "forked", "forked, with PSS"],
+)
+def test_headline(of: Session, expected: str) -> None:
+    """The first line has the peak, its time and its operation; where processes share pages, it says so."""
+    assert expected in headline(of, VIEW)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (View(["rss"], title="My run"), "My run: Peak memory 300 MiB, 0.5 s after the start"),
+        (View(["rss"], unit=MemoryUnit.GiB), "run: Peak memory 0.29 GiB, 0.5 s after the start"),
+        (View(["rss"], from_zero=True), "run: Peak memory 200 MiB above the first sample, 0.5 s after the start"),
+        (View(["system"]), "run: Peak System 900 MiB, 1.0 s after the start"),
+        (View(["system", "rss"]), "run: Peak memory 300 MiB, 0.5 s after the start"),
+    ],
+    ids=["title", "unit", "from zero", "another metric", "RSS among metrics"],
+)
+def test_headline_of_a_view(view: View, expected: str) -> None:
+    """A title replaces the name of the run; the figure is RSS unless the view does not show it."""
+    of = session({"rss": mib(100, 300, 200), "system": mib(700, 800, 900)})
+
+    assert headline(of, view) == expected
+
+
+def test_hostile_names() -> None:
+    """Control characters are escaped, and long names are shortened."""
+    of = grown((stack(f"/a/{HOSTILE}.py:1 {HOSTILE}"), 300), name=HOSTILE, marks=nested(HOSTILE))
+    texts = [headline(of, VIEW), largest_holder(of, MemoryUnit.MiB), *(text for row in rows(of) for text in row)]
+
+    assert all(text.isprintable() for text in texts)
+    assert max(map(len, texts)) < 160
+
+
+def test_unit() -> None:
+    """Sizes have the unit that was asked for, without needless digits."""
+    assert rows(grown((LOAD, 2048)), MemoryUnit.GiB) == [("2.00 GiB", "b.py:1 load", "")]
+
+
+def test_likely_sizes() -> None:
+    """A size that is only likely has a tilde."""
+    of = grown((LOAD, 300), (RUN, 100))
+    assert of.snapshots is not None
+    (watched,) = of.snapshots.processes
+    watched.windows = [replace(watched.windows[0], time_s=[watched.windows[0].from_s, watched.windows[0].to_s])]
+
+    assert sorted(rows(of)) == [("~200 MiB", "b.py:1 load", ""), ("~200 MiB", "b.py:2 run", "")]
+
+
+def test_other_programs() -> None:
+    """A program without Python has a row, with the line of the user's code that started it."""
+    of = grown((LOAD, 300))
+    assert of.snapshots is not None
+    native = WatchedProcess(process=1, pid=101, is_native=True, time_s=[0.1, 0.2, 0.48], rss=[0, 10 * MIB, 900 * MIB])
+    native.apart_s = [0.001] * 3
+    of.snapshots.processes.append(native)
+    of.processes.append(process(1, name="cc1plus", parent=0))
+    of.peaks["rss"] = replace(of.peaks["rss"], low=1200 * MIB)
+
+    assert [label for _, label, _ in rows(of)] == ["cc1plus, started by a/b.py:1 load", "b.py:1 load"]
+
+
+def test_source_and_parts() -> None:
+    """Behind a row is the text of its line, escaped and cut; behind the imports are the packages."""
+    imported = stack("/a/b.py:3 <module>", "<frozen importlib._bootstrap>:1 _find_and_load", "numpy/a.py:1 <module>")
+    of = grown((LOAD, 300), (imported, 100))
+    assert of.snapshots is not None
+    of.snapshots.sources = {"/a/b.py": {1: f"a = {HOSTILE}"}}
+    (_, label, source), imports = rows(of)
+
+    assert (label, source[:11]) == ("b.py:1 load", "a = \\x1b[31")
+    assert len(source) <= 60
+    assert imports == ("100 MiB", "Python and imports", "(numpy 100)")
+
+
+@pytest.mark.parametrize("view", [View(["rss"], from_zero=True), View(["system"])], ids=["from zero", "another metric"])
+def test_no_rows(view: View) -> None:
+    """A view that does not show the whole RSS has no rows about it."""
+    assert rows_of_peak(grown((LOAD, 300)), view) == []
+
+
+def test_largest_holder() -> None:
+    """The largest code is named; nothing without stacks."""
+    assert largest_holder(grown((LOAD, 100), (RUN, 300)), MemoryUnit.MiB) == "300 MiB in b.py:2 run"
+    assert largest_holder(session(), MemoryUnit.MiB) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "took 1.0 s"),
+        ({"floor": Floor(size=200 * MIB, at_s=0.5)}, "Would work with 200 MiB · took 1.0 s"),
+        ({"floor": Floor(size=200 * MIB, at_s=0.5), "exit": Exit(signal=9)}, "Needs more than 200 MiB · took 1.0 s"),
+        ({"attached_to": 77}, "recorded 1.0 s of pid 77"),
+        ({"duration_s": 0.0123}, "took 0.012 s"),
+        ({"duration_s": 74.2}, "took 1 min 14 s"),
+    ],
+)
+def test_sufficient(fields: dict[str, Any], expected: str) -> None:
+    """One line says how little memory is enough, if it is known, and how long the run took."""
+    assert sufficient(session(**fields), MemoryUnit.MiB) == expected
+
+
+def test_other_peaks() -> None:
+    """Each further metric that the user named has its peak."""
+    of = session({"rss": mib(100, 300), "pss": mib(90, 250), "swap": [0, 0]})
+
+    assert other_peaks(of, View(["rss"])) == ""
+    assert other_peaks(of, View(["rss"], asked=["rss", "pss", "swap", "anon"])) == (
+        "Peaks of PSS 250 MiB · Swap 0.0 MiB · Anon unknown"
+    )
