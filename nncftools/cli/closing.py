@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, screen
@@ -35,8 +36,6 @@ _LEAST_CHANGE = 1.0
 """A smaller change of the peak, in percent, is not worth a comparison."""
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
-_BETWEEN = 5
-"""Columns between a file, the purpose of a command, and the command."""
 _LINE_BREAK = "\n"
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
@@ -47,13 +46,16 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
     views = [path for path in (target.page, target.panels) if path and path.exists()]
     shown = pathlib.Path(target.shown)
     folder = shown.parent if target.folder is None else shown
-    if name == destination.LATEST:
-        folder = shown.with_name(destination.LATEST)
+    latest = shown.with_name(destination.LATEST)
+    if name == destination.LATEST and latest.is_symlink():
+        folder = latest
     file = str(folder / views[0].name) if views else target.shown
     why, command = _next(session, target, view, name, profiled=profiled)
-    step = f"{why}: {screen.bold(command, screen.ERR)}"
-    is_narrow = sys.stderr.isatty() and len(file) + len(why) + len(command) + _BETWEEN > os.get_terminal_size(2).columns
-    return f"{printable(file)}{_LINE_BREAK if is_narrow else SEPARATOR}{step}\n"
+    columns = os.get_terminal_size(2).columns if sys.stderr.isatty() else inf
+    length = len(why) + len(": ") + len(command)
+    before = SEPARATOR if len(file) + len(SEPARATOR) + length <= columns else _LINE_BREAK
+    between = " " if length <= columns else _LINE_BREAK
+    return f"{printable(file)}{before}{why}:{between}{screen.bold(command, screen.ERR)}\n"
 
 
 def _name(target: Destination) -> str:

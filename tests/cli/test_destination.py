@@ -127,7 +127,7 @@ def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object]
 
 @pytest.mark.process
 def test_latest_is_a_folder(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A run says that ``latest`` is a folder, and is compared with the run before; `list` and `prune` count both."""
+    """A run says that ``latest`` is a folder, and names its own folder; `list` and `prune` count both."""
     words = ("monitor", "--no-plot", "-i", "0.02", "--", "sleep", "0.2")
     nncf_tools(*words)
     logs = tmp_path / "memory_logs"
@@ -142,8 +142,7 @@ def test_latest_is_a_folder(nncf_tools: Run, in_process: Run, tmp_path: pathlib.
     assert result.stderr.startswith(
         "nncf-tools: 'memory_logs/latest' is not a link, so it does not lead to this run; remove or rename it\n"
     )
-    assert "RSS peak" in result.stderr
-    assert "nncf-tools compare latest~1 latest  " in result.stderr
+    assert result.stderr.rstrip().splitlines()[-1].startswith(f"memory_logs/{runs[1]} · ")
     assert [pathlib.Path(run["path"]).parent.name for run in listed] == [runs[1], first]
     assert sorted(path.name for path in logs.iterdir()) == [runs[1], "latest"]
 
@@ -182,23 +181,61 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert session_candidates("run") == []
 
 
-def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a recording: what was written, the difference to the last run of the command, and what to type next."""
-    monkeypatch.chdir(logs.parent)
-    folder = logs / "newest"
+def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
+    """Return the last line of a recording that wrote to a folder of ``logs``."""
+    folder = logs / name
     place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest", Way(folder)
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Way(folder)
     )
     place = destination.with_views(place, plot=None, opens=False)
-    for name in ("session.html", "session.png"):
-        (folder / name).touch()
-    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=False).splitlines()
+    return closing.text(Session.load(place.session), place, View(["rss"]), profiled=profiled)
 
-    assert lines[1] == "Written to memory_logs/newest (session.html, session.png)"
-    assert lines[2] == "RSS peak +17 % against the last run (60.0 MiB), duration the same (0.500 s)"
-    assert any("nncf-tools profile work --fast  " in line for line in lines)
-    assert any("nncf-tools compare latest~1 latest  " in line for line in lines)
-    assert any("nncf-tools report --open  " in line for line in lines)
+
+@pytest.mark.parametrize(
+    ("peak", "command", "profiled", "expected"),
+    [
+        (70, "work", False, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
+        (70, "work", True, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
+        (45, "work", False, "peak -25 % against the last run: nncf-tools compare latest~1 latest"),
+        (60, "work", False, "which line held it: nncf-tools profile work"),
+        (60, "work", True, "more: nncf-tools report --details"),
+        (70, "another", False, "which line held it: nncf-tools profile another"),
+        (70, "a_long_" * 5, False, "which line held it: nncf-tools profile COMMAND"),
+    ],
+)
+def test_last_line(
+    logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, peak: int, command: str, expected: str, *, profiled: bool
+) -> None:
+    """After a recording, one line has the page, and one next command: a comparison only of another peak."""
+    monkeypatch.chdir(logs.parent)
+    (logs / "newest/session.html").touch()
+    for place, (name, size) in enumerate((("middle", 60), ("newest", peak))):
+        words = [command] if name == "newest" else ["work"]
+        session({"rss": mib(10, size)}, command=words).save(logs / name / "session.json")
+        os.utime(logs / name / "session.json", (5 + place, 5 + place))
+
+    assert last_line(logs, profiled=profiled) == f"memory_logs/latest/session.html · {expected}\n"
+
+
+def test_last_line_of_an_older_recording(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a recording of another command is newer, folders are named."""
+    monkeypatch.chdir(logs.parent)
+    session(command=["other"]).save(logs / "newest/session.json")
+
+    assert last_line(logs, "middle") == (
+        "memory_logs/middle · peak +20 % against the last run:"
+        " nncf-tools compare memory_logs/oldest memory_logs/middle\n"
+    )
+
+
+def test_last_line_beside_a_folder_named_latest(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If ``latest`` is not a link, the files are named by their own folder."""
+    monkeypatch.chdir(logs.parent)
+    (logs / "newest/session.html").touch()
+    (logs / "latest").unlink()
+    shutil.copytree(logs / "middle", logs / "latest")
+
+    assert last_line(logs).startswith("memory_logs/newest/session.html · ")
 
 
 def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
@@ -218,18 +255,3 @@ def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
     session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
 
     assert destination.newest(tmp_path) == tmp_path / "latest/session.json"
-
-
-def test_last_lines_of_a_profile(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`profile` is not proposed after a profile that saw nothing; an equal peak is "as in" the last run."""
-    monkeypatch.chdir(logs.parent)
-    folder = logs / "newest"
-    session({"rss": mib(10, 60)}).save(folder / "session.json")
-    os.utime(folder / "session.json", (2, 2))
-    place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest", Way(folder)
-    )
-    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=True)
-
-    assert "RSS peak the same as in the last run (60.0 MiB)" in lines
-    assert "nncf-tools profile" not in lines
