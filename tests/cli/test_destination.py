@@ -192,26 +192,26 @@ def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = Fals
 
 
 @pytest.mark.parametrize(
-    ("peak", "command", "profiled", "expected"),
+    ("run", "profiled", "expected"),
     [
-        (70, "work", False, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
-        (70, "work", True, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
-        (45, "work", False, "peak -25 % against the last run: nncf-tools compare latest~1 latest"),
-        (60, "work", False, "which line held it: nncf-tools profile work"),
-        (60, "work", True, "more: nncf-tools report --details"),
-        (70, "another", False, "which line held it: nncf-tools profile another"),
-        (70, "a_long_" * 5, False, "which line held it: nncf-tools profile COMMAND"),
+        ((70, "work"), False, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
+        ((70, "work"), True, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
+        ((45, "work"), False, "peak -25 % against the last run: nncf-tools compare latest~1 latest"),
+        ((60, "work"), False, "which line held it: nncf-tools profile work"),
+        ((60, "work"), True, "more: nncf-tools report --details"),
+        ((70, "another"), False, "which line held it: nncf-tools profile another"),
+        ((70, "a_long_" * 5), False, "which line held it: nncf-tools profile COMMAND"),
     ],
 )
 def test_last_line(
-    logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, peak: int, command: str, expected: str, *, profiled: bool
+    logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, run: tuple[int, str], expected: str, *, profiled: bool
 ) -> None:
     """After a recording, one line has the page, and one next command: a comparison only of another peak."""
     monkeypatch.chdir(logs.parent)
     (logs / "newest/session.html").touch()
-    for place, (name, size) in enumerate((("middle", 60), ("newest", peak))):
-        words = [command] if name == "newest" else ["work"]
-        session({"rss": mib(10, size)}, command=words).save(logs / name / "session.json")
+    runs = {"middle": (60, "work"), "newest": run}
+    for place, (name, (peak, command)) in enumerate(runs.items()):
+        session({"rss": mib(10, peak)}, command=[command]).save(logs / name / "session.json")
         os.utime(logs / name / "session.json", (5 + place, 5 + place))
 
     assert last_line(logs, profiled=profiled) == f"memory_logs/latest/session.html · {expected}\n"

@@ -68,7 +68,7 @@ class TestView:
         text = ends_when_it_may(terminal, tmp_path)
 
         assert not RECORDING.search(text)
-        assert text.index("line 0 of") < text.index("line 2 of") < text.index("Peak memory") < text.index("Written to")
+        assert text.index("line 0 of") < text.index("line 2 of") < text.index("Peak memory") < text.index("run.json · ")
 
     @pytest.mark.long
     def test_operations_are_named(self, tmp_path: pathlib.Path) -> None:

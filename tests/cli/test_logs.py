@@ -34,8 +34,12 @@ def test_report(in_process: Run) -> None:
     """A log is reported like a session; facts missing from it are reported as unknown."""
     lines = in_process("report", "mprofile.dat", "--details").stdout.splitlines()
 
-    assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
-    assert "Peak memory  RSS 120.5 MiB at 08:55:50 (0.500 s)" in lines
+    assert lines[:3] == [
+        "mprofile.dat: Peak memory 120 MiB, 0.5 s after the start",
+        "took 1.0 s",
+        "  peak        RSS 120.5 MiB at 08:55:50 (0.500 s)",
+    ]
+    assert lines[4:6] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
     assert "CPU           unknown" in lines
     assert "Processes     unknown" in lines
     assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
@@ -92,7 +96,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert "line 1 is '# of last week'" in refused.stderr
     known = "mprof, psrecord, con-duct, nncf, prmon"
     assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
-    assert "RSS 120.5 MiB" in result.stdout
+    assert "Peak memory 120 MiB" in result.stdout
     assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
 
 
@@ -122,7 +126,7 @@ def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
     result = in_process("report", "rss_memory_usage_from-zero.txt", "--details")
 
-    assert "Peak memory" not in result.stdout
+    assert ": Peak memory 300 MiB above the first sample, 1.0 s after the start\n" in result.stdout
     assert "RSS from zero" in result.stdout
     assert "-1.0" in result.stdout
 

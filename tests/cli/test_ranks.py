@@ -95,7 +95,7 @@ def test_summaries(of_torchrun: Job) -> None:
     told = [err for _, err in of_torchrun.written]
     found = re.fullmatch(r"Rank 2: RSS peak (\d+\.\d) MiB.* exit status 0: run-rank2\.json\n", told[2])
 
-    assert "\nPeak memory  RSS" in told[0]
+    assert told[0].startswith("Peak memory ")
     assert [err.count("\n") for err in told[1:]] == [1, 1]
     assert found is not None
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)

@@ -200,7 +200,7 @@ class TestWindows:
 
         assert recorded_one.returncode == 0
         assert (result.returncode, result.stderr) == (0, "")
-        assert result.stdout.startswith("PERFORMANCE REPORT\n")
+        assert result.stdout.startswith("Peak memory ")
 
     def test_is_not_promised(self) -> None:
         """The package does not claim untested platforms."""
