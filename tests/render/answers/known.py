@@ -19,7 +19,7 @@ import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
-from nncftools.analysis.frames import held_by, tree_of
+from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _ALL_LEVELS = 99
+_ROWS = (1, 2, 3, 4, 20)
+"""How many rows outputs have about who held the peak: the rest, which is a row, too, depends on it."""
 _OVER_TIME = {"samples", "series", "snapshots"}
 """Fields that hold what was measured over time, not figures of the run."""
 _FACTORS = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "s": 1, "min": 60, "cores": 1, "%": 1, "": 1}
@@ -119,9 +121,10 @@ def _figures(session: Session) -> Iterator[float]:
         except (NncfToolsError, AttributeError):  # it needs more: a start time, or the ranks of a job
             continue
     built_up = of_peak(session)
-    if built_up is not None:
-        root = tree_of(built_up)
-        yield from (size for of in held_by(root) for size in (of.size, of.certain))
+    if built_up is not None and session.snapshots is not None:
+        for most in _ROWS:
+            for row in holders(built_up, session.snapshots, most):
+                yield from (row.size, row.certain, *(size for _, size in row.parts))
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
         yield sum(part.size for part in built_up.parts if part.is_certain)

@@ -35,6 +35,10 @@ _S, _SPAN = rf"{_N} s", rf"{_N}(?:–{_N})? s"
 _PATTERNS = [
     rf"(?P<of>{_MEMORY}) peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
     rf"\b(?P<of>RSS) (?P<peak>{_N} MiB) at \d\d:\d\d:\d\d \((?P<at>{_SPAN})",
+    rf"Peak memory (?P<peak>{_N} MiB)(?!\s\(PSS)",
+    rf"\(PSS; RSS of \d+ processes: (?P<peak>{_N}),",
+    rf" (?P<moment>{_N}\ss)\safter\sthe\sstart",
+    rf"\b(?:took|recorded) (?P<duration>{_S})",
     rf"[◆,] peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
     rf"Max memory of (?P<of>{_MEMORY}): (?P<peak>{_N}) \(",
     rf"\bRSS (?P<final>{_N} MiB)(?:,| +◆)",
@@ -91,6 +95,7 @@ def answers(session: Session) -> dict[str, float]:
         assert metric is not None
         from_s, to_s = span_of(peak) or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
+        values |= {"moment": None if from_s is None or to_s is None else (from_s + to_s) / 2}
         values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}
         found |= {f"{metric.label} {key}": value for key, value in values.items()}
     for operation in session.operations:
@@ -128,7 +133,7 @@ def _of_people(text: str) -> Said:
 
 def _read(name: str, words: str) -> Said:
     """Yield a figure; a moment has two ends, and a size without a unit is in MiB."""
-    number, _, unit = words.partition(" ")
+    number, _, unit = words.replace("\n", " ").partition(" ")
     if name.endswith(" at"):
         first, _, last = number.partition("–")
         yield f"{name[:-3]} from", figure(first, unit)
@@ -207,7 +212,8 @@ def _of_page(text: str) -> Said:
     rows = "\n".join("  ".join(row["cells"]) for table in tables for row in table["rows"])
     chart = document["chart"]
     flame = [document["flame"]["text"]] if document["flame"] else []
-    yield from _of_people("\n".join([document["run"], document["peak"], chart["peak"]["text"], *flame, rows]))
+    lines = [text for _, text in document["lines"]]
+    yield from _of_people("\n".join([*lines, document["run"], document["peak"], chart["peak"]["text"], *flame, rows]))
     if document["flame"]:
         yield "RSS peak", _exact(document["flame"]["size"][0])
     for line in chart["memory"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib
 import inspect
@@ -19,7 +20,7 @@ from nncftools.cli.compare import FORMATS as OF_COMPARE
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.follower import Replay
 from nncftools.live.layout import Drawing
-from nncftools.render import notebook
+from nncftools.render import notebook, text
 from nncftools.render.view import FORMATS, View, format_named, label
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 COMPARED = [f"compare {name}" for name in OF_COMPARE]
 GATES = ("peak_rss", "duration", "cpu")
-SHOWN = ["five lines", "notebook", "replay, line", "replay, frame"]
+SHOWN = ["default report", "five lines", "notebook", "replay, line", "replay, frame"]
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -102,6 +103,8 @@ def _words(element: ET.Element) -> Iterator[str]:
 
 
 def _shown(name: str, session: Session) -> str:
+    if name == "default report":
+        return screen.plain(text.report(session, dataclasses.replace(view_of(session), brief=True)))
     if name == "five lines":
         return notebook.five_lines(session, view_of(session).metrics)
     if name == "notebook":

@@ -190,9 +190,11 @@ def report(_session: Session, _view: View) -> str:
         ("RSS peak {more} MiB at {at}", 2),
         ("RSS peak {peak} MiB at 7,654.321 s", 3),
         ("RSS peak {peak} MiB at {at}, CPU 6,543.21 %", 2),
+        ("Peak memory {peak} MiB, {moment} s after the start", 0),
+        ("Peak memory {more} MiB, 7,654.3 s after the start", 4),
         ("The peak of RSS is {peak} MiB", 1),
     ],
-    ids=["right", "another peak", "another moment", "another scale", "no name"],
+    ids=["right", "another peak", "another moment", "another scale", "headline", "another headline", "no name"],
 )
 def test_a_wrong_figure_is_found(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, words: str, wrong: int
@@ -200,7 +202,8 @@ def test_a_wrong_figure_is_found(
     """A new format is one of the outputs, and what it says of the session is compared: each wrong figure is found."""
     peak = recorded.answers["RSS peak"] / 2**20
     at = span_text((recorded.answers["RSS from"], recorded.answers["RSS to"]))
-    _said.append(words.format(peak=f"{peak:.1f}", more=f"{peak + 12_345:.1f}", at=at))
+    moment = f"{(recorded.answers['RSS from'] + recorded.answers['RSS to']) / 2:.1f}"
+    _said.append(words.format(peak=f"{peak:.1f}", more=f"{peak + 12_345:.1f}", at=at, moment=moment))
     monkeypatch.setitem(view.FORMATS, "new", f"{__name__}:{report.__name__}")
 
     assert "new" in names()
