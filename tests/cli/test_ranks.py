@@ -161,7 +161,7 @@ def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None
     assert f"**Verdict: {verdict}" in markdown
     assert "from a scheduler" not in text + markdown
     assert re.search(r"evidence +rank 0: killed by SIGTERM, [\d.]+ s later", text)
-    assert text.splitlines()[2].endswith("rank 1: exit status 3")
+    assert re.search(r"^\d{4}-\d\d-\d\d .*, rank 1: exit status 3$", text, re.MULTILINE)
     found = json.loads(document)
     assert found["exit"] == {"code": 3, "signal": None}
     assert (found["verdict"]["cause"], found["verdict"]["text"]) == ("rank_failed", f"the f{verdict[5:-1]}")
@@ -219,8 +219,8 @@ def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pyt
 @pytest.mark.long
 @pytest.mark.process
 def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
-    """The report of a single rank gives its number and the number of ranks."""
-    assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json").stdout
+    """The details of a single rank give its number and the number of ranks."""
+    assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json", "--details").stdout
 
 
 @pytest.mark.long

@@ -179,19 +179,20 @@ class TestFigures:
 
     @pytest.mark.long
     def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
-        """Forked copies make the sum several times too large; the report says so next to the sum."""
+        """Forked copies make the sum several times too large; the headline says so, and --details how large one is."""
         result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
-        words = " ".join(result.stderr.split())
+        words = " ".join(nncf_tools("report", "r.json", "--details").stdout.split())
         found = re.search(r"the largest single process held (\d+\.\d) MiB", words)
         rss, pss = sums(truth)
 
+        assert "MiB (RSS of 5 processes; pages that they share are counted in each)" in " ".join(result.stderr.split())
         assert "forked copies share pages: 4 of the processes at the RSS peak are forked copies" in words
         assert found is not None
         assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
 
     @pytest.mark.long
     def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
-        """Memory shared by five processes counts five times in RSS and once in PSS; the report says which to use."""
+        """Memory shared by five processes counts five times in RSS and once in PSS, which the headline has."""
         words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
         result = nncf_tools("monitor", *words)
         peaks = Session.load(tmp_path / "run.json").peaks
@@ -200,7 +201,8 @@ class TestFigures:
         assert rss > 4 * pss
         assert peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
-        assert "to size a machine, take PSS" in " ".join(result.stderr.split())
+        assert re.match(rf"Peak memory {peaks['pss'].sampled / MIB:.0f} MiB \(PSS; RSS of 5 processes: ", result.stderr)
+        assert "to size a machine, take PSS" in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
 
     @pytest.mark.long
     def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
