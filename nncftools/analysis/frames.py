@@ -133,7 +133,8 @@ def _holders(root: Node) -> list[Node]:
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
-                large.append(replace(node, size=node.own, certain=node.own_certain))
+                own_files = max(0, node.file_size - sum(part.file_size for part in parts))
+                large.append(replace(node, size=node.own, certain=node.own_certain, file_size=min(own_files, node.own)))
         elif node.kind in {SEEN, PROGRAM}:
             large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
@@ -166,7 +167,8 @@ def _function(lines: Sequence[Node]) -> Node:
     first, size, certain = lines[0], sum(line.size for line in lines), sum(line.certain for line in lines)
     if len(lines) == 1 or first.frame is None:
         return first
-    return Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain)
+    file_size = sum(line.file_size for line in lines)
+    return Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain, file_size=file_size)
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.code_places import PYTHON, imported_package, is_of_user, package_of, source_of
 from nncftools.analysis.frames import Node, held_by, tree_of
-from nncftools.session.model import Frame, Snapshots
+from nncftools.analysis.memory_kinds import file_held, is_weights
+from nncftools.session.model import Frame, SessionData, Snapshots
+from nncftools.units import printable, shortened
 
 CODE, IMPORTS, SHARED_PAGES, REST = "code", "imports", "shared_pages", "rest"
 _MOST = 4
 _SMALL = 0.01
 """A rest that is a smaller part of the memory has no row of its own."""
 _HALF = 0.5
+_LONGEST_FILE = 40
 _LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _WITH_REST = "Python, imports and everything else"
 _IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
@@ -45,8 +49,9 @@ class Holder(NamedTuple):
     """The name of a program without Python."""
 
 
-def holders(build_up: BuildUp, snapshots: Snapshots, most: int = _MOST) -> list[Holder]:
+def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
+    snapshots = session.snapshots or Snapshots()
     imports = Counter[str]()
     others = Counter[str]()
     code: list[Part] = []
@@ -61,7 +66,7 @@ def holders(build_up: BuildUp, snapshots: Snapshots, most: int = _MOST) -> list[
         else:
             code.append(_of_user(part))
     shared = others.pop(SHARED, 0)
-    rows = list(_rows(build_up, code, snapshots))
+    rows = list(_rows(build_up, code, session))
     if imports:
         size = imports.total()
         rows.append(Holder(_LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
@@ -105,20 +110,28 @@ def _of_user(part: Part) -> Part:
     return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain)
 
 
-def _rows(build_up: BuildUp, code: Sequence[Part], snapshots: Snapshots) -> Iterator[Holder]:
-    size = sum(part.size for part in code)
+def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
+    snapshots = session.snapshots or Snapshots()
     called = _called(build_up)
     sums: dict[str, Holder] = {}
-    for node in held_by(tree_of(build_up._replace(size=build_up.size, parts=code))):
+    for node in held_by(tree_of(build_up._replace(parts=code))):
         source = "" if node.frame is None else source_of(snapshots, node.frame)
         label = node.label if source else f"{node.label}{_library(node, called)}"
+        if node.file_size >= node.size * _HALF:
+            file = file_held(session, build_up.at_s, build_up.size, node.file_size)
+            label = f"{_file_text(file)}, read in {label}" if file else label
         row = Holder(label, node.size, node.certain, CODE, source, (), node.stack, node.program)
         before = sums.get(label)
         if before is not None:
             row = row._replace(size=row.size + before.size, certain=row.certain + before.certain)
         sums[label] = row
-    assert sum(row.size for row in sums.values()) <= size
     yield from sums.values()
+
+
+def _file_text(file: str) -> str:
+    """Return the name of a mapped file, and that its pages are not lost memory."""
+    kind = "weights; Linux can free them" if is_weights(file) else "a mapped file; Linux can free it"
+    return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"
 
 
 def _called(build_up: BuildUp) -> Mapping[Frame, Counter[str]]:

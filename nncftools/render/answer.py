@@ -98,7 +98,7 @@ def holder_rows(session: Session, rise: BuildUp | None, unit: MemoryUnit, most: 
     """Return who held the memory of a build-up, at most ``most`` and a row for the rest; empty without a build-up."""
     if rise is None or session.snapshots is None:
         return []
-    return [_row(holder, rise.size, unit) for holder in holders(rise, session.snapshots, most)]
+    return [_row(holder, rise.size, unit) for holder in holders(rise, session, most)]
 
 
 def rows_of_peak(session: Session, view: View, most: int = 4) -> list[HolderRow]:
@@ -127,7 +127,7 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
     rise = of_peak(session)
     if rise is None or session.snapshots is None:
         return ""
-    rows = [row for row in holders(rise, session.snapshots) if row.kind == CODE]
+    rows = [row for row in holders(rise, session) if row.kind == CODE]
     return f"{_brief(rows[0].size, unit)} in {shortened(rows[0].label, _NAME)}" if rows else ""
 
 

@@ -23,7 +23,6 @@ from nncftools.metrics import is_memory
 from nncftools.render.listing import bounds_by_key, by_key, timeline
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
-from nncftools.session.model import Snapshots
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -134,7 +133,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
         "certain": root.certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in holders(rise, session.snapshots or Snapshots(), _MOST_HOLDERS)],
+        "holders": [_holder(holder) for holder in holders(rise, session, _MOST_HOLDERS)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.holders import CODE, IMPORTS, REST, SHARED_PAGES, Holder, holders
-from nncftools.session.model import Snapshots
-from tests.made_up import MIB
-from tests.made_up_stacks import stack
+from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
+from tests.made_up import MIB, session
+from tests.made_up_stacks import group, stack
 
 MAIN, LOAD, STEP = "/a/b.py:9 <module>", "/a/b.py:1 load", "/a/c.py:2 Steps.step"
 ONES = "numpy/_core/numeric.py:233 ones"
@@ -21,10 +23,10 @@ def seen(size: int, *places: str, certain: int = 99_999) -> Part:
     return Part(size * MIB, SEEN, 0, of, min(certain, len(of)))
 
 
-def rows_of(*parts: Part, sources: dict[str, dict[int, str]] | None = None, most: int = 4) -> list[Holder]:
+def rows_of(*parts: Part, most: int = 4, **seen_of: Any) -> list[Holder]:  # noqa: ANN401 — fields of snapshots
     """Return the rows of a build-up, which sum to it."""
     whole = sum(part.size for part in parts)
-    rows = holders(BuildUp(1.0, whole, parts), Snapshots(sources=sources or {}), most)
+    rows = holders(BuildUp(1.0, whole, parts), session(snapshots=Snapshots(**seen_of)), most)
 
     assert sum(row.size for row in rows) == whole
     assert len({row.label for row in rows}) == len(rows) <= most + 1
@@ -147,3 +149,21 @@ def test_line_is_certain_if_its_callee_is(certain: int, expected: int) -> None:
     (row,) = rows_of(seen(100, MAIN, LOAD, ONES, certain=certain))
 
     assert row.certain == expected * MIB
+
+
+@pytest.mark.parametrize(
+    ("file", "file_size", "expected"),
+    [
+        ("/m/model.safetensors", 80, "model.safetensors (weights; Linux can free them), read in b.py:1 load"),
+        ("/m/table.db", 80, "table.db (a mapped file; Linux can free it), read in b.py:1 load"),
+        ("/m/model.safetensors", 40, "b.py:1 load"),
+    ],
+)
+def test_pages_of_a_file(file: str, file_size: int, expected: str) -> None:
+    """A row that mostly consists of pages of one mapped file says so."""
+    files = [group("file", file_size, file, clean=file_size), group("anonymous", 100 - file_size)]
+    mapped = MappingsMoment(time_s=1.0, total=100 * MIB, processes=[ProcessMappings(0, files)])
+    part = seen(100, MAIN, LOAD)._replace(file_size=file_size * MIB)
+    (row,) = rows_of(part, mappings=[mapped])
+
+    assert row.label == expected

@@ -123,7 +123,7 @@ def _figures(session: Session) -> Iterator[float]:
     built_up = of_peak(session)
     if built_up is not None and session.snapshots is not None:
         for most in _ROWS:
-            for row in holders(built_up, session.snapshots, most):
+            for row in holders(built_up, session, most):
                 yield from (row.size, row.certain, *(size for _, size in row.parts))
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
