@@ -48,6 +48,11 @@ class Holder(NamedTuple):
     program: str = ""
     """The name of a program without Python."""
 
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a place in the code, or a program."""
+        return self.kind == CODE
+
 
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from nncftools.analysis.build_up import NOT_SEEN, of_peak
 from nncftools.analysis.summary import UNMARKED, largest_process
 from nncftools.session.session import Session
 
@@ -50,6 +49,8 @@ def _missing_code(session: Session) -> str:
     if snapshots.missing is None:
         has_stacks = any(watched.windows for watched in snapshots.processes)
         return "" if has_stacks or not is_of_python(session) else _TOO_SHORT
+    from nncftools.analysis.build_up import NOT_SEEN, of_peak  # a run whose stacks are all there does without it
+
     build_up = of_peak(session)
     if build_up is not None:
         unseen = sum(part.size for part in build_up.parts if part.kind == NOT_SEEN and not part.is_start)

@@ -245,16 +245,17 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
-    from nncftools.analysis.missing import is_of_python
-    from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
     from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
 
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
-    if taken.missing or taken.is_gone:  # other warnings say so
-        return
     calls = run.marking.automatic
+    if taken.missing or taken.is_gone or run.marking == Marking():  # other warnings say so, or none was expected
+        return
+    from nncftools.analysis.missing import is_of_python
+    from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
+
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
     if calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")

@@ -153,7 +153,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     shown = options.memory_types(types, available, available)
-    asked = shown if types else [name for name in shown if name not in options.PROFILE_TYPES]
+    asked = shown if types else [name for name in shown if name not in options.SHOWN_IF_NAMED]
     view = View(shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details, asked=asked)
     if format_ != render_view.PICTURE:
         if peak:

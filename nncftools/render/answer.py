@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
-from nncftools.analysis.build_up import BuildUp, of_peak
-from nncftools.analysis.code_places import PYTHON
-from nncftools.analysis.holders import CODE, Holder, holders
 from nncftools.analysis.peak_text import brief_where_text
 from nncftools.limits.needs import needs
 from nncftools.metrics import OF_DEVICES, name_of
@@ -17,6 +14,9 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 
+if TYPE_CHECKING:
+    from nncftools.analysis.holders import Holder
+
 _SOURCE, _NAME = 60, 60
 """Characters."""
 _MOSTLY = 0.95
@@ -24,6 +24,8 @@ _MOSTLY = 0.95
 _NAMED = 0.01
 """A part of a row that is smaller, as a share of the peak, is not named."""
 _MOST_PARTS = 4
+_PYTHON = "python"
+"""The part of Python itself has no name in the row of Python and imports."""
 
 
 def headline(session: Session, view: View) -> str:
@@ -94,41 +96,40 @@ class HolderRow(NamedTuple):
     """Whether ``text`` is code."""
 
 
-def holder_rows(session: Session, rise: BuildUp | None, unit: MemoryUnit, most: int = 4) -> list[HolderRow]:
-    """Return who held the memory of a build-up, at most ``most`` and a row for the rest; empty without a build-up."""
-    if rise is None or session.snapshots is None:
-        return []
-    return [_row(holder, rise.size, unit) for holder in holders(rise, session, most)]
-
-
 def rows_of_peak(session: Session, view: View, most: int = 4) -> list[HolderRow]:
     """Return who held the RSS peak; empty if the view does not show it, and without stacks."""
-    if session.snapshots is None or view.from_zero or "rss" not in view.metrics:
+    if view.from_zero or "rss" not in view.metrics:
         return []
-    return holder_rows(session, of_peak(session), view.unit, most)
-
-
-def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
-    is_likely = holder.kind == CODE and holder.certain < holder.size * _MOSTLY
-    size = f"{'~' if is_likely else ''}{_brief(holder.size, unit)}"
-    text = shortened(printable(holder.source), _SOURCE)
-    named = [
-        f"{printable(name)} {unit.brief(part)}"
-        for name, part in holder.parts[:_MOST_PARTS]
-        if name != PYTHON and part >= whole * _NAMED
-    ]
-    if named:
-        text = f"({', '.join(named)})"
-    return HolderRow(size, holder.label, text, is_source=bool(holder.source))
+    held = _holders(session, most)
+    whole = sum(holder.size for holder in held)
+    return [_row(holder, whole, view.unit) for holder in held]
 
 
 def largest_holder(session: Session, unit: MemoryUnit) -> str:
     """Return which code held most of the peak: ``404 MiB in convert.py:893 export``; empty for unknown."""
+    held = [holder for holder in _holders(session, 4) if holder.is_code]
+    return f"{_brief(held[0].size, unit)} in {shortened(held[0].label, _NAME)}" if held else ""
+
+
+def _holders(session: Session, most: int) -> list[Holder]:
+    if session.snapshots is None:
+        return []
+    from nncftools.analysis.build_up import of_peak  # a run without stacks does without it
+    from nncftools.analysis.holders import holders
+
     rise = of_peak(session)
-    if rise is None or session.snapshots is None:
-        return ""
-    rows = [row for row in holders(rise, session) if row.kind == CODE]
-    return f"{_brief(rows[0].size, unit)} in {shortened(rows[0].label, _NAME)}" if rows else ""
+    return [] if rise is None else holders(rise, session, most)
+
+
+def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
+    is_likely = holder.is_code and holder.certain < holder.size * _MOSTLY
+    size = f"{'~' if is_likely else ''}{_brief(holder.size, unit)}"
+    text = shortened(printable(holder.source), _SOURCE)
+    if holder.parts:
+        large = [(name, part) for name, part in holder.parts[:_MOST_PARTS] if part >= whole * _NAMED]
+        named = ", ".join(f"{printable(name)} {unit.brief(part)}" for name, part in large if name != _PYTHON)
+        text = f"({named})" if named else ""
+    return HolderRow(size, holder.label, text, is_source=bool(holder.source))
 
 
 def sufficient(session: Session, unit: MemoryUnit) -> str:

@@ -94,7 +94,9 @@ def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
     """Return cells with their emphasis; the last column of text, which has the names, is indented."""
     shown = []
     for cell in row.cells:
-        escaped = f"**{text(cell.text)}**" if cell.is_strong or row.note else text(cell.text)
+        escaped = text(cell.text)
+        if escaped and (cell.is_strong or row.note):
+            escaped = f"**{escaped}**"
         shown.append(f"{escaped} ({text(cell.below)})" if cell.below else escaped)
     if code_in is not None:
         shown[code_in] = code(row.cells[code_in].text)

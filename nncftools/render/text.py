@@ -8,7 +8,6 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
 
-from nncftools.analysis.missing import missing_line
 from nncftools.analysis.summary import brief_hints, hints
 from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
@@ -78,6 +77,10 @@ def _brief(session: Session, view: View) -> RenderableType:
 
 
 def _missing(session: Session) -> list[RenderableType]:
+    if session.snapshots is None and not session.warnings:
+        return []
+    from nncftools.analysis.missing import missing_line  # most runs without stacks do without it
+
     text = missing_line(session)
     return [Text(printable(text), style="yellow")] if text else []
 

