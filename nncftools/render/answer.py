@@ -30,12 +30,17 @@ _PYTHON = "python"
 
 def headline(session: Session, view: View) -> str:
     """Return the peak, when it was and during which operation: ``Peak memory 254 MiB, 1.7 s after the start``."""
-    name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
     name_of_run = view.title or session.name
     title = f"{shortened(printable(name_of_run), _NAME)}: " if name_of_run else ""
+    return f"{title}{peak_text(session, view)}"
+
+
+def peak_text(session: Session, view: View) -> str:
+    """Return the headline without the name of the run."""
+    name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
     peak = session.peaks.get(name)
     if peak is None or peak.low is None:
-        return f"{title}Peak memory unknown"
+        return "Peak memory unknown"
     size = float(peak.low)
     above = ""
     if view.from_zero:
@@ -51,7 +56,7 @@ def headline(session: Session, view: View) -> str:
     span_s = span_of(peak)
     when = "at an unknown time" if span_s is None else f"{brief_seconds(sum(span_s) / 2)} after the start"
     where = brief_where_text(session) if name == "rss" else ""
-    return title + ", ".join(filter(None, (figure, when, where)))
+    return ", ".join(filter(None, (figure, when, where)))
 
 
 def _brief(size: float, unit: MemoryUnit) -> str:

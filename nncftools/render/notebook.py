@@ -209,7 +209,7 @@ def five_lines(session: Session, metrics: Sequence[str]) -> str:
 
 def _peak_line(session: Session, metrics: Sequence[str]) -> str:
     if "rss" in metrics:
-        return answer.headline(session, View(metrics))
+        return answer.peak_text(session, View(metrics)).removeprefix("Peak memory ")
     name = next(iter(metrics), "rss")
     peak = session.peaks.get(name)
     return f"{label(name)} {MemoryUnit.MiB.label(None if peak is None else peak.low)}"

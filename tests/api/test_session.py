@@ -34,7 +34,7 @@ def test_session_prints_in_five_lines() -> None:
     lines = repr(made()).splitlines()
 
     assert [line.split()[0] for line in lines] == ["Session", "run", "peak", "used", "holds"]
-    assert lines[2].endswith("Peak memory 2,600 MiB, 7.0 s after the start, during Export")
+    assert lines[2] == "  peak   2,600 MiB, 7.0 s after the start, during Export"
     assert str(made()) == repr(made())
     assert max(map(len, lines)) <= 100
 

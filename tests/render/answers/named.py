@@ -36,6 +36,7 @@ _PATTERNS = [
     rf"(?P<of>{_MEMORY}) peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
     rf"\b(?P<of>RSS) (?P<peak>{_N} MiB) at \d\d:\d\d:\d\d \((?P<at>{_SPAN})",
     rf"Peak memory (?P<peak>{_N} MiB)(?!\s\(PSS)",
+    rf"^  peak +(?P<peak>{_N} MiB)(?!\s\(PSS)",
     rf"\(PSS; RSS of \d+ processes: (?P<peak>{_N}),",
     rf" (?P<moment>{_N}\ss)\safter\sthe\sstart",
     rf"\b(?:took|recorded) (?P<duration>{_S})",
