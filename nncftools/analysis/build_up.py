@@ -20,8 +20,8 @@ from nncftools.session.peak_place import span_of
 from nncftools.session.session import Session
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
-_STARTING_S = 0.5
-"""A Python process that is first seen this soon after its start holds little more than Python itself."""
+_STARTING_S, _OF_PYTHON = 0.5, 12 << 20
+"""A Python process that is first seen this soon after its start holds Python itself, which takes about so much."""
 _AROUND_S = 0.06
 """The helper reads RSS at other moments than the sampler."""
 

@@ -104,8 +104,8 @@ def short_file(file: str) -> str:
 def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_short: bool = False) -> str:
     """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``, or ``import torch`` for a module's code.
 
-    ``before`` is the frame that is named before it: a file is not repeated. With ``is_short``, a file has no folder,
-    and a method has no file: ``Model.forward``.
+    ``before`` is the frame that is named before it: a file is not repeated. With ``is_short``, a file of the user has
+    no folder, and a method of a library has no file: ``Model.forward``.
     """
     if module := module_of(frame):
         return f"import {shortened(printable(module), _LONGEST)}"
@@ -117,7 +117,8 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
         parts = printable(short_file(frame.file)).split("/")
         whole = "/".join(parts)
         is_whole = len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS
-        file = parts[-1] if is_short else whole if is_whole else f"{parts[0]}/…/{parts[-1]}"
+        is_name = is_short and package_of(frame.file) == OWN
+        file = parts[-1] if is_name else whole if is_whole else f"{parts[0]}/…/{parts[-1]}"
     place = f"{shortened(file, _LONGEST)}{line}"
     is_place = place and (not has_function or frame.function == _MODULE)
     return place if is_place else f"{place} {function}".strip()

@@ -13,9 +13,10 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import PYTHON, imported_package, is_of_user, package_of, source_of
-from nncftools.analysis.frames import Node, held_by, tree_of
+from nncftools.analysis.code_places import OWN, PYTHON, imported_package, is_of_user, package_of, source_of
+from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import file_held, is_weights
+from nncftools.analysis.rise_owners import Stack
 from nncftools.session.model import Frame, SessionData, Snapshots
 from nncftools.units import printable, shortened
 
@@ -43,8 +44,8 @@ class Holder(NamedTuple):
     """The text of the line, if it is known."""
     parts: Sequence[tuple[str, int]] = ()
     """Names and bytes of the largest parts of a row that is not code."""
-    stack: Sequence[Frame] = ()
-    """The frames that name the row, the outermost first."""
+    stack: Stack = ()
+    """The frames of its largest part, the outermost first."""
     program: str = ""
     """The name of a program without Python."""
 
@@ -117,15 +118,18 @@ def _of_user(part: Part) -> Part:
 
 def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
     snapshots = session.snapshots or Snapshots()
-    called = _called(build_up)
+    stacks = _stacks(build_up)
     sums: dict[str, Holder] = {}
     for node in held_by(tree_of(build_up._replace(parts=code))):
-        source = "" if node.frame is None else source_of(snapshots, node.frame)
-        label = node.label if source else f"{node.label}{_library(node, called)}"
+        label, source, stack = node.label, "", tuple(node.stack)
+        if node.frame is not None and (below := stacks.get(node.frame)):
+            stack = max(below, key=below.__getitem__)
+            source = source_of(snapshots, node.frame)
+            label += "" if source else _library(below, node.size)
         if node.file_size >= node.size * _HALF:
             file = file_held(session, build_up.at_s, build_up.size, node.file_size)
             label = f"{_file_text(file)}, read in {label}" if file else label
-        row = Holder(label, node.size, node.certain, CODE, source, (), node.stack, node.program)
+        row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program)
         before = sums.get(label)
         if before is not None:
             row = row._replace(size=row.size + before.size, certain=row.certain + before.certain)
@@ -139,26 +143,27 @@ def _file_text(file: str) -> str:
     return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"
 
 
-def _called(build_up: BuildUp) -> Mapping[Frame, Counter[str]]:
-    """Return the functions of libraries that own frames called, with their bytes."""
-    called: dict[Frame, Counter[str]] = {}
+def _stacks(build_up: BuildUp) -> Mapping[Frame, Counter[Stack]]:
+    """Return the whole stacks with their bytes, by the deepest frame of the user's code."""
+    stacks: dict[Frame, Counter[Stack]] = {}
     for part in build_up.parts:
-        own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_of_user(part.stack[place])), None)
-        if own is not None and part.stack[own + 1 :]:
-            last = part.stack[-1]
+        own = next((frame for frame in reversed(part.stack) if is_of_user(frame)), None)
+        if own is not None:
+            stacks.setdefault(own, Counter())[part.stack] += part.size
+    return stacks
+
+
+def _library(stacks: Mapping[Stack, int], size: int) -> str:
+    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if none did."""
+    names = Counter[str]()
+    for stack, part in stacks.items():
+        last = stack[-1]
+        if not is_of_user(last):
             package = package_of(last.file)
             function = last.function.rpartition(".")[2]
-            name = function if package == PYTHON else f"{package} {function}"
-            called.setdefault(part.stack[own], Counter())[name] += part.size
-    return called
-
-
-def _library(node: Node, called: Mapping[Frame, Counter[str]]) -> str:
-    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if no function did."""
-    if node.frame is None or not (largest := called.get(node.frame, Counter()).most_common(1)):
-        return ""
-    name, size = largest[0]
-    return f" ({name})" if size >= node.size * _HALF else ""
+            names[function if package in {PYTHON, OWN} else f"{package} {function}"] += part
+    (name, most), *_ = names.most_common(1) or [("", 0)]
+    return f" ({name})" if name and most >= size * _HALF else ""
 
 
 def _with_rest(rows: Sequence[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
@@ -174,5 +179,7 @@ def _with_rest(rows: Sequence[Holder], most: int, others: Counter[str], whole: i
         shown[imports] = row._replace(label=label, size=row.size + rest)
     elif rest > 0:
         parts = [(name, size) for name, size in others.most_common() if size > 0]
+        if len(parts) == 1:  # its name would say nothing new
+            parts = []
         shown.append(Holder(_LABELS[REST], rest, 0, REST, parts=parts))
     return shown

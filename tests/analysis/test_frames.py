@@ -159,7 +159,7 @@ class TestHeldBy:
     def test_largest_first(self) -> None:
         """The places that hold most are named, the largest first, with what is certain."""
         assert held(seen(100, WORK, DECODER, certain=1), seen(200, WORK, CHECK[0])) == [
-            (200, 200, "_trace.py:1000 trace"),
+            (200, 200, "torch/jit/_trace.py:1000 trace"),
             (100, 0, "ts_decoder.py:105 scripted"),
         ]
 
@@ -174,7 +174,7 @@ class TestHeldBy:
         of_library = [seen(50, MAIN, CHECK[0], f"torch/b.py:{line} f", certain=2) for line in (5, 6)]
         of_user = [seen(50, MAIN, LOAD, f"/a/b.py:{line} f", certain=2) for line in (5, 6)]
 
-        assert held(*of_library) == [(100, 100, "_trace.py:1000 trace")]
+        assert held(*of_library) == [(100, 100, "torch/jit/_trace.py:1000 trace")]
         assert held(*of_user) == [(50, 0, "b.py:6 f"), (50, 0, "b.py:5 f")]
 
     def test_small_lines_of_one_function(self) -> None:
@@ -231,7 +231,7 @@ class TestHeldBy:
         """A stack of 5,000 frames has its place."""
         ((_, _, label),) = held(seen(100, WORK, *(f"torch/m{number}.py:1 forward" for number in range(5000))))
 
-        assert label == "m4999.py:1 forward"
+        assert label == "torch/m4999.py:1 forward"
 
 
 class TestLabels:

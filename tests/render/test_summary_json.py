@@ -137,7 +137,7 @@ class TestBuildUp:
         assert sum(found[kind] for kind in ("seen", "program", "not_seen", "shared")) == 410 * MIB
         assert [(holder["label"], holder["kind"], holder["size"] // MIB) for holder in found["holders"]] == [
             ("export.py:20 load", "code", 200),
-            ("_trace.py:455 trace", "code", 100),
+            ("torch/jit/_trace.py:455 trace", "code", 100),
             ("Python and imports", "imports", 60),
             ("everything else", "rest", 50),
         ]
