@@ -160,7 +160,7 @@ class TestHeldBy:
         """The places that hold most are named, the largest first, with what is certain."""
         assert held(seen(100, WORK, DECODER, certain=1), seen(200, WORK, CHECK[0])) == [
             (200, 200, "torch/jit/_trace.py:1000 trace"),
-            (100, 0, "ts_decoder.py:105 scripted"),
+            (100, 0, "openvino/…/ts_decoder.py:105 scripted"),
         ]
 
     def test_not_the_entry_point(self) -> None:

@@ -94,7 +94,7 @@ class Watch(Log):
 
     def grow(self, watched: Watched, mib: int) -> None:
         """Let a process gain memory, now."""
-        watched.growth.add(time.monotonic_ns(), (watched.growth.rss + mib * MIB) // PAGE)
+        watched.growth.add(time.monotonic_ns(), (watched.growth.rss + mib * MIB) // PAGE, 0)
 
     def look(self, later_ns: int = 0, step: float = 0) -> int:
         """Look at the processes, as if so much later; return how many readings there are."""
