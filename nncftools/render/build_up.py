@@ -93,7 +93,7 @@ def build_up_report(
     return BuildUpReport(
         f"{title}: RSS {unit.label(rise.size)}",
         shortened(command_text(session), _TITLE),
-        lines_of(session, rise, unit, whole, has_kinds=not is_growth),
+        lines_of(session, rise, whole),
         {"Code": _code(rise, unit), "Processes": _processes(rise, session, unit), "Memory": _memory(kinds, unit)},
         [*([] if is_growth else _notes_on_kinds(kinds, unit)), *_notes(session, rise)],
     )

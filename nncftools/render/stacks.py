@@ -15,7 +15,7 @@ import msgspec
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Moment, Part, build_ups, of_peak
 from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
-from nncftools.analysis.memory_kinds import Kinds, near
+from nncftools.analysis.memory_kinds import Kinds
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
@@ -36,36 +36,26 @@ class Named(NamedTuple):
 
 PEAK = "the peak"
 _LONGEST = 200
-_LINE = 64
-"""Characters: what stands behind a heading in a line of 80 columns."""
-_SMALL = 0.01
-"""A smaller part of the memory is not named."""
-_MOSTLY = 0.95
 _SHORT = 32
 """Characters of a name."""
 _WORDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
 """Other kinds are called by their names."""
 
 
-def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+def lines_of_peak(session: Session) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS of a session with snapshots."""
     if (rise := of_peak(session)) is not None:
-        return lines_of(session, rise, unit)
-    moment = session.peak_place
-    kinds = [] if moment is None else _kinds(session, moment.to_s, session.peaks["rss"].low or 0, unit, 2)
-    return [("stacks", f"none: {missing(session)}"), *kinds]
+        return lines_of(session, rise)
+    return [("stacks", f"none: {missing(session)}")]
 
 
-def lines_of(
-    session: Session, rise: BuildUp, unit: MemoryUnit, whole: str = PEAK, *, has_kinds: bool = True
-) -> list[tuple[str, str]]:
+def lines_of(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:
     """Return headings and texts about a build-up; ``whole`` is what it is of."""
     root = tree_of(rise)
     last = "running" if whole == PEAK else "rose last"  # at another moment, something else may run
     running = last, "not seen" if rise.top is None else _process(rise.top, session) + running_text(rise.top)
     seen = "seen", _seen(rise, root.certain, session, whole)
-    kinds = _kinds(session, rise.at_s, rise.size, unit, 2) if has_kinds else []
-    return [running, *kinds, seen]
+    return [running, seen]
 
 
 def missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
@@ -82,67 +72,9 @@ def _process(top: Part, session: Session) -> str:
     return "" if process is None else f"{shortened(printable(process.name), _SHORT)} (pid {process.pid}): "
 
 
-def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit, lines: int) -> list[tuple[str, str]]:
-    if (kinds := near(session, at_s, size)) is None:
-        return []
-    text = _parts(kinds.groups, kinds.not_read, unit, _LINE * max(1, min(lines, 2)))
-    if not kinds.is_of_moment:
-        sampled = _sampled(session, at_s, size)
-        now, at = _sizes(sampled, unit), seconds_text(kinds.at_s)
-        files = [group for group in kinds.groups if group.kind == "file"]
-        if kinds.is_other_memory:
-            text = f"{now or 'not known'}; mappings were read {moment_text(kinds, unit)}"
-        elif sum(value for value, _ in sampled) < size * _MOSTLY:
-            text += f" ({moment_text(kinds, unit)})"
-        else:
-            text = f"{now}; at {at}: {_parts(files, 0, unit, _LINE)}" if files else now
-    return [("made of", text)]
-
-
-def _sampled(session: Session, at_s: float, size: int) -> list[tuple[float, str]]:
-    """Return the kinds of memory in the sample nearest to a moment, if they were sampled."""
-    times, samples, found = session.samples.time_s, session.samples, list[tuple[float, str]]()
-    row = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
-    for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
-        value = samples[column][row] if row is not None and column in samples.metrics else 0.0
-        if value >= size * _SMALL:  # False for NaN, which is unknown
-            found.append((value, words))
-    return found
-
-
-def _sizes(parts: Iterable[tuple[float, str]], unit: MemoryUnit) -> str:
-    """Return sizes and what each is; only the first one has its unit."""
-    texts = (f"{unit.brief(size)}{'' if place else f' {unit}'} {what}" for place, (size, what) in enumerate(parts))
-    return " · ".join(texts)
-
-
 def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
     """Return when mappings were read, and how much memory there was."""
     return f"at {seconds_text(kinds.at_s)}, with {unit.brief(kinds.total)} {unit}"
-
-
-def _parts(groups: Sequence[MappingGroup], not_read: int, unit: MemoryUnit, room: int) -> str:
-    """Return the kinds of memory, as many as fit into ``room`` characters."""
-    least, parts = (sum(group.rss for group in groups) + not_read) * _SMALL, list[tuple[float, str]]()
-    for group in groups:
-        name = kind_name(group)
-        more = [*parts, (group.rss, name + _what_it_is(group, unit))]
-        if len(_sizes(more, unit)) > room:
-            more[-1] = group.rss, name
-        if group.rss < least or (parts and len(_sizes(more, unit)) > room):
-            break
-        parts = more
-    rest = sum(group.rss for group in groups[len(parts) :])
-    others = (rest, "other"), (not_read, "of other processes")
-    return _sizes([*parts, *(of for of in others if of[0] >= least)], unit)
-
-
-def _what_it_is(group: MappingGroup, unit: MemoryUnit) -> str:
-    if group.kind != "file":
-        return ""
-    if group.clean >= group.rss * _MOSTLY:
-        return " (the kernel can drop it)"
-    return f" ({unit.brief(group.anonymous)} of it copied)" if group.anonymous >= group.rss * _SMALL else ""
 
 
 def kind_name(group: MappingGroup) -> str:

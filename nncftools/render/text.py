@@ -138,6 +138,6 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
         yield _Rows(rows)
     yield _sufficient(session, view)
     if peak := session_tables.peak(session, view):
-        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session, view.unit)]
+        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session)]
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
     yield Text()

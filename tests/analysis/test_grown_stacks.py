@@ -87,7 +87,7 @@ OPTIMUM = "optimum/main.py:1 main"
 
 @pytest.mark.parametrize(
     ("script", "label"),
-    [("/new/bin/optimum-cli", "load.py load"), ("/a/export.py", "export.py (torch load)")],
+    [("/new/bin/optimum-cli", "torch/load.py load"), ("/a/export.py", "export.py (torch load)")],
 )
 def test_console_script(script: str, label: str) -> None:
     """A program without own code is compared by the functions of its libraries, also with a script that calls them."""

@@ -205,8 +205,8 @@ class TestReport:
             "  500 MiB  b.py:9 main (torch load)",
             "took 1.0 s",
         ]
-        assert [line[:14].strip() for line in lines[3:7]] == ["peak", "running", "made of", "seen"]
-        assert "- made of: 300 MiB anonymous · 200 model.safetensors (50 of it copied)\n" in shown
+        assert [line[:14].strip() for line in lines[3:6]] == ["peak", "running", "seen"]
+        assert "- seen: 100 % of the peak" in shown
 
     def test_not_from_zero(self) -> None:
         """Where the peak is above the first sample, the rows and lines about the whole peak are not shown."""

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import io
 import json
-import textwrap
-from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 from rich.console import Console
 
 from nncftools.journal.writing import GROUP, THROTTLE
@@ -26,18 +23,15 @@ from nncftools.session.model import (
     Exit,
     Host,
     LimitReached,
-    MappingsMoment,
     MemoryLimit,
-    ProcessMappings,
     Snapshots,
     WatchedProcess,
 )
-from nncftools.session.samples import Samples
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import COUNTED, KILLED, NO_KILLS, child, counted, limit, run
 from tests.made_up import MIB, process, session
-from tests.made_up_stacks import group, grown, snapshots, stack, window
+from tests.made_up_stacks import grown, snapshots, stack, window
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,41 +41,24 @@ MAIN = "/a/b.py:9 main"
 LOAD, RUN = stack(MAIN, "torch/load.py:1 load"), stack(MAIN, "torch/run.py:2 run")
 
 
-def lines(of: Session, unit: MemoryUnit = MemoryUnit.MiB) -> dict[str, str]:
+def lines(of: Session) -> dict[str, str]:
     """Return the lines under the peak by their headings."""
-    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of, unit)))
+    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of)))
 
 
-def test_three_lines() -> None:
-    """The lines say which function ran at the peak, which kinds of memory there were, and how much was seen."""
-    found = lines(grown((LOAD, 400), (RUN, 100), groups=[group("anonymous", 450), group("libraries", 50, clean=40)]))
+def test_two_lines() -> None:
+    """The lines say which function ran at the peak, and how much was seen."""
+    found = lines(grown((LOAD, 400), (RUN, 100)))
 
-    assert list(found) == ["running", "made of", "seen"]
-    assert found["running"] == "torch/run.py:2 run, called by a/b.py:9"
-    assert found["made of"] == "450 MiB anonymous · 50 libraries"
-    assert found["seen"] == "100 % of the peak, 100 % certain"
-
-
-def test_unit() -> None:
-    """Sizes have the unit that was asked for, without needless digits."""
-    found = lines(grown((LOAD, 2048), groups=[group("anonymous", 2048)]), MemoryUnit.GiB)
-
-    assert found["made of"] == "2.00 GiB anonymous"
-
-
-def test_at_most_six_lines() -> None:
-    """However long the names are, the lines take six lines of 80 columns."""
-    names = [f"{place}{'long_' * 7}" for place in range(5)]
-    rises = [(stack(MAIN, f"lib{name}/{name}.py:1 {name}"), 100) for name in names]
-    files = [group("file", 100, f"/m/{name}.bin", clean=100) for name in names]
-    every = peak_lines(grown(*rises, groups=files), MemoryUnit.MiB)
-
-    assert sum(len(textwrap.wrap(text, 66)) for _, text in every) <= 6
+    assert found == {
+        "running": "torch/run.py:2 run, called by a/b.py:9",
+        "seen": "100 % of the peak, 100 % certain",
+    }
 
 
 def test_recorded_without_stacks() -> None:
     """A session without snapshots has no such lines."""
-    assert peak_lines(session(), MemoryUnit.MiB) == []
+    assert peak_lines(session()) == []
 
 
 @pytest.mark.parametrize(
@@ -93,75 +70,7 @@ def test_recorded_without_stacks() -> None:
 )
 def test_no_stacks(of: Snapshots, expected: str) -> None:
     """If there are no stacks, one line says why."""
-    assert peak_lines(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
-
-
-def test_mappings_without_stacks() -> None:
-    """What the memory is, is told without stacks, too."""
-    moment = MappingsMoment(time_s=0.5, total=300 * MIB, processes=[ProcessMappings(0, [group("anonymous", 300)])])
-    found = lines(session(snapshots=Snapshots(missing="not allowed", mappings=[moment])))
-
-    assert found == {"stacks": "none: not allowed", "made of": "300 MiB anonymous"}
-
-
-class TestKinds:
-    def made_of(self, *groups: Any, total: float | None = None) -> str:  # noqa: ANN401 — groups of mappings
-        """Return what a peak of 500 MiB is made of."""
-        return lines(grown((LOAD, 500), groups=groups, total=total))["made of"]
-
-    def test_clean_files(self) -> None:
-        """A file is named, and that the kernel can drop it."""
-        files = [group("file", size, f"/m/{size}.bin", clean=size) for size in (150, 100)]
-
-        assert self.made_of(group("anonymous", 250), *files) == (
-            "250 MiB anonymous · 150 150.bin (the kernel can drop it) · 100 100.bin (the kernel can drop it)"
-        )
-
-    def test_copied_file(self) -> None:
-        """Private copies of a file's pages are named with it: weights that were changed."""
-        weights = group("file", 257, "/m/model.safetensors", clean=17, copied=240)
-
-        assert self.made_of(group("anonymous", 243), weights) == (
-            "257 MiB model.safetensors (240 of it copied) · 243 anonymous"
-        )
-
-    def test_small_and_unread_parts(self) -> None:
-        """Parts of less than 1 % are summed; processes whose mappings were not read are named."""
-        small = [group("file", 3, f"/m/{number}.bin", clean=3) for number in range(4)]
-
-        assert self.made_of(group("anonymous", 488), *small) == "488 MiB anonymous · 12 other"
-        assert self.made_of(group("anonymous", 400), total=500) == "400 MiB anonymous · 100 of other processes"
-
-    @pytest.mark.parametrize(
-        ("size", "expected"),
-        [
-            (450, "450 MiB anonymous (at 0.480 s, with 450 MiB)"),
-            (300, "not known; mappings were read at 0.480 s, with 300 MiB"),
-        ],
-        ids=["less memory", "much less memory"],
-    )
-    def test_of_another_moment(self, size: int, expected: str) -> None:
-        """If mappings were read when there was less memory, the moment is named, and if much less, the peak."""
-        assert self.made_of(group("anonymous", size), total=size) == expected
-
-    def test_sampled_at_the_peak(self) -> None:
-        """If mappings were read when there was less memory, sizes are sampled ones."""
-        weights = group("file", 200, "/m/model.safetensors", clean=200)
-        of = grown((LOAD, 500), groups=[group("anonymous", 250), weights], total=450)
-        shares = {"anon": 0.6, "file": 0.4}
-        more = {name: array("d", [share * size for size in of.samples["rss"]]) for name, share in shares.items()}
-        of = replace(of, samples=Samples({**of.samples, **more}))
-
-        assert lines(of)["made of"] == (
-            "300 MiB anonymous · 200 of files; at 0.480 s: 200 MiB model.safetensors (the kernel can drop it)"
-        )
-
-    def test_hostile_name(self) -> None:
-        """A name of a file is harmless and short."""
-        found = self.made_of(group("file", 500, "/m/[bold]\x1b[31m\n" + "n" * 300, clean=500))
-
-        assert found.isprintable()
-        assert len(found) < 100
+    assert peak_lines(session(snapshots=of)) == [("stacks", expected)]
 
 
 def test_several_processes() -> None:
@@ -325,7 +234,7 @@ class TestText:
 
     def test_under_the_headline(self) -> None:
         """The limit is the first line under the peak, without stacks, too."""
-        assert peak_lines(limited(400), MemoryUnit.MiB) == [("limit", limit_text(limited(400)))]
+        assert peak_lines(limited(400)) == [("limit", limit_text(limited(400)))]
 
 
 class TestDrawn:
