@@ -173,20 +173,21 @@ def brief_where_text(session: Session) -> str:
     peak = session.peak_place
     if peak is None:
         return ""
-    if not peak.path and not peak.either:
-        return _where(peak._replace(rivals=(), may_be_outside=False), session)
     short = _short_names(peak, session)
     names: list[str] = []
-    for operation in peak.path or peak.either[:1]:
-        name = shortened(short.get(operation.name, printable(operation.name)), _NAME)
-        if name not in names[-1:]:
-            names.append(name)
+    for operation in peak.path or peak.either[:1] or [peak.nearest]:
+        if operation is not None:
+            name = shortened(short.get(operation.name, printable(operation.name)), _NAME)
+            names += [name] if name not in names[-1:] else []
+    if not names:
+        return ""
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
-    if not peak.path and len(peak.either) > 1:
-        return f"during one of {len(peak.either):,} operations, {path} the first"
-    return f"during {path}"
+    if peak.nearest is not None:
+        return f"just {'after' if peak.from_s >= peak.nearest.end_s else 'before'} {path}"
+    others = 0 if peak.path else len(peak.either) - 1
+    return f"during {path}{f' or {others:,} other operations' if others > 0 else ''}"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:

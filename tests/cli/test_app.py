@@ -174,6 +174,7 @@ PRINT = [
     ("--version",),
     ("help",),
     ("report", "--help"),
+    ("monitor", "--help"),
     ("report", "run.json"),
     ("report", "run.json", "--format", "csv"),
     ("report", "run.json", "--format", "parquet"),

@@ -19,8 +19,8 @@ _PICTURES = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 _PAGES = {".html": b"<!DOCTYPE html>", ".htm": b"<!DOCTYPE html>"}
 BEGINS = {
     "report": {
-        "": b"work --fast",
-        ".txt": b"work --fast",
+        "": b"run: Peak memory",
+        ".txt": b"run: Peak memory",
         ".md": b"###",
         ".json": b'{\n  "format": "nncf-tools-summary"',
         ".csv": b"time_s,",
@@ -29,9 +29,9 @@ BEGINS = {
         **_PICTURES,
     },
     "compare": {
-        "": b"COMPARISON",
-        ".txt": b"COMPARISON",
-        ".md": b"**Peak RSS",
+        "": b"Peak memory rose",
+        ".txt": b"Peak memory rose",
+        ".md": b"**Peak memory rose",
         ".json": b'{\n  "format": "nncf-tools-comparison"',
         **_PAGES,
         **_PICTURES,
