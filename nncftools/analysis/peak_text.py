@@ -175,10 +175,11 @@ def brief_where_text(session: Session) -> str:
         return ""
     short = _short_names(peak, session)
     names: list[str] = []
-    for operation in peak.path or peak.either[:1] or [peak.nearest]:
-        if operation is not None:
-            name = shortened(short.get(operation.name, printable(operation.name)), _NAME)
-            names += [name] if name not in names[-1:] else []
+    nearest = [] if peak.nearest is None else [peak.nearest]
+    for operation in peak.path or peak.either[:1] or nearest:
+        name = shortened(short.get(operation.name, printable(operation.name)), _NAME)
+        if name not in names[-1:]:
+            names.append(name)
     if not names:
         return ""
     if len(names) > _MOST_LEVELS:
