@@ -55,9 +55,10 @@ def window(
 ) -> StackWindow:
     """Return a window in which a thread had each of these stacks from a moment on, by default in calls of its own."""
     times, stacks = [time_s for time_s, _ in changes], [number for _, number in changes]
+    depths = [0] * len(stacks) if same is None else list(same)
     return StackWindow(
         time_s=reading_times(times[0], to_s, every_s, *times),
-        threads=[ThreadStacks(thread, times, stacks, [0] * len(stacks) if same is None else list(same))],
+        threads=[ThreadStacks(thread, times, stacks, depths, depths)],
     )
 
 

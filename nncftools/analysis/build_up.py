@@ -6,14 +6,15 @@ that was freed again before the peak does not count. What programs without Pytho
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
 from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at
+from nncftools.analysis.rss_levels import IN_NO_DOUBT, Fall, RssBand, levels_at
 from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
@@ -49,6 +50,10 @@ class Part(NamedTuple):
     """Whether a Python process held it when it was first seen, just after its start."""
     file_size: int = 0
     """The bytes of ``size`` that are pages of mapped files or of shared memory; 0 in earlier recordings."""
+    still: int = 0
+    """How many of the ``certain`` frames stood still: their lines are certain, too."""
+    epoch: int = IN_NO_DOUBT
+    """How many of the process's ``freed`` came before it: all later ones put it in doubt."""
 
     @property
     def is_certain(self) -> bool:
@@ -57,12 +62,22 @@ class Part(NamedTuple):
         return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 
+class Freed(NamedTuple):
+    """Memory that a process gave back, and nobody can say which; bytes."""
+
+    size: float
+    parts: Sequence[tuple[Part, float]]
+    """What came last, and is taken to be gone."""
+
+
 class BuildUp(NamedTuple):
     """What memory consisted of at a moment: ``parts``, the largest first, sum to ``size`` bytes."""
 
     at_s: float
     size: int
     parts: Sequence[Part]
+    freed: Mapping[int | None, Sequence[Freed]] = {}
+    """By the ``id`` of a process: what it gave back, where nobody can say which memory that was."""
     top: Part | None = None
     """Where the program stood: the stack of the last rise before the moment, and all bytes of that stack."""
 
@@ -117,34 +132,14 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
     return [builder.build_up(moment) for moment in moments]
 
 
-class _RssBand(NamedTuple):
-    """Bytes from ``low`` to ``high`` of a process, through which its RSS rose evenly between two moments."""
-
-    low: float
-    high: float
-    from_s: float
-    to_s: float
-    apart_s: float = 0.0
-    """The longest time between two readings of RSS meanwhile."""
-    file_share: float = 0.0
-    """The share of the bytes that are pages of files or of shared memory, from 0 to 1."""
-
-    def below(self, high: float) -> _RssBand:
-        return self._replace(high=high, to_s=self._reached_s(high))
-
-    def above(self, low: float) -> _RssBand:
-        return self if low <= self.low else self._replace(low=low, from_s=self._reached_s(low))
-
-    def _reached_s(self, rss: float) -> float:
-        return self.from_s + (self.to_s - self.from_s) * (rss - self.low) / (self.high - self.low)
-
-
 class _ProcessRise(NamedTuple):
     """What one process held, or gained."""
 
     watched: WatchedProcess
-    levels: list[_RssBand]
+    levels: list[RssBand]
     """One above the other, the lowest first."""
+    falls: Sequence[Fall] = ()
+    """What it gave back, where nobody can say which memory that was."""
 
     @property
     def size(self) -> float:
@@ -167,31 +162,7 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
     return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in processes))
 
 
-def _levels_at(watched: WatchedProcess, at_s: float) -> list[_RssBand]:
-    """Return the levels of a process at a moment, the lowest first, each with the time of its last rise."""
-    levels: list[_RssBand] = []
-    before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0.0
-    file_before = 0.0
-    times = watched.time_s[: bisect_right(watched.time_s, at_s) + 1]
-    points = zip(times, watched.rss, watched.shared or repeat(0), watched.apart_s, strict=False)
-    for time_s, rss, file_size, apart_s in points:
-        if at_s < time_s == before_s:
-            break
-        risen_s = min(time_s, at_s)
-        fraction = 1.0 if time_s <= at_s else (at_s - before_s) / (time_s - before_s)
-        risen = before + (rss - before) * fraction
-        file_share = min(1.0, max(0.0, (file_size - file_before) / max(1.0, rss - before)))
-        band = _RssBand(before, risen, before_s, risen_s, apart_s=apart_s, file_share=file_share)
-        _change(levels, band)
-        file_before += (file_size - file_before) * fraction
-        before_s, before = risen_s, risen
-    # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
-    read = sum((level.high - level.low) * level.file_share for level in levels)
-    share = min(1.0, file_before / max(1.0, read))
-    return [level._replace(file_share=level.file_share * share) for level in levels]
-
-
-def _change(levels: list[_RssBand], band: _RssBand) -> None:
+def _change(levels: list[RssBand], band: RssBand) -> None:
     """Add a level for a rise, or remove what is above the new RSS."""
     if band.high > band.low:
         levels.append(band)
@@ -234,15 +205,17 @@ class _Builder:
             file_sums[part] += file_amount
         parts = _whole_bytes(sums, file_sums, size)
         same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
-        return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
+        freed = {rise.watched.process: self._freed(rise) for rise in rises if rise.falls}
+        return BuildUp(at_s, size, parts, freed, None if top is None else top._replace(size=same))
 
     def _rises(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
         """Return what each process held or gained, the one first that rose last: that of the moment, if it is known."""
         rises = []
         for watched in self._snapshots.processes:
             held = 0.0 if moment.since_s is None else rss_at(watched, moment.since_s)
-            if levels := [level.above(held) for level in _levels_at(watched, at_s) if level.high > held]:
-                rises.append(_ProcessRise(watched, levels))
+            bands, falls = levels_at(watched, at_s)
+            if levels := [level.above(held) for level in bands if level.high > held]:
+                rises.append(_ProcessRise(watched, levels, falls))
 
         def when(rise: _ProcessRise) -> tuple[bool, float, float]:
             return rise.watched.process == moment.process is not None, rise.levels[-1].to_s, rise.rss
@@ -284,9 +257,22 @@ class _Builder:
             if level.high > at_first:
                 size = level.high - max(level.low, at_first)
                 shares = self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size)
-                for stack, certain, amount in shares:
-                    part = Part(0, SEEN if stack else NOT_SEEN, watched.process, stack, certain)
-                    yield part, amount, amount * level.file_share
+                for share in shares:
+                    kind = SEEN if share.stack else NOT_SEEN
+                    part = Part(0, kind, watched.process, share.stack, share.certain)
+                    part = part._replace(still=share.still, epoch=level.epoch)
+                    yield part, share.size, share.size * level.file_share
+
+    def _freed(self, rise: _ProcessRise) -> list[Freed]:
+        owners = self._owners_in(rise.watched)
+        freed = []
+        for fall in rise.falls:
+            parts: list[tuple[Part, float]] = []
+            for band in fall.removed:
+                shares = owners.shares(band.from_s, band.to_s, band.apart_s, band.high - band.low)
+                parts += ((Part(0, SEEN, rise.watched.process, share.stack), share.size) for share in shares)
+            freed.append(Freed(fall.size, parts))
+        return freed
 
     def _was_starting(self, watched: WatchedProcess) -> bool:
         process = self._processes.get(watched.process)
@@ -335,7 +321,7 @@ def _adjusted(rises: Iterable[_ProcessRise], missing: float, at_s: float) -> Ite
     """Yield the processes with levels that sum to the peak: what is missing belongs to the first one."""
     for rise in rises:
         levels, top = list(rise.levels), max(0.0, rise.rss + missing)
-        _change(levels, _RssBand(rise.rss, top, at_s, at_s, _AROUND_S))
+        _change(levels, RssBand(rise.rss, top, at_s, at_s, _AROUND_S))
         missing += rise.rss - top
         if levels:
             yield rise._replace(levels=levels)

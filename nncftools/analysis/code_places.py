@@ -112,7 +112,7 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
     function = shortened(printable(frame.function).replace(_LOCALS, ""), _LONGEST)
     if is_short and "." in frame.function and _LOCALS not in frame.function and not is_own(frame.file):
         return function
-    file, line = "", f":{frame.line}" if frame.line else ""
+    file, line = "", line_text(frame)
     if before is None or before.file != frame.file or module_of(before):
         parts = printable(short_file(frame.file)).split("/")
         whole = "/".join(parts)
@@ -122,6 +122,14 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
     place = f"{shortened(file, _LONGEST)}{line}"
     is_place = place and (not has_function or frame.function == _MODULE)
     return place if is_place else f"{place} {function}".strip()
+
+
+def line_text(frame: Frame) -> str:
+    """Return the line of a frame after a colon, or the range of its lines: ``:5``, ``:5-7``; empty for no line."""
+    last = getattr(frame, "last_line", 0)
+    if not frame.line:
+        return ""
+    return f":{frame.line}-{last}" if last else f":{frame.line}"
 
 
 def module_of(frame: Frame) -> str:

@@ -6,11 +6,12 @@ places. What programs without Python hold, and what has no stack, stands beside 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
 from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_of_user, module_of, package_of, reported_frames
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
@@ -50,6 +51,8 @@ class Node:
     own_certain: int = 0
     file_size: int = 0
     """The part of ``size`` that is pages of mapped files or of shared memory."""
+    doubtful: Counter[tuple[int | None, int]] = field(default_factory=Counter)
+    """By process and epoch: the certain bytes that a later fall of this process may have taken."""
     label: str = ""
     """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -88,24 +91,61 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
 
     Without ``by_line``, the lines of a function are one place, and it does not matter who started a program.
     """
-    root = Node(size=build_up.size, certain=sum(part.size for part in build_up.parts if part.is_certain))
+    root = Node(size=build_up.size)
     for part in build_up.parts:
-        label, certain, path = "", part.certain, list[tuple[int, Frame | None]](reported_frames(part.stack))
-        if part.kind != SEEN:
-            label = WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
-            certain, path = int(part.is_certain), [(0, None)]
+        certain = part.still if by_line else part.certain
         node = root
-        node.file_size += part.file_size
-        for depth, frame in path:
-            node = node.child(label if frame is None else frame if by_line else frame.code, frame)
+        for depth, frame, key in _path(part, by_line=by_line):
+            node = node.child(key, frame)
             node.size += part.size
             node.file_size += part.file_size
-            node.certain += part.size if depth < certain else 0
-        node.kind, node.program, node.label = part.kind, part.program, label
+            if depth < certain or (frame is None and part.is_certain):
+                node.certain += part.size
+                node.doubtful[part.process, part.epoch] += part.size
+        root.file_size += part.file_size
+        root.certain += part.size if part.is_certain else 0
+        if part.kind != SEEN:
+            node.kind, node.program, node.label = part.kind, part.program, str(key)
         node.processes.add(part.process)
         node.own += part.size
-        node.own_certain += part.size if part.certain >= len(part.stack) else 0
+        node.own_certain += part.size if certain >= len(part.stack) else 0
+    for process, freed in build_up.freed.items():
+        for epoch, fall in enumerate(freed):
+            _take_doubt(root, process, epoch, fall, by_line=by_line)
     return root
+
+
+def _path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Hashable]]:
+    """Yield the frames of a part with their depths and their keys in the tree; of what has no stack, its label."""
+    if part.kind != SEEN:
+        yield 0, None, WITHOUT_STACK.get(part.kind) or running_text(part if by_line else part._replace(stack=()))
+        return
+    for depth, frame in reported_frames(part.stack):
+        yield depth, frame, frame if by_line else frame.code
+
+
+def _take_doubt(root: Node, process: int | None, epoch: int, fall: Freed, *, by_line: bool) -> None:
+    """Take from what is certain what a fall may have taken in place of what is said to be gone.
+
+    A place is only in doubt for what the fall was larger than its own memory that is said to be gone.
+    """
+    gone = Counter[int]()
+    for part, size in fall.parts:
+        node: Node | None = root
+        for _, _, key in _path(part, by_line=by_line):
+            node = node.children.get(key) if node is not None else None
+            if node is not None:
+                gone[id(node)] += round(size)
+    waiting = list(root.children.values())
+    while waiting:
+        node = waiting.pop()
+        held = sum(size for (of, when), size in node.doubtful.items() if of == process and 0 <= when <= epoch)
+        if not held:
+            continue
+        doubt = min(held, max(0, round(fall.size) - gone[id(node)]))
+        node.certain = max(0, node.certain - doubt)
+        node.own_certain = min(node.own_certain, node.certain)
+        waiting += node.children.values()
 
 
 def held_by(root: Node, most: int = 20) -> list[Node]:
@@ -174,7 +214,8 @@ def _function(lines: Sequence[Node]) -> Node:
 def _parts(node: Node, least: float) -> Iterator[Node]:
     """Yield the large parts of a place; small lines of one function that are large together are one part.
 
-    What a module takes while it is imported is not divided by its own code, only by what it imports from others.
+    Small lines of a script have no function to name. What a module takes while it is imported is not divided by its own
+    code, only by what it imports from others.
     """
     below = list(node.children.values())
     if node.frame is not None and module_of(node.frame):
@@ -187,7 +228,10 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
                 below.append(child)
 
     def large_or_function(child: Node) -> Hashable:
-        return id(child) if child.size >= least or child.frame is None else child.frame.code
+        if child.size >= least or child.frame is None:
+            return id(child)
+        is_script = child.frame.function == "<module>" and is_of_user(child.frame)
+        return id(child) if is_script else child.frame.code
 
     return (of for of in map(_function, _grouped(below, large_or_function)) if of.size >= least)
 

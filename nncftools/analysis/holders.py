@@ -100,8 +100,7 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
 def _of_user(part: Part) -> Part:
     """Return a part whose stack has only the frames of the user's code, if there are any.
 
-    Of a function that calls itself, it has the innermost frame. The line of a frame is certain if what it called is:
-    then the frame stood still.
+    Of a function that calls itself, it has the innermost frame.
     """
     places: list[int] = []
     for place, frame in enumerate(part.stack):
@@ -112,8 +111,9 @@ def _of_user(part: Part) -> Part:
         places.append(place)
     if not places or part.kind != SEEN:
         return part
-    certain = sum(place + 1 < part.certain for place in places)
-    return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain)
+    certain = sum(place < part.certain for place in places)
+    still = sum(place < part.still for place in places)
+    return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain, still=still)
 
 
 def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:

@@ -7,12 +7,12 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from math import inf
+from typing import NamedTuple
 
-from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, WatchedProcess
+from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
 
 Stack = tuple[Frame, ...]
 """The outermost frame first."""
@@ -20,6 +20,12 @@ Stack = tuple[Frame, ...]
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
 _ROUNDED_S = 2e-6
+_SPEED_S, _SHORTEST_S = 0.5, 0.001
+"""The speed of a rise is measured over at most, and at least, this time."""
+_STANDING = 4e6
+"""Bytes a second: memory that rises more slowly stands."""
+_PAGE = 4096
+_HALF = 0.5
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
 _WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
@@ -28,39 +34,71 @@ _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
 
 
+class FrameRange(Frame, frozen=True, array_like=True):
+    """A frame that stood somewhere between two lines."""
+
+    last_line: int = 0
+
+
+class Reading(NamedTuple):
+    """A stack of a thread at a reading, and what of it had not changed since the reading before."""
+
+    stack: int | None = None
+    same: int = 0
+    """How many outer frames were in the same call."""
+    still: int = 0
+    """How many outer frames stood at the same instruction with the same variables."""
+
+
+class Share(NamedTuple):
+    """A part of a rise."""
+
+    stack: Stack
+    """The likeliest stack; empty for not seen."""
+    certain: int
+    """How many outer frames certainly took the memory, themselves or in what they called."""
+    still: int
+    """How many of these stood still, so that their lines are certain, too."""
+    size: float
+    """In bytes."""
+
+
 class RiseOwners:
     """The timeline of one process: the stack of each thread at each reading."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
+        self._watched = watched
         self._snapshots = snapshots
         self._loops = set(snapshots.loops)
-        self._times = times = sorted({time_s for window in watched.windows for time_s in window.time_s})
-        self._faults = watched.faults
+        self._times = sorted({time_s for window in watched.windows for time_s in window.time_s})
         self._fault_times = [reading.time_s for reading in watched.faults]
         self._cuts = sorted({*self._times, *self._fault_times})
         self._depths: dict[int | None, int] = {None: 0}
-        self._threads: dict[int, list[tuple[int | None, int]]] = {}
-        """Of each thread, its stack at each reading, and how many of its outer frames were in the same call before."""
+        self._threads: dict[int, list[Reading]] = {}
         before_s = -inf
         for window in watched.windows:
-            first, last = bisect_right(times, before_s), bisect_right(times, window.to_s)
-            for thread in window.threads:
-                readings = self._threads.setdefault(thread.thread, [(None, 0)] * len(times))
-                unchanged = MOST_FRAMES if thread.same else 0  # earlier recordings have no calls
-                calls = thread.same or [0] * len(thread.stacks)
-                begins = [bisect_left(times, time_s, first, last) for time_s in thread.time_s]
-                spans = pairwise([*begins, last])
-                for stack, same, time_s, (begin, end) in zip(thread.stacks, calls, thread.time_s, spans, strict=True):
-                    readings[begin:end] = [(stack, unchanged)] * (end - begin)
-                    if begin < end and time_s > before_s:  # the first reading may be the last of the window before
-                        readings[begin] = stack, same
+            self._take_window(window, before_s)
             before_s = window.to_s
 
-    def shares(self, from_s: float, to_s: float, apart_s: float, size: float) -> Iterator[tuple[Stack, int, float]]:
-        """Yield the likeliest stacks in which ``size`` bytes came evenly between two moments; empty for not seen.
+    def _take_window(self, window: StackWindow, before_s: float) -> None:
+        times = self._times
+        first, last = bisect_right(times, before_s), bisect_right(times, window.to_s)
+        for thread in window.threads:
+            readings = self._threads.setdefault(thread.thread, [Reading()] * len(times))
+            nothing = [0] * len(thread.stacks)
+            calls, still = thread.same or nothing, thread.still or nothing  # earlier recordings have none
+            unchanged = Reading(None, MOST_FRAMES if thread.same else 0, MOST_FRAMES if thread.still else 0)
+            begins = [bisect_left(times, time_s, first, last) for time_s in thread.time_s]
+            for number, (begin, end) in enumerate(pairwise([*begins, last])):
+                stack = thread.stacks[number]
+                readings[begin:end] = [unchanged._replace(stack=stack)] * (end - begin)
+                if begin < end and thread.time_s[number] > before_s:  # the first may be the last of the window before
+                    readings[begin] = Reading(stack, calls[number], still[number])
 
-        With each come the number of its outer frames that certainly took the memory, themselves or in what they called,
-        and the bytes. A moment between them is known to ``apart_s``: RSS was read so often.
+    def shares(self, from_s: float, to_s: float, apart_s: float, size: float) -> Iterator[Share]:
+        """Yield who took ``size`` bytes that came evenly between two moments.
+
+        A moment between them is known to ``apart_s``: RSS was read so often.
         """
         if to_s - from_s <= apart_s * _ONE_STEP:
             unknown_s = max(0.0, apart_s - (to_s - from_s))
@@ -70,7 +108,7 @@ class RiseOwners:
         for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
             yield from self._owners(begin_s, end_s, size * (end_s - begin_s) / (to_s - from_s))
 
-    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Stack, int, float]]:
+    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[Share]:
         times = self._times
         first = max(0, bisect_right(times, from_s) - 1)
         last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
@@ -82,55 +120,118 @@ class RiseOwners:
             part = size * weight / whole
             seen = [] if thread is None else self._seen(thread, readings) or self._seen(thread, near)
             if thread is None or not seen:
-                yield (), 0, part
-                continue
-            certain = self._certain(thread, readings) if is_sure else 0
-            for stack in seen[0], seen[-1]:
-                yield self._frames(stack), certain, part / 2
+                yield Share((), 0, 0, part)
+            else:
+                certain, still = self._certain(thread, readings) if is_sure else (0, 0)
+                yield from self._divided(thread, readings, (seen[0], seen[-1]), Share((), certain, still, part))
+
+    def _divided(self, thread: int, readings: range, seen: tuple[int, int], share: Share) -> Iterator[Share]:
+        """Divide a rise between the stack before and the one after by the speed at which memory rose in each.
+
+        A stack that stood for a while without growth took nothing. If neither grew, the memory belongs to the frames
+        that both have in common: it was taken between them, by lines that nobody saw.
+        """
+        before, after = map(self._frames, seen)
+        if before == after:
+            yield share._replace(stack=before)
+            return
+        speed_before = self._speed(thread, readings.start, -1)
+        speed_after = self._speed(thread, readings.stop - 1, 1)
+        stood_before = speed_before is not None and speed_before < _STANDING
+        stood_after = speed_after is not None and speed_after < _STANDING
+        part_before = _HALF
+        if stood_before and stood_after:
+            if common := _common(before, after):
+                yield Share(common, min(share.certain, len(common)), min(share.still, len(common) - 1), share.size)
+                return
+        elif stood_before or stood_after:
+            part_before = 0.0 if stood_before else 1.0
+        elif speed_before is not None and speed_after is not None:
+            part_before = speed_before / (speed_before + speed_after)
+        if part_before > 0:
+            yield share._replace(stack=before, size=share.size * part_before)
+        if part_before < 1:
+            yield share._replace(stack=after, size=share.size * (1 - part_before))
+
+    def _speed(self, thread: int, number: int, step: int) -> float | None:
+        """Return the bytes a second by which memory rose beside a reading, while the stack was the same.
+
+        ``step`` is -1 for the time before it, 1 for the time after it. None if that time is too short to tell.
+        """
+        readings, times = self._threads[thread], self._times
+        stack = readings[number].stack
+        end = number
+        while 0 <= end + step < len(times) and readings[end + step].stack == stack:
+            if abs(times[end + step] - times[number]) > _SPEED_S:
+                break
+            end += step
+        first_s, last_s = sorted((times[number], times[end]))
+        if last_s - first_s < _SHORTEST_S:
+            return None
+        return max(0.0, rss_at(self._watched, last_s) - rss_at(self._watched, first_s)) / (last_s - first_s)
 
     def _seen(self, thread: int, readings: range) -> list[int]:
-        return [stack for stack, _ in self._threads[thread][readings.start : readings.stop] if stack is not None]
+        every = self._threads[thread][readings.start : readings.stop]
+        return [reading.stack for reading in every if reading.stack is not None]
 
-    def _weights(self, readings: range, near: range, to_s: float) -> Counter[tuple[int | None, bool]]:
+    def _weights(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
         """Return the shares of the threads, and whether each is sure; None for an unknown one.
 
-        The kernel counts page faults per thread. What threads without Python code touch belongs to the only Python
-        thread of the process, or likely to the only one that does not wait.
+        A thread that waits took nothing. If one thread works, it took all, also what native threads touched for it. The
+        kernel counts page faults per thread; so several are told apart, unless huge pages came, which are few faults.
         """
         python = self._python(readings) or self._python(near)
+        working = [thread for thread in python if not self._waits_through(thread, readings)]
+        if len(working) == 1:
+            return {(working[0], True): 1}
+        if not working:
+            return {(python[0] if len(python) == 1 else None, False): 1}
         number = bisect_left(self._fault_times, to_s)
-        if number == len(self._faults):
-            return Counter({(python[0] if len(python) == 1 else None, True): 1})
-        reading = self._faults[number]
-        of_threads = {(thread, True): faults for thread, faults in reading.threads if faults and thread in python}
-        weights = Counter[tuple[int | None, bool]](of_threads)
-        native = sum(faults for thread, faults in reading.threads if thread not in python)
+        faults = self._faults(number, working)
+        if faults:
+            return {(thread, False): count for thread, count in faults.items()}
+        busy = self._caller(python, near)
+        return {(busy, False): 1}
+
+    def _faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
+        """Return the page faults of threads that work at a reading of faults; empty if they say nothing.
+
+        Those of threads that ended are shared by the threads that ended since.
+        """
+        every = self._watched.faults
+        if number == len(every):
+            return {}
+        reading = every[number]
+        counts = {thread: count for thread, count in reading.threads if count and thread in working}
         at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
-        ended = [thread for thread in python if self._threads[thread][at][0] is None] if reading.lost else []
-        if len(ended) == 1:
-            weights[ended[0], True] += reading.lost
-        else:
-            native += reading.lost
-        if native or not weights:
-            weights[self._caller(python, readings, near)] += native or 1
-        return weights
+        ended = [thread for thread in working if self._threads[thread][at].stack is None]
+        for thread in ended if reading.lost else ():
+            counts[thread] = counts.get(thread, 0) + max(1, reading.lost // len(ended))
+        since_s = every[number - 1].time_s if number else 0.0
+        rise = rss_at(self._watched, reading.time_s) - rss_at(self._watched, since_s)
+        return counts if sum(counts.values()) * _PAGE >= rise * _HALF else {}
 
     def _python(self, readings: range) -> list[int]:
         return [thread for thread in self._threads if self._seen(thread, readings)]
 
-    def _caller(self, python: Sequence[int], *around: range) -> tuple[int | None, bool]:
-        """Return the only thread that worked in the longest time around, and whether that is sure."""
-        for readings in reversed(around):
-            busy = [thread for thread in python if not all(map(self._waits, self._seen(thread, readings)))]
-            if len(busy) == 1:
-                return busy[0], readings is around[-1]
-        return (python[0], True) if len(python) == 1 else (None, False)
+    def _caller(self, python: Sequence[int], near: range) -> int | None:
+        """Return the only thread that worked in the longest time around; None if several did."""
+        busy = [thread for thread in python if not all(map(self._waits, self._seen(thread, near)))]
+        return busy[0] if len(busy) == 1 else None
 
-    def _certain(self, thread: int, readings: range) -> int:
-        """Return how many frames took what came between readings: their calls went on all the time."""
+    def _waits_through(self, thread: int, readings: range) -> bool:
+        """Return whether a thread stood in a call that waits, at all readings."""
+        every = self._threads[thread][readings.start : readings.stop]
+        return all(reading.stack is not None and self._waits(reading.stack) for reading in every)
+
+    def _certain(self, thread: int, readings: range) -> tuple[int, int]:
+        """Return how many frames took what came between readings, and how many of these stood still all the time."""
         first, *others = self._threads[thread][readings.start : readings.stop]
-        going_on = (min(same, self._single(stack)) for stack, same in others)
-        return min(self._single(first[0]), min(going_on, default=0))
+        if not others:
+            return 0, 0
+        depths = [self._single(first.stack), *(self._single(reading.stack) for reading in others)]
+        certain = min(*depths, *(reading.same for reading in others))
+        return certain, min(certain, *(reading.still for reading in others))
 
     def _single(self, stack: int | None) -> int:
         """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
@@ -155,6 +256,16 @@ class RiseOwners:
 
     def _frames(self, stack: int) -> Stack:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
+
+
+def _common(before: Stack, after: Stack) -> Stack:
+    """Return what two stacks have in common, down to the function that stood at two lines, with the range of these."""
+    depth = shared_depth(before, after)
+    common = before[:depth]
+    if depth < min(len(before), len(after)) and before[depth].code == after[depth].code:
+        first, last = sorted((before[depth].line, after[depth].line))
+        return *common, FrameRange(*before[depth].code, first, last)
+    return common
 
 
 def shared_depth(*stacks: Sequence[Hashable]) -> int:

@@ -39,6 +39,8 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     """The index in ``Snapshots.stacks`` of the stack that was first seen at each of these moments; null for none."""
     same: list[int] = []
     """How many of its outer frames were in the same call at the reading before; at all other readings, all were."""
+    still: list[int] = []
+    """How many of these stood at the same instruction, with the same variables; empty in older recordings."""
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,15 @@ class PageFaults(msgspec.Struct, frozen=True, array_like=True):
     """The page faults of threads that have ended."""
 
 
+class RangeChange(msgspec.Struct, frozen=True, array_like=True):
+    """Which addresses held anonymous memory at this moment and not at the one before, and the other way round."""
+
+    time_s: float
+    came: list[int]
+    """The first page of each range and its number of pages, one after the other; pages of 4 KiB."""
+    went: list[int]
+
+
 class WatchedProcess(msgspec.Struct, kw_only=True):
     """A process as the helper watched it."""
 
@@ -89,6 +100,8 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     apart_s: list[float] = []
     """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
     faults: list[PageFaults] = []
+    ranges: list[RangeChange] = []
+    """Read when memory had changed by much."""
     windows: list[StackWindow] = []
 
     def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
@@ -182,6 +195,7 @@ def check_snapshots(snapshots: Snapshots) -> None:
         lengths = {len(watched.time_s), len(watched.rss), len(watched.shared or watched.rss), len(watched.apart_s)}
         if len(lengths) > 1:
             raise intake.error_at(key, "`time_s`, `rss`, `shared` and `apart_s` of the same length expected")
+        intake.check_rising([change.time_s for change in watched.ranges], f"{key}.ranges")
         for window in watched.windows:
             intake.check_rising(window.time_s, f"{key}.windows")
             if not window.time_s:
@@ -191,8 +205,9 @@ def check_snapshots(snapshots: Snapshots) -> None:
             stacks = {stack for stack in thread.stacks if stack is not None}
             if len(thread.time_s) != len(thread.stacks) or not all(0 <= at < len(snapshots.stacks) for at in stacks):
                 raise intake.error_at(f"{key}.windows", "a stack that is not in `stacks`")
-            if len(thread.same) not in {0, len(thread.stacks)} or min(thread.same, default=0) < 0:
-                raise intake.error_at(f"{key}.windows", "`same` for each of the stacks expected")
+            for name, depths in (("same", thread.same), ("still", thread.still)):
+                if len(depths) not in {0, len(thread.stacks)} or min(depths, default=0) < 0:
+                    raise intake.error_at(f"{key}.windows", f"`{name}` for each of the stacks expected")
 
 
 FORMAT = "nncf-tools-session"

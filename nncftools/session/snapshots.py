@@ -78,6 +78,16 @@ class Faults(TypedDict):
     lost: int
 
 
+class Ranges(TypedDict):
+    """Which addresses of a process came and went since its line before."""
+
+    process: int
+    t_ns: int
+    came: list[int]
+    """The first page of each range and its number of pages, one after the other."""
+    went: list[int]
+
+
 class Change(msgspec.Struct, frozen=True, array_like=True):
     """A stack of a thread that was first seen at this moment."""
 
@@ -86,6 +96,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     """Its number; null for none."""
     same: int = 0
     """How many of its outer frames were in the same call at the reading before."""
+    still: int = 0
+    """How many of these stood at the same instruction, with the same variables."""
 
 
 class Window(TypedDict):
@@ -149,6 +161,7 @@ class SnapshotLine(TypedDict, total=False):
     """The number of a process that grew without any file of Python."""
     rss: RssPoints
     faults: Faults
+    ranges: Ranges
     window: Window
     mappings: Mappings
     problem: Problem
@@ -321,6 +334,8 @@ class _SnapshotReader:
             self._watched[line["native"]].is_native = True
         elif "faults" in line:
             self._take_faults(line["faults"])
+        elif "ranges" in line:
+            self._take_ranges(line["ranges"])
         elif "window" in line:
             self._take_window(line["window"])
         elif "mappings" in line:
@@ -376,15 +391,27 @@ class _SnapshotReader:
         intake.check_rising([*(before.time_s for before in readings[-1:]), reading.time_s], "$.faults.t_ns")
         readings.append(reading)
 
+    def _take_ranges(self, line: Ranges) -> None:
+        changes = self._watched[line["process"]].ranges
+        change = model.RangeChange(self._seconds(line["t_ns"]), line["came"], line["went"])
+        intake.check_rising([*(before.time_s for before in changes[-1:]), change.time_s], "$.ranges.t_ns")
+        changes.append(change)
+
     def _take_window(self, line: Window) -> None:
         threads = []
         for thread, changes in sorted(line["threads"].items()):
             times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            same = [change.same - bisect_left(self._stacks.hooked[change.stack], change.same) for change in changes]
-            threads.append(model.ThreadStacks(thread, times, [change.stack for change in changes], same))
+            stacks = [change.stack for change in changes]
+            same = [self._without_hook(change.stack, change.same) for change in changes]
+            still = [self._without_hook(change.stack, change.still) for change in changes]
+            threads.append(model.ThreadStacks(thread, times, stacks, same, still))
         window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
         self._watched[line["process"]].windows.append(window)
+
+    def _without_hook(self, stack: int | None, depth: int) -> int:
+        """Return how many of the outer frames of a stack are not those of our hook."""
+        return depth - bisect_left(self._stacks.hooked[stack], depth)
 
     def _take_mappings(self, line: Mappings) -> None:
         listed = []

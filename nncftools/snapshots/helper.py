@@ -20,6 +20,7 @@ from operator import add
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
+from nncftools.snapshots.range_watch import RangeWatch
 from nncftools.snapshots.stack_taker import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
 
@@ -184,6 +185,7 @@ class Helper:
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
         self._stacks = StackTaker(writer, self._budget, is_allowed=order["stacks"])
+        self._ranges = RangeWatch(writer, self._budget)
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:
@@ -199,6 +201,7 @@ class Helper:
             self._tree.poll(now_ns)
             step = self._pace.step(self._tree.held, now_ns)
             self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, step)
+            self._ranges.look(self._tree.watched.values())
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
             if now_ns >= check_at_ns:
@@ -210,6 +213,7 @@ class Helper:
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
                 self._tree.write_points()
+                self._ranges.forget(self._tree.watched.values())
             is_wanted = self._sleep(now_ns, control) and is_wanted and now_ns < ends_ns
         self._stacks.close()
         self._tree.write_points()

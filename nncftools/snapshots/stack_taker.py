@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import Frame, PythonMemory, RawStack
     from nncftools.snapshots.tree_watch import Watched
 
-    Change = tuple[int, int | None, int]
-    """When a thread's stack was first seen, its number (None for none), and how many outer frames were in the same call
-    at the reading before."""
+    Change = tuple[int, int | None, int, int]
+    """When a thread's stack was first seen, its number (None for none), how many outer frames were in the same call at
+    the reading before, and how many of these stood still."""
 
 _MOST_HELD = 50_000
 """Frames that are known by their code object."""
@@ -166,7 +166,7 @@ class Timeline:
     def _begin(self, t_ns: int) -> None:
         self._times = [t_ns] if t_ns else []
         numbers = self._numbers.items()
-        self._threads: dict[int, list[Change]] = {thread: [(t_ns, number, 0)] for thread, number in numbers}
+        self._threads: dict[int, list[Change]] = {thread: [(t_ns, number, 0, 0)] for thread, number in numbers}
 
     def read(self) -> bool:
         """Read the stacks now; return whether that was possible. Raises EndedError."""
@@ -200,13 +200,14 @@ class Timeline:
             same, is_loop = calls.follow(raw[thread], self._raw.get(thread, ()), equal)
             if is_loop:
                 self._interned.loop(frames[same - 1])
-            if self._numbers.get(thread) != number or same < len(frames):
+            if self._numbers.get(thread) != number or equal < len(frames):
                 self._numbers[thread] = number
-                shown = same if len(frames) <= _MOST_FRAMES else min(same, _OUTER_FRAMES)
-                self._threads.setdefault(thread, []).append((t_ns, number, shown))
+                most = len(frames) if len(frames) <= _MOST_FRAMES else _OUTER_FRAMES
+                change = t_ns, number, min(same, most), min(equal, most)
+                self._threads.setdefault(thread, []).append(change)
         for thread in self._numbers.keys() - raw.keys():
             del self._numbers[thread], self._calls[thread]
-            self._threads[thread].append((t_ns, None, 0))
+            self._threads[thread].append((t_ns, None, 0, 0))
         self._raw = raw
         self._times.append(t_ns)
 

@@ -116,8 +116,8 @@ def test_certain_up_to_a_change(made: Made) -> None:
 
     assert by_kind(found) == {SEEN: 100}
     assert {part.certain for part in found.parts} == {2, 3}
-    assert by_function(found) == pytest.approx({"read": 50, "copy": 50}, abs=1)
-    assert 0 < sum(by_function(found, certain=True).values()) < 100
+    assert by_function(found) == pytest.approx({"read": 49, "copy": 50, "load": 1}, abs=1)
+    assert by_function(found, certain=True)["load"] == 1  # nobody knows which of both took it
 
 
 def test_certain_to_within_two_frames() -> None:

@@ -28,7 +28,8 @@ def tree(*parts: Part) -> Node:
 def seen(size: int, *places: str, certain: int = 99_999) -> Part:
     """Return MiB with a stack, of which so many outer frames are certain."""
     of = stack(*places)
-    return Part(size * MIB, SEEN, 0, of, min(certain, len(of)))
+    depth = min(certain, len(of))
+    return Part(size * MIB, SEEN, 0, of, depth, still=depth)
 
 
 def program(size: int, process: int, name: str = "cc1plus") -> Part:

@@ -20,7 +20,8 @@ HOOK = "/env/lib/python3.11/site-packages/nncftools/marks/autoload.py:177 Loader
 def seen(size: int, *places: str, certain: int = 99_999) -> Part:
     """Return MiB with a stack, of which so many outer frames are certain."""
     of = stack(*places)
-    return Part(size * MIB, SEEN, 0, of, min(certain, len(of)))
+    depth = min(certain, len(of))
+    return Part(size * MIB, SEEN, 0, of, depth, still=depth)
 
 
 def rows_of(*parts: Part, most: int = 4, **seen_of: Any) -> list[Holder]:  # noqa: ANN401 — fields of snapshots
@@ -143,9 +144,9 @@ def test_most() -> None:
     assert [size for size, _ in labels(*parts, most=2)] == [17, 16, 75]
 
 
-@pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 0), (1, 0)])
-def test_line_is_certain_if_its_callee_is(certain: int, expected: int) -> None:
-    """A row's line is certain only if the call that it made went on: else the frame may have moved to another line."""
+@pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 100), (1, 0)])
+def test_line_is_certain_if_it_stood_still(certain: int, expected: int) -> None:
+    """A row's line is certain only if its frame stood still."""
     (row,) = rows_of(seen(100, MAIN, LOAD, ONES, certain=certain))
 
     assert row.certain == expected * MIB

@@ -71,7 +71,7 @@ def test_json(in_process: Run, recorded: pathlib.Path) -> None:
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("depth", ["1", "3"])
 def test_rows(in_process: Run, recorded: pathlib.Path, form: str, depth: str) -> None:
-    """Each row says that it is parallel, in the order of the tasks, and among the details a line says what that means."""
+    """Each row says that it is parallel, in the order of the tasks; one of the details says what that means."""
     shown = report(in_process, recorded, "-f", form, "--depth", depth, "--details")
 
     assert re.findall(r"(Task \d) \(parallel\)", shown) == TASKS

@@ -83,7 +83,7 @@ def test_hostile_names() -> None:
 
 def test_unit() -> None:
     """Sizes have the unit that was asked for, without needless digits."""
-    assert rows(grown((LOAD, 2048)), MemoryUnit.GiB) == [("~2.00 GiB", "b.py:1 load", "")]
+    assert rows(grown((LOAD, 2048)), MemoryUnit.GiB) == [("2.00 GiB", "b.py:1 load", "")]
 
 
 def test_likely_sizes() -> None:

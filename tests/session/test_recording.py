@@ -586,7 +586,7 @@ def test_all_lines() -> None:
     assert watched.apart_s == [0.0, 0.02]
     assert watched.faults == [PageFaults(0.5, [(77, 3), (78, 2)], 1)]
     assert watched.windows == [
-        StackWindow(time_s=[0.2, 0.6, 0.7], threads=[ThreadStacks(77, [0.2, 0.6], [0, None], [0, 0])])
+        StackWindow(time_s=[0.2, 0.6, 0.7], threads=[ThreadStacks(77, [0.2, 0.6], [0, None], [0, 0], [0, 0])])
     ]
     assert moment.processes[0].process == 3
     assert moment.processes[0].groups[0].clean == 4

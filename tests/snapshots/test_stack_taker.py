@@ -67,7 +67,7 @@ class Log:
     def changes(self, thread: int) -> list[tuple[int, list[str]]]:
         """Return the stacks that a thread had from some moments on, in all windows; a window tells them again."""
         windows = [of["threads"].get(str(thread), ()) for of in self.lines("window")]
-        of_windows = [[(t_ns, self.functions(stack)) for t_ns, stack, _ in changes] for changes in windows]
+        of_windows = [[(t_ns, self.functions(stack)) for t_ns, stack, *_ in changes] for changes in windows]
         return [of for stacks in of_windows for before, of in pairwise([(0, None), *stacks]) if of[1] != before[1]]
 
 
@@ -191,7 +191,7 @@ def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
     ended = [changes for thread, changes in window["threads"].items() if thread != str(program.pid)]
 
     assert len(window["threads"]) == 2
-    assert [stack is None for _, stack, _ in ended[0]] == [False, True]
+    assert [stack is None for _, stack, *_ in ended[0]] == [False, True]
 
 
 @pytest.mark.process
@@ -222,7 +222,7 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
 
     assert second["t_ns"][0] == first["t_ns"][-1]
     assert len(first["t_ns"]) == 201
-    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][-1][1], 0]]
+    assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][-1][1], 0, 0]]
 
 
 @pytest.mark.process
