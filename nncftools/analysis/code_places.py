@@ -63,7 +63,9 @@ def is_of_user(frame: Frame) -> bool:
 
 
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
-    """Return the text of a frame's line; empty for unknown."""
+    """Return the text of a frame's line; empty for unknown, and for a range of lines."""
+    if getattr(frame, "last_line", 0):
+        return ""
     return snapshots.sources.get(frame.file, {}).get(frame.line, "")
 
 

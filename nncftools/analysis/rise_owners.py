@@ -74,6 +74,7 @@ class RiseOwners:
         self._fault_times = [reading.time_s for reading in watched.faults]
         self._cuts = sorted({*self._times, *self._fault_times})
         self._depths: dict[int | None, int] = {None: 0}
+        self._has_still = any(thread.still for window in watched.windows for thread in window.threads)
         self._threads: dict[int, list[Reading]] = {}
         before_s = -inf
         for window in watched.windows:
@@ -122,17 +123,21 @@ class RiseOwners:
             if thread is None or not seen:
                 yield Share((), 0, 0, part)
             else:
-                certain, still = self._certain(thread, readings) if is_sure else (0, 0)
-                yield from self._divided(thread, readings, (seen[0], seen[-1]), Share((), certain, still, part))
+                certain, still = self._certain(thread, readings)
+                share = Share((), certain if is_sure else 0, still if is_sure else 0, part)
+                yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
 
-    def _divided(self, thread: int, readings: range, seen: tuple[int, int], share: Share) -> Iterator[Share]:
+    def _divided(
+        self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int
+    ) -> Iterator[Share]:
         """Divide a rise between the stack before and the one after by the speed at which memory rose in each.
 
-        A stack that stood for a while without growth took nothing. If neither grew, the memory belongs to the frames
-        that both have in common: it was taken between them, by lines that nobody saw.
+        A stack that stood for a while without growth took nothing. If both stood, the memory belongs to the frames that
+        both have in common: lines that nobody saw took it in between. ``still`` is how many outer frames of one stack
+        stood still.
         """
         before, after = map(self._frames, seen)
-        if before == after:
+        if before == after and (still >= len(before) or not self._has_still):
             yield share._replace(stack=before)
             return
         speed_before = self._speed(thread, readings.start, -1)
@@ -140,13 +145,12 @@ class RiseOwners:
         stood_before = speed_before is not None and speed_before < _STANDING
         stood_after = speed_after is not None and speed_after < _STANDING
         part_before = _HALF
-        if stood_before and stood_after:
-            if common := _common(before, after):
-                yield Share(common, min(share.certain, len(common)), min(share.still, len(common) - 1), share.size)
-                return
-        elif stood_before or stood_after:
+        if stood_before and stood_after and (common := _common(before, after, still)):
+            yield Share(common, min(share.certain, len(common)), min(share.still, len(common) - 1), share.size)
+            return
+        if stood_before != stood_after:
             part_before = 0.0 if stood_before else 1.0
-        elif speed_before is not None and speed_after is not None:
+        elif speed_before and speed_after:
             part_before = speed_before / (speed_before + speed_after)
         if part_before > 0:
             yield share._replace(stack=before, size=share.size * part_before)
@@ -154,7 +158,7 @@ class RiseOwners:
             yield share._replace(stack=after, size=share.size * (1 - part_before))
 
     def _speed(self, thread: int, number: int, step: int) -> float | None:
-        """Return the bytes a second by which memory rose beside a reading, while the stack was the same.
+        """Return the bytes a second by which memory rose beside a reading, while the stack stood still.
 
         ``step`` is -1 for the time before it, 1 for the time after it. None if that time is too short to tell.
         """
@@ -162,7 +166,9 @@ class RiseOwners:
         stack = readings[number].stack
         end = number
         while 0 <= end + step < len(times) and readings[end + step].stack == stack:
-            if abs(times[end + step] - times[number]) > _SPEED_S:
+            later = readings[max(end, end + step)]
+            has_moved = self._has_still and later.still < MOST_FRAMES
+            if has_moved or abs(times[end + step] - times[number]) > _SPEED_S:
                 break
             end += step
         first_s, last_s = sorted((times[number], times[end]))
@@ -258,14 +264,23 @@ class RiseOwners:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def _common(before: Stack, after: Stack) -> Stack:
-    """Return what two stacks have in common, down to the function that stood at two lines, with the range of these."""
-    depth = shared_depth(before, after)
+def _common(before: Stack, after: Stack, still: int) -> Stack:
+    """Return what two stacks have in common, down to the function that moved from a line to another one.
+
+    That has the range of the lines in between, as far as these are known; of one line, that line. ``still`` is how many
+    outer frames of equal stacks stood still.
+    """
+    depth = still if before == after else shared_depth(before, after)
     common = before[:depth]
-    if depth < min(len(before), len(after)) and before[depth].code == after[depth].code:
-        first, last = sorted((before[depth].line, after[depth].line))
-        return *common, FrameRange(*before[depth].code, first, last)
-    return common
+    if depth >= min(len(before), len(after)) or before[depth].code != after[depth].code:
+        return common
+    code, first, last = before[depth].code, before[depth].line, after[depth].line
+    if last - first > 1:
+        first, last = first + 1, last - 1
+    elif first == last:
+        return *common, Frame(*code, 0)
+    first, last = sorted((first, last))
+    return *common, Frame(*code, first) if first == last else FrameRange(*code, first, last)
 
 
 def shared_depth(*stacks: Sequence[Hashable]) -> int:

@@ -53,7 +53,7 @@ def take_sources(session: SessionData, redaction: Redaction, is_own: Callable[[s
         for number in watched.frames(snapshots.stacks).intersection(own):
             frame = snapshots.frames[number]
             code = codes.setdefault(frame.file, Code(set(), set(), set()))
-            code.lines.add(frame.line)
+            code.lines.update((frame.line, frame.line + 1))  # memory may be taken between two lines that were seen
             code.users.add(watched.user)
             code.starts_s.add(start_s)
     for file in [*codes][:_MOST_FILES]:
