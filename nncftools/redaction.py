@@ -59,8 +59,10 @@ _TEXT = r"\"(?:\\.|[^\"\\])*|'(?:\\.|[^'\\])*"
 """A string in a line of Python, without its closing quote: it may end in a later line."""
 _STRING = rf"(?:\b[A-Za-z]{{1,2}})?(?:{_TEXT})[\"']?"
 _OPERATOR = r"\]*\s*(?::[^=,;\"'(){}]{0,80}=(?!=)|[:!+]?={1,2}|:)"
+_IN_CODE = rf"(?:{_SECRET}|(?i:[\w.]*(?:pwd|_key|authorization))|[a-z]\w*(?:Token|Password|Secret|Key))"
+"""Strings are hidden more readily than words of a command line: nobody needs them to find the line."""
 _ASSIGNMENT = (
-    rf"((?:{_BEGIN}{_SECRET}|[\"']-{{0,2}}{_SECRET}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
+    rf"((?:{_BEGIN}{_IN_CODE}|[\"']-{{0,2}}{_IN_CODE}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
     rf"((?:{_STRING}|\((?:{_STRING}|[^\"'()])*\)|[^,;\"'])*)"
 )
 """A secret's name with an operator, such as ``token: str =`` or ``"token":``, and the value."""

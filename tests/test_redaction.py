@@ -102,7 +102,10 @@ def test_option_without_a_value() -> None:
         ("SECRET_KEY='abc'; KEY = 'd'; x = 'y'", "SECRET_KEY=***; KEY = ***; x = 'y'"),
         ('system("login --password abc && HF_TOKEN=d x")', 'system("login --password *** && HF_TOKEN=*** x")'),
         ('get("https://me:abc@host/?token=d", x)', 'get("https://***@host/?token=***", x)'),
-        ('headers = {"Authorization": "Bearer abcdefgh"}', 'headers = {"Authorization": "***"}'),
+        ('headers = {"Authorization": "Bearer abcdefgh"}', 'headers = {"Authorization": ***'),
+        ('headers["Authorization"] = "Basic abc"', 'headers["Authorization"] = ***'),
+        ("accessToken = 'abc'; pwd = 'd'; encryption_key = 'e'", "accessToken = ***; pwd = ***; encryption_key = ***"),
+        ('tokenizer = of("gpt2"); pad_token = "[PAD]"', 'tokenizer = of("gpt2"); pad_token = "[PAD]"'),
         ("login('hf_AbCdEfGhIjKl0123')  # ghp_0123456789abcdef", "login('***')  # ***"),
     ],
 )

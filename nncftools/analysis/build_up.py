@@ -276,7 +276,7 @@ class _Builder:
 
     def _was_starting(self, watched: WatchedProcess) -> bool:
         process = self._processes.get(watched.process)
-        if process is None or process.start_s is None or process.forked_copy:
+        if process is None or process.start_s is None or process.forked_copy or not watched.windows:
             return False
         return watched.time_s[0] - process.start_s <= _STARTING_S
 

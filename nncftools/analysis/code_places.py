@@ -25,9 +25,11 @@ _CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py", 
 _CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context", "__call__"}
 """Functions of PyTorch and transformers that stand between a caller and each ``forward``."""
 _SCRIPT_FOLDERS = {"bin", "Scripts"}
-"""Where pip installs console scripts, which are no code of the user."""
+"""Where pip installs console scripts, whose names have no ending; they are no code of the user."""
 _TYPED_FILES = ("<string>", "<stdin>", "<ipython-input")
 _OUR_PACKAGE = "/nncftools/"
+_SPAWNING_FILE = "/multiprocessing/spawn.py"
+"""It is called by a line that nobody typed."""
 _IMPORTING_FILES = ("/importlib/__init__.py", "/_distutils_hack/__init__.py", "/transformers/utils/import_utils.py")
 _IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
 """Functions of our hook while it imports a module."""
@@ -53,13 +55,32 @@ def is_own(file: str) -> bool:
         return False
     if file.startswith("<"):
         return file.startswith(_TYPED_FILES)
-    return _OUR_PACKAGE not in file and PurePath(file).parent.name not in _SCRIPT_FOLDERS
+    is_console_script = PurePath(file).parent.name in _SCRIPT_FOLDERS and not file.endswith(".py")
+    return _OUR_PACKAGE not in file and not is_console_script
 
 
 def is_of_user(frame: Frame) -> bool:
     """Return whether a frame is the user's own code; methods that libraries generate have no file either."""
     is_generated = frame.file.startswith("<") and frame.function.rpartition(".")[2].startswith("__")
     return is_own(frame.file) and not is_generated
+
+
+def own_places(stack: Sequence[Frame]) -> list[int]:
+    """Return the indexes of the frames of a stack that are the user's own code.
+
+    What the user typed calls everything else; below a library, code without a file is what the library generated. The
+    body of a comprehension is part of its function.
+    """
+    places: list[int] = []
+    for place, frame in enumerate(stack):
+        is_typed = frame.file.startswith("<")
+        is_started = stack[place + 1 : place + 2] and stack[place + 1].file.endswith(_SPAWNING_FILE)
+        if not is_of_user(frame) or (is_typed and (is_started or len(places) < place)):
+            continue
+        if frame.function.endswith("comp>") and places and stack[places[-1]].file == frame.file:
+            continue
+        places.append(place)
+    return places
 
 
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
@@ -76,9 +97,8 @@ def imported_package(stack: Sequence[Frame]) -> str:
     """
     package = ""
     is_importing = False
-    for frame in reversed(stack):
-        if is_of_user(frame):
-            break
+    places = own_places(stack)
+    for frame in reversed(stack[places[-1] + 1 :] if places else stack):
         is_importing = is_importing or _imports(frame)
         inner = package_of(frame.file)
         if not package and inner not in {OWN, PYTHON}:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, imported_package, is_of_user, package_of, source_of
+from nncftools.analysis.code_places import OWN, PYTHON, imported_package, is_of_user, own_places, package_of, source_of
 from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import file_held, is_weights
 from nncftools.analysis.rise_owners import Stack
@@ -27,6 +27,7 @@ _SMALL = 0.01
 _HALF = 0.5
 _LONGEST_FILE = 40
 _LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
+_LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
 _IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
 
@@ -90,7 +91,7 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
         return ""
     if package := imported_package(part.stack):
         return package
-    own = next((frame for frame in reversed(part.stack) if is_of_user(frame)), None)
+    own = _deepest_own(part.stack)
     statements = [] if own is None else source_of(snapshots, own).split(";")
     matches = [_IMPORT.match(statement.strip()) for statement in statements]
     last = matches[-1] if matches and all(matches) else None
@@ -103,9 +104,8 @@ def _of_user(part: Part) -> Part:
     Of a function that calls itself, it has the innermost frame.
     """
     places: list[int] = []
-    for place, frame in enumerate(part.stack):
-        if not is_of_user(frame):
-            continue
+    for place in own_places(part.stack):
+        frame = part.stack[place]
         if places and part.stack[places[-1]].code == frame.code:
             places.pop()
         places.append(place)
@@ -114,6 +114,11 @@ def _of_user(part: Part) -> Part:
     certain = sum(place < part.certain for place in places)
     still = sum(place < part.still for place in places)
     return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain, still=still)
+
+
+def _deepest_own(stack: Stack) -> Frame | None:
+    places = own_places(stack)
+    return stack[places[-1]] if places else None
 
 
 def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
@@ -147,7 +152,7 @@ def _stacks(build_up: BuildUp) -> Mapping[Frame, Counter[Stack]]:
     """Return the whole stacks with their bytes, by the deepest frame of the user's code."""
     stacks: dict[Frame, Counter[Stack]] = {}
     for part in build_up.parts:
-        own = next((frame for frame in reversed(part.stack) if is_of_user(frame)), None)
+        own = _deepest_own(part.stack)
         if own is not None:
             stacks.setdefault(own, Counter())[part.stack] += part.size
     return stacks
@@ -167,19 +172,22 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
 
 
 def _with_rest(rows: Sequence[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
-    shown = list(rows[:most])
+    """Return the first rows, of which one is the largest code, and one row for everything else."""
+    beside = whole - sum(row.size for row in rows)
+    others[_LINES] += beside - others.total()
+    every = list(rows)
+    imports = next((place for place, row in enumerate(every) if row.kind == IMPORTS), None)
+    if imports is not None and beside < whole * _SMALL:  # too little for a row
+        label = _WITH_REST if beside else every[imports].label
+        every[imports] = every[imports]._replace(label=label, size=every[imports].size + beside)
+        others.clear()
+    code = [row for row in every if row.is_code][:1]
+    shown = every[:most] if not code or code[0] in every[:most] else [*every[: most - 1], *code]
+    for row in every:
+        if row not in shown:
+            others[_LINES if row.is_code else row.label] += row.size
     rest = whole - sum(row.size for row in shown)
-    for row in rows[most:]:
-        others["other lines" if row.kind == CODE else _LABELS[row.kind]] += row.size
-    others["other lines"] += rest - others.total()
-    imports = next((place for place, row in enumerate(shown) if row.kind == IMPORTS), None)
-    if rest < whole * _SMALL and imports is not None:
-        row = shown[imports]
-        label = _WITH_REST if rest else row.label
-        shown[imports] = row._replace(label=label, size=row.size + rest)
-    elif rest > 0:
+    if rest > 0:
         parts = [(name, size) for name, size in others.most_common() if size > 0]
-        if len(parts) == 1:  # its name would say nothing new
-            parts = []
-        shown.append(Holder(_LABELS[REST], rest, 0, REST, parts=parts))
+        shown.append(Holder(_LABELS[REST], rest, 0, REST, parts=parts if len(parts) > 1 else ()))
     return shown

@@ -329,7 +329,7 @@ def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
     of_run = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session), *_unknown_counters(session)]
+    return [*recorded, *_at_the_limit(session)]
 
 
 def of_recording(session: Session) -> list[str]:

@@ -74,8 +74,6 @@ DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", DEVICE_MEMORY)
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"), DEVICE_MEMORY)
-SHOWN_IF_NAMED = (*PROFILE_TYPES, "system")
-"""What a report shows only if the user names it: parts of RSS, and what the whole machine holds."""
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
 _OTHER_NAMES = {

@@ -153,8 +153,9 @@ def report(  # noqa: PLR0913 — one parameter per option
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     shown = options.memory_types(types, available, available)
-    asked = shown if types else [name for name in shown if name not in options.SHOWN_IF_NAMED]
-    view = View(shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details, asked=asked)
+    view = View(
+        shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details, asked=shown if types else ()
+    )
     if format_ != render_view.PICTURE:
         if peak:
             content = _build_up(session, view, format_, of_peak)

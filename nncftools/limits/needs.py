@@ -131,8 +131,13 @@ def needs(session: SessionData) -> Needs | None:
     return Needs(least, floor.at_s, comfortable, _is_cut_short(session))
 
 
+def went_on(session: SessionData) -> bool:
+    """Return whether the command was still running when its recording ended (``--duration``)."""
+    return session.attached_to is None and any(of.id == 0 and of.end_s is None for of in session.processes)
+
+
 def _is_cut_short(session: SessionData) -> bool:
-    if not session.finished or session.exit is None or session.exit.signal is not None:
+    if went_on(session) or not session.finished or session.exit is None or session.exit.signal is not None:
         return True
     has_failed = bool(session.exit.code) and any(failure.cause == MEMORY for failure in session.failures)
     return has_failed or bool(session.oom_kills or session.kernel_kills)

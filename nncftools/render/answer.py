@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
 from nncftools.analysis.peak_text import brief_where_text
-from nncftools.limits.needs import needs
+from nncftools.limits.needs import needs, went_on
 from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.render.view import SEPARATOR, View, label
 from nncftools.session.peak_place import span_of
@@ -24,6 +24,8 @@ _MOSTLY = 0.95
 _NAMED = 0.01
 """A part of a row that is smaller, as a share of the peak, is not named."""
 _MOST_PARTS = 4
+_IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
+"""A report has their peaks only if the user names them: parts of RSS, and what the whole machine holds."""
 _PYTHON = "python"
 """The part of Python itself has no name in the row of Python and imports."""
 
@@ -140,7 +142,11 @@ def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
 def sufficient(session: Session, unit: MemoryUnit) -> str:
     """Return how little memory would be enough, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
     took = brief_seconds(session.duration_s)
-    lasted = f"took {took}" if session.attached_to is None else f"recorded {took} of pid {session.attached_to}"
+    lasted = f"took {took}"
+    if session.attached_to is not None:
+        lasted = f"recorded {took} of pid {session.attached_to}"
+    elif session.finished and went_on(session):
+        lasted = f"recorded {took}, and the command went on"
     needed = needs(session)
     if needed is None:
         return lasted
@@ -151,7 +157,7 @@ def sufficient(session: Session, unit: MemoryUnit) -> str:
 def other_peaks(session: Session, view: View) -> str:
     """Return the peaks of further metrics that the user named: ``Peaks of PSS 250 MiB · Swap 0 MiB``; else nothing."""
     texts = []
-    for name in view.asked:
+    for name in view.asked or [name for name in view.metrics if name not in _IF_NAMED]:
         peak = session.peaks.get(name)
         if name == "rss" or name_of(name) in OF_DEVICES:
             continue

@@ -27,8 +27,8 @@ _MOST_LINES = 8
 """Of the default report without operations, with the line of the files."""
 _OF_CLOSING = 1
 _CERTAIN = " (certain)"
-_MOST_HOLDERS, _MOST_WARNINGS = 4, 3
-_LONGEST_LABEL = 32
+_FEWEST_HOLDERS, _MOST_HOLDERS, _MOST_WARNINGS = 2, 4, 3
+_SHORTEST_LABEL, _LONGEST_LABEL = 20, 32
 
 
 def report(session: Session, view: View) -> RenderableType:
@@ -62,7 +62,7 @@ def _brief(session: Session, view: View) -> RenderableType:
     below = [_sufficient(session, view), *_further(session, view)]
     missing = _missing(session)
     room = _MOST_LINES - len(above) - 1 - len(below) - len(missing) - _OF_CLOSING
-    rows = answer.rows_of_peak(session, view, max(1, min(_MOST_HOLDERS, room - 1)))
+    rows = answer.rows_of_peak(session, view, max(_FEWEST_HOLDERS, min(_MOST_HOLDERS, room - 1)))
     operations = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
     return Group(
         *above,
@@ -104,7 +104,7 @@ def _further(session: Session, view: View) -> Iterator[RenderableType]:
             yield Text(f"{heading.text} {fact.text}")
     warnings = brief_hints(session)
     more = len(warnings) - _MOST_WARNINGS
-    if more > 0:
+    if more > 1:
         warnings[_MOST_WARNINGS:] = [f"{more} more warnings are among the details"]
     yield from tables.warnings(warnings)
 
@@ -116,11 +116,12 @@ class _Rows(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(len(row.size) for row in self.rows)
-        labels = [len(row.label) for row in self.rows if row.text]
-        longest = min(max(labels, default=0), _LONGEST_LABEL)
-        for row in self.rows:
+        most = max(_SHORTEST_LABEL, (options.max_width - width) // 2)
+        labels = [shortened(row.label, most) if row.text else row.label for row in self.rows]
+        longest = max((len(label) for label, row in zip(labels, self.rows, strict=True) if row.text), default=0)
+        for label, row in zip(labels, self.rows, strict=True):
             line = RichText(f"  {row.size:>{width}}  ")
-            line.append(f"{row.label:<{longest}}" if row.text else row.label)
+            line.append(f"{label:<{min(longest, _LONGEST_LABEL)}}" if row.text else label)
             line.append(f"  {row.text}" if row.text else "", style="dim")
             line.truncate(options.max_width, overflow="ellipsis")
             yield line

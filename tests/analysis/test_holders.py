@@ -53,6 +53,10 @@ def labels(*parts: Part, most: int = 4) -> list[tuple[int, str]]:
         ((MAIN, "transformers/utils/import_utils.py:2 _LazyModule._get_module"), "Python and imports"),
         ((SCRIPT, FIND, "torch/__init__.py:5 <module>"), "Python and imports"),
         ((SCRIPT, HOOK), "Python and imports"),
+        (("<string>:1 <module>", "/usr/lib/python3.11/multiprocessing/spawn.py:9 main", LOAD), "b.py:1 load"),
+        ((MAIN, FIND, "numpy/ma.py:3 <module>", "<string>:1 <lambda>"), "Python and imports"),
+        ((MAIN, LOAD, "/a/b.py:1 load.<locals>.<listcomp>"), "b.py:1 load"),
+        (("/a/bin/job.py:4 serve",), "job.py:4 serve"),
         ((SCRIPT, "optimum/main.py:3 main", "transformers/llama.py:4 Model.forward"), "Model.forward"),
     ],
 )
@@ -134,6 +138,19 @@ def test_same_line_of_two_callers() -> None:
     assert [label for _, label in labels(*parts)] == [
         "a/b.py:1 load › a/b.py:3 make",
         "a/c.py:2 Steps.step › a/b.py:3 make",
+    ]
+
+
+def test_largest_code_is_among_few_rows() -> None:
+    """However few rows there are, one is the largest code."""
+    imported = [
+        seen(size, MAIN, FIND, f"{name}/__init__.py:1 <module>") for size, name in ((50, "numpy"), (60, "torch"))
+    ]
+
+    assert labels(*imported, Part(70 * MIB, SHARED, 1), seen(40, MAIN, LOAD), most=2) == [
+        (110, "Python and imports"),
+        (40, "b.py:1 load"),
+        (70, "everything else"),
     ]
 
 

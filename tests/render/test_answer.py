@@ -143,6 +143,11 @@ def test_largest_holder() -> None:
         ({"attached_to": 77}, "recorded 1.0 s of pid 77"),
         ({"duration_s": 0.0123}, "took 0.012 s"),
         ({"duration_s": 74.2}, "took 1 min 14 s"),
+        ({"processes": [process(end_s=None)]}, "recorded 1.0 s, and the command went on"),
+        (
+            {"processes": [process(end_s=None)], "floor": Floor(size=100 * MIB, at_s=0.5)},
+            "Needs more than 100 MiB · recorded 1.0 s, and the command went on",
+        ),
     ],
 )
 def test_sufficient(fields: dict[str, Any], expected: str) -> None:
@@ -151,10 +156,11 @@ def test_sufficient(fields: dict[str, Any], expected: str) -> None:
 
 
 def test_other_peaks() -> None:
-    """Each further metric that the user named has its peak."""
+    """Each further metric that the user named has its peak; PSS has it, as it is recorded only if it is named."""
     of = session({"rss": mib(100, 300), "pss": mib(90, 250), "swap": [0, 0]})
 
-    assert other_peaks(of, View(["rss"])) == ""
+    assert other_peaks(of, View(["rss", "anon", "system"])) == ""
+    assert other_peaks(of, View(["rss", "pss"])) == "Peaks of PSS 250 MiB"
     assert other_peaks(of, View(["rss"], asked=["rss", "pss", "swap", "anon"])) == (
         "Peaks of PSS 250 MiB · Swap 0.0 MiB · Anon unknown"
     )
