@@ -96,19 +96,19 @@ def imported_package(stack: Sequence[Frame]) -> str:
     A module of the program itself that is imported is own code. So only what follows the last own frame counts.
     """
     package = ""
-    is_importing = False
+    is_imported = False
     places = own_places(stack)
     for frame in reversed(stack[places[-1] + 1 :] if places else stack):
-        is_importing = is_importing or _imports(frame)
+        is_imported = is_imported or is_importing(frame)
         inner = package_of(frame.file)
         if not package and inner not in {OWN, PYTHON}:
             package = inner
-        if is_importing and package:
+        if is_imported and package:
             return package
-    return PYTHON if is_importing else ""
+    return PYTHON if is_imported else ""
 
 
-def _imports(frame: Frame) -> bool:
+def is_importing(frame: Frame) -> bool:
     """Return whether a frame belongs to a machinery that imports modules."""
     if frame.file.startswith("<frozen importlib") or frame.file.endswith(_IMPORTING_FILES):
         return True
@@ -177,7 +177,7 @@ def reported_frames(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
 
 
 def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
-    if _imports(frame) or _OUR_PACKAGE in frame.file:
+    if is_importing(frame) or _OUR_PACKAGE in frame.file:
         return True
     name = frame.function.rpartition(".")[2]
     if name in _WRAPPERS and not is_innermost:

@@ -12,6 +12,7 @@ from itertools import pairwise, takewhile
 from math import inf
 from typing import NamedTuple
 
+from nncftools.analysis.code_places import is_importing
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
 
 Stack = tuple[Frame, ...]
@@ -24,6 +25,8 @@ _SPEED_S, _SHORTEST_S = 0.5, 0.001
 """The speed of a rise is measured over at most, and at least, this time."""
 _STANDING = 4e6
 """Bytes a second: memory that rises more slowly stands."""
+_MOST_IMPORTED = 16 << 20
+"""Between two readings in different stacks, an import takes no more."""
 _PAGE = 4096
 _HALF = 0.5
 _ONE_STEP = 1.01
@@ -142,10 +145,12 @@ class RiseOwners:
             return
         speed_before = self._speed(thread, readings.start, -1)
         speed_after = self._speed(thread, readings.stop - 1, 1)
-        stood_before = speed_before is not None and speed_before < _STANDING
-        stood_after = speed_after is not None and speed_after < _STANDING
+        depth = still if before == after else shared_depth(before, after)
+        is_large = share.size > _MOST_IMPORTED
+        stood_before = _stood(speed_before, before[depth:], is_large=is_large)
+        stood_after = _stood(speed_after, after[depth:], is_large=is_large)
         part_before = _HALF
-        if stood_before and stood_after and (common := _common(before, after, still)):
+        if stood_before and stood_after and (common := _common(before, after, depth)):
             yield Share(common, min(share.certain, len(common)), min(share.still, len(common) - 1), share.size)
             return
         if stood_before != stood_after:
@@ -264,13 +269,18 @@ class RiseOwners:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def _common(before: Stack, after: Stack, still: int) -> Stack:
-    """Return what two stacks have in common, down to the function that moved from a line to another one.
+def _stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
+    """Return whether a stack took nothing of a rise: memory stood in it, or it imports and the rise ``is_large``."""
+    if is_large and any(map(is_importing, stack)):
+        return True
+    return speed is not None and speed < _STANDING
 
-    That has the range of the lines in between, as far as these are known; of one line, that line. ``still`` is how many
-    outer frames of equal stacks stood still.
+
+def _common(before: Stack, after: Stack, depth: int) -> Stack:
+    """Return the first ``depth`` frames of two stacks, and the function that moved from a line to another one.
+
+    That has the range of the lines in between, as far as these are known; of one line, that line.
     """
-    depth = still if before == after else shared_depth(before, after)
     common = before[:depth]
     if depth >= min(len(before), len(after)) or before[depth].code != after[depth].code:
         return common
