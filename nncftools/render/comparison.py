@@ -13,6 +13,7 @@ from nncftools.analysis import figures as compared_figures
 from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all
 from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
 from nncftools.analysis.gates import Verdict
+from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.table import Cell, Column, Row, Table
@@ -298,6 +299,14 @@ def _change_text(comparison: Comparison, difference: Difference, unit: MemoryUni
     return f"{text}, with every run of new {'below' if change < 0 else 'above'} every run of base"
 
 
+def _share(places: Sequence[GrownStack], peak: Difference) -> float:
+    return sum(place.change for place in places) / peak.change
+
+
+_WHOLE = 1.05
+"""A part that is larger than the whole change by less is that change: sizes are likely ones."""
+
+
 def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     """Return the code that holds most of the change of the RSS peak: a place, else an own function; empty for neither.
 
@@ -306,16 +315,19 @@ def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     stacks = comparison.stacks or ()
     owners = dict.fromkeys(place.owner for place in stacks)
     groups = [[place for place in stacks if place.owner == owner] for owner in owners]
-    for places in [*([place] for place in stacks), *groups]:
-        change = sum(place.change for place in places)
-        share = change / peak.change
-        label = shortened(printable(places[0].label if len(places) == 1 else places[0].owner), _PLACE)
-        likely = "likely " if any(place.is_within_bounds for place in places) else ""
-        if share > 1:
-            return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
-        if share >= _MOST:
-            return f"most of it {likely}{label}, {_signed(unit.brief(change))} {unit}"
-    return ""
+    best: list[GrownStack] = []
+    for every in ([[place] for place in stacks], groups):
+        large = [places for places in every if _share(places, peak) >= _MOST]
+        if large:  # where others took and gave, the one nearest to the whole explains it
+            best = best or min(large, key=lambda places: abs(_share(places, peak) - 1))
+    if not best:
+        return ""
+    share = _share(best, peak)
+    label = shortened(printable(best[0].label if len(best) == 1 else best[0].owner), _PLACE)
+    likely = "likely " if any(place.is_within_bounds for place in best) else ""
+    if share > _WHOLE:
+        return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
+    return f"most of it {likely}{label}, {_signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
