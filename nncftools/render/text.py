@@ -59,7 +59,7 @@ def _brief(session: Session, view: View) -> RenderableType:
     above = [Text(text.removesuffix(_CERTAIN), style="bold red") for _, text in verdict]
     headline = Text(answer.headline(session, view), style="bold")
     rank_table = ranks(session, view.unit)
-    below = [_sufficient(session, view), *_further(session, view)]
+    below = [_sufficient(session, view, has_verdict=bool(verdict)), *_further(session, view)]
     missing = _missing(session)
     room = _MOST_LINES - len(above) - 1 - len(below) - len(missing) - _OF_CLOSING
     rows = answer.rows_of_peak(session, view, max(_FEWEST_HOLDERS, min(_MOST_HOLDERS, room - 1)))
@@ -85,10 +85,11 @@ def _missing(session: Session) -> list[RenderableType]:
     return [Text(printable(text), style="yellow")] if text else []
 
 
-def _sufficient(session: Session, view: View) -> RenderableType:
-    """Return how little memory is enough and how long the run took, and how it ended if it failed."""
+def _sufficient(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
+    """Return how little memory is enough and how long the run took, and how it ended if no verdict says so."""
     text = Text(answer.sufficient(session, view.unit))
-    if ending := session_tables.failure(session):
+    ending = session_tables.failure(session)
+    if ending and not (has_verdict and session.exit is not None and session.exit.signal is not None):
         text.append(SEPARATOR)
         text.append(ending, style="bold")
     return text
@@ -137,7 +138,7 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text(answer.headline(session, view), style="bold")
     if rows := answer.rows_of_peak(session, view):
         yield _Rows(rows)
-    yield _sufficient(session, view)
+    yield _sufficient(session, view, has_verdict=False)
     if peak := session_tables.peak(session, view):
         lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session)]
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
