@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from nncftools.sampler.tree import Exit, Process, WriteLine
+    from nncftools.sampler.tree import Process, WriteLine
 
 
 _MOST = 2
@@ -46,17 +46,10 @@ class HighWaterMarks:
         self._sampled_s = 0.0
         self.unread: dict[Process, None] = {}
         """The processes whose mark may have risen since its last reading, in the order in which they wait."""
-        self._waiting: list[tuple[int, int, float, float]] = []
-        """Rises: the number of a process, the mark that it rose to, and the moments between which it did."""
 
     def add(self, process: Process) -> None:
         """Expect a process whose memory counts from now on."""
         self.unread[process] = None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no mark is to be read or written, unless there are page faults."""
-        return not (self.unread or self._waiting)
 
     def pass_over(self, now_s: float) -> None:
         """Note a sample at which nothing had changed."""
@@ -74,14 +67,10 @@ class HighWaterMarks:
         was_read = list(filter(_read, due))  # the mark of a process that is ending cannot be read: it stays unread
         risen = list(filter(_has_risen, was_read))
         if risen:
-            read_s = now_s + time.monotonic() - begun_s
-            for process in risen:
-                self._rose(process, process.high_water_mark or 0, read_s)
+            self._write(risen, now_s + time.monotonic() - begun_s, processes, set(restless))
         for process in was_read:
             del self.unread[process]
             process.mark.sampled_s = now_s
-        if self._waiting:
-            self._write(processes, set(restless))
         for process in restless:
             process.mark.still_from_s = now_s
             if process.peak_rss != process.mark.peak_rss:
@@ -103,61 +92,33 @@ class HighWaterMarks:
             due = [due[0], *largest[: _MOST - 1]]
         return due
 
-    def ended(self, process: Process, exit_: Exit) -> None:
-        """Record the mark with which a process of the tree has ended."""
-        mark = exit_.high_water_mark
-        if process in self.unread:
-            del self.unread[process]
-        else:
-            process.mark.sampled_s = max(process.mark.sampled_s, min(self._sampled_s, exit_.after_s))
-        if mark > max(process.mark.size, process.earlier_mark):
-            self._rose(process, mark, exit_.at_s)
-
-    def ended_unseen(self, number: int, mark: int, span_s: tuple[float, float]) -> None:
-        """Record the mark of a process that no sample shows, and its first and last second."""
-        if mark > _SMALLEST_RISE:
-            self._waiting.append((number, mark, *span_s))
-
-    def _rose(self, process: Process, mark: int, now_s: float) -> None:
-        """Record a rise unless a sample shows that much memory, too: as the mark is new, so is this sample."""
-        shown = process.peak_rss * PAGE
-        if process.introduced and mark > shown + max(_SMALLEST_RISE, mark // _RISE_SHARE):
-            self._waiting.append((process.number, mark, process.mark.sampled_s, now_s))
-
-    def _write(self, processes: Iterable[Process], restless: Collection[Process]) -> None:
-        """Write the rises since the last sample, each with what the other processes held meanwhile.
+    def _write(
+        self, risen: Iterable[Process], read_s: float, processes: Iterable[Process], restless: Collection[Process]
+    ) -> None:
+        """Write which marks rose above all samples until ``read_s``, each with what the other processes held meanwhile.
 
         Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
         Probably, it is the smaller RSS of the samples before and after.
         """
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
-        for rise in self._waiting:
-            number, _, from_s, _ = rise
+        for process in risen:
+            mark, from_s = process.mark.size, process.mark.sampled_s
+            if mark <= process.peak_rss * PAGE + max(_SMALLEST_RISE, mark // _RISE_SHARE):
+                continue  # a sample shows that much memory, too
             others = around = 0
-            for process in resident:
-                if process.number == number:
+            for other in resident:
+                if other is process:
                     continue
-                if process in restless:
-                    around += min(process.rss, process.rss_before)
+                if other in restless:
+                    around += min(other.rss, other.rss_before)
                     if self._sampled_s <= from_s:
-                        added = (process.faults - process.faults_before) * LARGEST_FAULT
-                        others += max(0, process.rss - added)
+                        added = (other.faults - other.faults_before) * LARGEST_FAULT
+                        others += max(0, other.rss - added)
                 else:
-                    around += process.rss
-                    others += process.rss if process.mark.still_from_s <= from_s else 0
-            self._write_rise(rise, others * PAGE, around * PAGE)
-        self._waiting.clear()
-
-    def _write_rise(self, rise: tuple[int, int, float, float], others: int, around: int) -> None:
-        number, mark, from_s, to_s = rise
-        known = {"high_water_mark": mark, "others": others, "others_around": around}
-        self._write_line("rise", {"id": number, **span(from_s, max(from_s, to_s)), **known})
-
-    def close(self) -> None:
-        """Write the rises since the last sample; what the other processes held is unknown."""
-        for rise in self._waiting:
-            self._write_rise(rise, 0, 0)
-        self._waiting.clear()
+                    around += other.rss
+                    others += other.rss if other.mark.still_from_s <= from_s else 0
+            known = {"high_water_mark": mark, "others": others * PAGE, "others_around": around * PAGE}
+            self._write_line("rise", {"id": process.number, **span(from_s, max(from_s, read_s)), **known})
 
 
 def _read(process: Process) -> bool:
@@ -172,7 +133,7 @@ def _read(process: Process) -> bool:
 
 def _has_risen(process: Process) -> bool:
     """Keep the mark of a process if it rose; return whether it did."""
-    if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark) or not process.introduced:
+    if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark):
         return False
     process.high_water_mark = process.mark.size
     return True
@@ -284,8 +245,8 @@ class Unseen:
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._before = 0
-        self._grown = self._grown_huge = 0
-        """The pages that processes can have added which ended since the sample before, without and with huge ones."""
+        self._grown = 0
+        """The pages that processes can have added which ended since the sample before."""
         self._waiting: list[tuple[float, float, int, int, int, int | None]] = []
         self._huge_before: int | None = None
         self._huge_now: int | None = None
@@ -297,16 +258,8 @@ class Unseen:
 
     def ended(self, process: Process) -> None:
         """Take a process that has left the tree since the sample before."""
-        if not process.samples:  # a session adds the most that it can have held
-            return
-        if process.exit is None:  # without the kernel's exit accounting
-            faults = most = _UNKNOWN
-        else:
-            most = process.exit.high_water_mark // PAGE - process.rss
-            was_zombie = not process.rss  # its last faults are in the sample
-            faults = most if is_new(process) and not was_zombie else process.exit.faults - process.faults
-        self._grown += max(0, min(faults, most))
-        self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
+        if process.samples:  # of any other, a session adds the most that it can have held
+            self._grown = _UNKNOWN
 
     def read(
         self,
@@ -324,14 +277,12 @@ class Unseen:
         now, before = int(rss or 0) // PAGE, self._before
         self._before = now
         begun = sum(process.rss for process in fresh if not (process in restless or _was_there(process)))
-        most, most_huge = before + begun + self._grown, before + begun + self._grown_huge
-        self._grown = self._grown_huge = 0
+        most = most_huge = before + begun + self._grown
+        self._grown = 0
         may_be_huge = False
         for process in restless:
             rss_then, added = process.rss_before, process.faults - process.faults_before
             mark = _UNKNOWN if process in unread else process.mark.size // PAGE
-            if process.exit is not None:
-                mark = process.exit.high_water_mark // PAGE
             if is_new(process):
                 added = max(added, mark) if mark < _UNKNOWN else added
             base = rss_then if _was_there(process) else 0

@@ -14,7 +14,7 @@ from nncftools.sampler.loop import Counters, Stillness
 from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import Exits, ProcessRecords
+from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
@@ -33,8 +33,6 @@ DETAILS_EVERY_S = 1.0
 _SOMETIMES_EVERY_S = 0.1
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
-_ACCOUNT_EVERY_S = 0.2
-"""The kernel's messages about ended processes are read at least this often: they do not tell when a process ended."""
 _HUGE_EVERY_S = 0.01
 """While memory changes, huge pages are counted this often at most: that takes 20 µs."""
 _LATE_S = 0.001
@@ -46,13 +44,8 @@ _EXEC_WITHIN_S = 0.03
 class ProcSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
-    def __init__(
-        self, plan: Plan, write_line: WriteLine, *, reaper: int | None, exits: Exits | None = None, root: str = PROC
-    ) -> None:
-        """Read the columns of ``plan`` under the proc directory ``root``.
-
-        Orphans become children of ``reaper``. ``exits`` reports processes that have ended.
-        """
+    def __init__(self, plan: Plan, write_line: WriteLine, *, reaper: int | None, root: str = PROC) -> None:
+        """Read the columns of ``plan`` under the proc directory ``root``; orphans become children of ``reaper``."""
         self.columns = plan.columns
         """In the order of the values of a sample; at the start, a metric of devices becomes one column per device."""
         wanted = list(map(resolved, references(plan.columns)))
@@ -83,9 +76,7 @@ class ProcSource:
         """The processes of the run."""
         self._marks = HighWaterMarks(write_line)
         self._unseen = Unseen(write_line)
-        self._records = ProcessRecords(self.tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
-        self._exits = exits
-        self._account_at_s = 0.0 if exits is not None else float("inf")
+        self._records = ProcessRecords(self.tree, write_line)
         self._root = root
         self._write_line = write_line
         self._at_marks = HeldAtMarks(write_line)
@@ -119,7 +110,7 @@ class ProcSource:
         self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
         root = self.tree.add(pid)
         if root is not None:
-            self._records.add(root, 0.0)
+            self._records.add(root)
             self._count(root, 0.0)
             self._young = [(0.0, root)]
         return root is not None
@@ -131,23 +122,20 @@ class ProcSource:
         process holds is recorded.
         """
         begun_s = time.monotonic()
-        if self.tree.has_changed() or now_s >= self._account_at_s:
-            self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
             self._at_marks.begin(self.tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
         self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
-        if self.tree.rescans:
-            self._look(now_s)
+        self._look(now_s)
         if now_s < self._due_s and not for_mark and self._still.lasts(now_s):
             self._sampled_s = now_s
             return self._make_row() if self._slow or self._system else self._row
         self._wake()
         before = self._values
         row = self._take(now_s, begun_s, for_mark=for_mark)
-        if before == self._values and self._marks.is_idle and not self._young:
+        if before == self._values and not (self._marks.unread or self._young):
             read = [(process.files, process.data) for process in self.tree.processes]
             self._still.expect([pair for files, data in read for pair in zip(files, data, strict=True)])
             self._due_s = self._next_due_s(row)
@@ -191,12 +179,8 @@ class ProcSource:
         return row
 
     def _remove_ended(self, now_s: float) -> None:
-        ended = [process for process in self.tree.processes if not (process.rss and process.alive)]
-        if ended:
-            self._drain(now_s)  # the kernel has reported their ends by now
-        for process in ended:
-            if not process.alive:
-                self._remove(process, now_s)
+        for process in [process for process in self.tree.processes if not process.alive]:
+            self._remove(process, now_s)
 
     def _huge_so_far(self, *, is_due: bool) -> int | None:
         """Return what was mapped in huge pages before a sample, counted now or before."""
@@ -272,7 +256,7 @@ class ProcSource:
             # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
             if is_itself and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
-            self._records.add(process, now_s)
+            self._records.add(process)
         self._young += [(now_s, process) for process in new]
 
     def _count(self, process: Process, now_s: float) -> None:
@@ -333,22 +317,7 @@ class ProcSource:
             process.number: process.rss * PAGE for process in self.tree.processes if process.rss and process.counted
         }
 
-    def account(self, now_s: float) -> None:
-        """Read the kernel's messages about ended processes, if some may have ended or the last time is long ago."""
-        if self.tree.has_changed() or now_s >= self._account_at_s:
-            self._drain(now_s)
-
-    def _drain(self, now_s: float) -> None:
-        if self._exits is None:
-            return
-        self._account_at_s = now_s + _ACCOUNT_EVERY_S
-        begun_s = time.monotonic()
-        self._records.add_exits(self._exits.read(), _present_s(now_s, begun_s))
-        self._records.accounted_s = now_s  # what ended while they were read may be in the next messages
-        if not self._marks.is_idle:
-            self._wake()
-
-    def retire(self, pid: int, now_s: float) -> None:
+    def retire(self, pid: int) -> None:
         """Read a child of ours for the last time: it has ended and was not reaped yet."""
         self._wake()
         process = self.tree.get(pid)
@@ -359,7 +328,7 @@ class ProcSource:
             if process.is_detached_sampler:
                 self.tree.remove(process)
                 return
-            self._records.add(process, now_s)
+            self._records.add(process)
         sampled = process.rss, process.faults
         for probe in self._probes:
             probe.retire(process)
@@ -368,7 +337,6 @@ class ProcSource:
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
         self._wake()
-        self._drain(now_s)
         process = self.tree.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
@@ -390,7 +358,6 @@ class ProcSource:
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
-        self.account(now_s)
         self._look(now_s)
         return [process.pid for process in self.tree.processes if _runs(process)]
 
@@ -398,7 +365,6 @@ class ProcSource:
         """Record the last figures of all processes; those that still run have no end."""
         self._wake()
         self._look(now_s)
-        self._drain(now_s)
         self._read_marks(now_s, time.monotonic(), whole=True)
         self._update_records()
         for process in list(self.tree.processes):
@@ -411,8 +377,6 @@ class ProcSource:
         self._files.write()
         self._occasional.close(now_s)
         self._unseen.settle(None if self._huge_pages is None else self._huge_pages.count())
-        self._marks.close()
-        self._records.close()
 
 
 def _age_s(process: Process) -> float:

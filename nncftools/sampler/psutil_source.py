@@ -115,10 +115,7 @@ class PsutilSource:
         """Return the RSS of every process at the last sample, in bytes, by number."""
         return {seen.number: seen.rss for seen in self._alive.values()}
 
-    def account(self, now_s: float) -> None:
-        """Do nothing: the system reports nothing about ended processes."""
-
-    def retire(self, pid: int, now_s: float) -> None:
+    def retire(self, pid: int) -> None:
         """Do nothing: psutil cannot read an ended process."""
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:

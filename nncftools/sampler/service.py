@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nncftools.journal.reading import ExitStatus
     from nncftools.sampler.devices.client import Relay
     from nncftools.sampler.proc_source import ProcSource
-    from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
     from nncftools.sampler.tree import WriteLine
 
@@ -145,7 +144,7 @@ class Recording:
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
-        self._source, self._exits = source_of(plan, writer.line, reaper)
+        self._source = source_of(plan, writer.line, reaper)
         self._limit: Limit | None = None
         if plan.limit is not None:
             from nncftools.sampler.limit import Limit
@@ -251,7 +250,7 @@ class Recording:
 
     def _shortest(self, timeout_s: float | None) -> float | None:
         timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
-        if self._exits is not None or (self._attached and self._exit_watch is None):
+        if self._attached and self._exit_watch is None:
             timeouts_s.append(_POLL_EVERY_S)
         if self._limit is not None:
             timeouts_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
@@ -261,8 +260,6 @@ class Recording:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
-        if self._figures is None:  # before a sample for marks: who is in the tree
-            self._protect(self._source.account, self._loop.elapsed_s())
         if self._marks is not None and self._marks.descriptor in self._signals.ready:
             self._marks.take()
         if self._devices is not None and self._devices.descriptor in self._signals.ready:
@@ -281,7 +278,6 @@ class Recording:
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
         polls = self._limit is not None or (self._attached and self._exit_watch is None)
-        polls |= self._plan.interval_s > _POLL_EVERY_S
         self._is_calm = not (polls or ended or self._over or self._forwarder.is_waiting)
         return not self._over
 
@@ -292,7 +288,7 @@ class Recording:
             if pid == self._pid:
                 self._starter.send(link.EXIT, status)
             if is_recording:
-                self._protect(self._source.retire, pid, self._loop.elapsed_s())
+                self._protect(self._source.retire, pid)
 
         for pid, status, high_water_limit in target.reap_ended(before=retire):
             if is_recording:
@@ -381,7 +377,6 @@ class Recording:
             "peak_rss": high_water_mark() or None,
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
-            "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
             "rows": self._writer.rows - self._writer.lost,
         }
         self._write_end({**(self._figures or {}), "exit": self._status, "sampler": sampler})
@@ -420,19 +415,12 @@ class Recording:
         warn(text)
 
 
-def source_of(plan: Plan, write_line: WriteLine, reaper: int | None) -> tuple[ProcSource | PsutilSource, Exits | None]:
-    """Return the source of a plan, and the kernel's exit accounting, which needs privilege and Linux.
-
-    Modules are imported on use: every one is resident memory.
-    """
+def source_of(plan: Plan, write_line: WriteLine, reaper: int | None) -> ProcSource | PsutilSource:
+    """Return the source of a plan. Modules are imported on use: every one is resident memory."""
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource
 
-        return PsutilSource(plan, write_line), None
+        return PsutilSource(plan, write_line)
     from nncftools.sampler.proc_source import ProcSource
-    from nncftools.sampler.process_records import Exits
 
-    exits = None
-    with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
-        exits = Exits()
-    return ProcSource(plan, write_line, reaper=reaper, exits=exits), exits
+    return ProcSource(plan, write_line, reaper=reaper)

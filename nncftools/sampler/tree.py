@@ -145,24 +145,6 @@ class Allowance:
         """Whether a file could not even be opened for a moment: figures are missing."""
 
 
-class Exit:
-    """A process that has ended, as the kernel accounted it."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.parent_pid = 0
-        self.name = ""
-        self.wait_status = 0
-        self.forked_copy = False
-        self.cpu_s = self.elapsed_s = 0.0
-        self.after_s = 0.0
-        self.at_s = 0.0
-        """It ended after the first and before the second of these times of the recording."""
-        self.high_water_mark = 0
-        self.faults = 0
-        """Page faults of all its threads."""
-
-
 class MarkReading:
     """What was read last of a process's high-water mark, in bytes."""
 
@@ -221,7 +203,7 @@ class Process:
         self.threads: dict[str, int] = {}
         self.name = ""
         self.command: list[str] = []
-        self.forked_copy = self.introduced = False
+        self.forked_copy = False
         self.is_named = False
         """Whether its command line could be read: during exec it has none."""
         self.counted = True
@@ -230,8 +212,6 @@ class Process:
         """The time of the first sample that contains its memory."""
         self.first_rss = 0
         """Its RSS in this sample, in pages."""
-        self.exit: Exit | None = None
-        """Its end, as the kernel accounted it."""
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
         """What was read last of each of ``files``: while that is the same, so are the figures."""
@@ -241,9 +221,7 @@ class Process:
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            data = self.read(STAT)
-            self.started_ticks = _started(data)
-            self.was_zombie = data.rpartition(b")")[2].split(None, 1)[0] == b"Z"
+            self.started_ticks = _started(self.read(STAT))
             for file in files:
                 self.files.append(self._keep(file))
         except BaseException:
@@ -443,7 +421,7 @@ class Tree:
         if self._reaper is not None:
             self._reaper.keep_first_thread()
         self._state = b"?"
-        self.rescans = _RESCANS
+        self._rescans = _RESCANS
         """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
@@ -467,26 +445,21 @@ class Tree:
         process.close()
         self.processes.remove(process)
         del self._by_pid[process.pid]
-        self.rescans = _RESCANS
+        self._rescans = _RESCANS
 
-    def has_changed(self) -> bool:
-        """Return whether processes may have come or gone since the last call.
+    def refresh(self) -> list[Process]:
+        """Look for new descendants if processes may have come or gone; return those that were found.
 
         The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
         process was forked or reaped. Reading it costs 1 µs.
         """
         data = os.pread(self._loadavg, 128, 0)
-        if data.endswith(self._state):
-            return False
-        self._state = data[data.rindex(b"/") :]
-        self.rescans = _RESCANS
-        return True
-
-    def refresh(self) -> list[Process]:
-        """Look for new descendants if processes may have come or gone; return those that were found."""
-        if not self.rescans:
+        if not data.endswith(self._state):
+            self._state = data[data.rindex(b"/") :]
+            self._rescans = _RESCANS
+        if not self._rescans:
             return []
-        self.rescans -= 1
+        self._rescans -= 1
         return list(self._scan()) if self.children else []
 
     def _scan(self) -> Iterator[Process]:

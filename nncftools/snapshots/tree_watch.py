@@ -244,7 +244,6 @@ class TreeWatch:
         """Read the memory of all processes; look for new ones from time to time."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + _TREE_EVERY_NS
-            self._tree.has_changed()
             self._tree.refresh()
             if self._only_first and self._tree.processes:
                 self._tree.children = False

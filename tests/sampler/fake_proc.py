@@ -110,12 +110,12 @@ class FakeProc:
         """Return a process by itself."""
         return Process(str(self.root), pid, None, 0, FILES, allowance=Allowance())
 
-    def source(self, *columns: str, exits: Any = None, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — anything that can be read; any field of the plan
+    def source(self, *columns: str, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
         """Return a source of these columns for process 1, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
-        source = ProcSource(plan, lambda *line: told.append(line), reaper=None, exits=exits, root=str(self.root))
+        source = ProcSource(plan, lambda *line: told.append(line), reaper=None, root=str(self.root))
         source.start(1)
         return source, told
 
@@ -123,12 +123,6 @@ class FakeProc:
 def pids(processes: list[Process]) -> list[int]:
     """Return the PIDs."""
     return [process.pid for process in processes]
-
-
-def look(tree: Tree) -> list[Process]:
-    """Let a tree notice a fork, and return the descendants that it finds."""
-    tree.has_changed()
-    return tree.refresh()
 
 
 def facts(told: Told) -> dict[int, dict[str, Any]]:

@@ -13,7 +13,7 @@ from nncftools.sampler import loop
 from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, Unseen
 from nncftools.sampler.loop import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Exit, MemoryKinds, Process
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, MemoryKinds, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
 
@@ -509,26 +509,6 @@ class TestRises:
 
         assert watched.rises == [(0, 1.0, 2, 600), (0, 4.0, 5, 700)]
 
-    @pytest.mark.parametrize("ends", [True, False], ids=["ended", "ended unseen"])
-    def test_at_the_end(self, proc: FakeProc, *, ends: bool) -> None:
-        """The mark that the kernel reports with the end of a process rose after its last sample, or in its life."""
-        exits = Reports()
-        proc.add(1, pages=10 * PAGES, faults=(1, 0, 0, 0), threads={1: [5]} if ends else {1: []})
-        if ends:
-            proc.add(5, pages=10 * PAGES)
-        watched = Watched(proc, exits=exits)
-        watched.source.account(1.0)
-        watched.sample(1.0)
-        exits.waiting = [report(5, 300 * MIB)]
-        proc.fork()
-        watched.source.account(1.75)
-        watched.source.ended(5, 1.75, {"code": 0, "signal": None}, None)
-        watched.sample(2.0)
-
-        (rise,) = watched.rises
-        assert rise[0::3] == (1, 300)
-        assert rise[1] == (1.0 if ends else 0.5)  # it lived for half a second, and had not ended at 1.0 s
-
 
 class TestWhichAreRead:
     """Reading a mark takes time, so marks that cannot have risen are not read."""
@@ -604,25 +584,6 @@ class TestOthers:
         watched.sample(3.0)
 
         assert watched.others == [0]
-
-
-class Reports:
-    """An exit accounting whose messages a test gives."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Exit] = []
-
-    def read(self) -> list[Exit]:
-        """Return the messages."""
-        found, self.waiting = self.waiting, []
-        return found
-
-
-def report(pid: int, mark: int) -> Exit:
-    """Return the kernel's report of the end of a child of process 1, which lived for half a second."""
-    of = Exit(pid)
-    of.parent_pid, of.cpu_s, of.name, of.elapsed_s, of.high_water_mark = 1, 0.5, "child", 0.5, mark
-    return of
 
 
 def boot_ticks() -> int:
@@ -759,13 +720,6 @@ def tree(proc: FakeProc) -> UnseenTree:
     return UnseenTree(proc)
 
 
-def exit_of(*, mark: int, faults: int) -> Exit:
-    """Return the kernel's report of an end; in pages."""
-    of = Exit(1)
-    of.high_water_mark, of.faults = mark * PAGE, faults
-    return of
-
-
 def test_at_rest(tree: UnseenTree) -> None:
     """Where nothing changes, and where growth is seen, nothing is written."""
     (process,) = tree.settled(BIG)
@@ -855,28 +809,8 @@ class TestFresh:
 class TestEnded:
     """Processes that left the tree since the sample before."""
 
-    def test_with_what_it_had(self, tree: UnseenTree) -> None:
-        """Without faults, it held what the sample before shows."""
-        first, second = tree.settled(BIG, BIG)
-        second.exit = exit_of(mark=9 * BIG, faults=second.faults)
-        tree.processes.remove(second)
-        tree.unseen.ended(second)
-
-        assert tree.sample(tree.grow(first, BIG, 1)) is None
-
-    def test_grew(self, tree: UnseenTree) -> None:
-        """What its last faults can have added is added, up to its mark."""
-        _, second, third = tree.settled(BIG, BIG, BIG)
-        for process, mark in ((second, 4 * BIG), (third, 99 * BIG)):
-            process.exit = exit_of(mark=mark, faults=process.faults + 5 * BIG)
-            tree.processes.remove(process)
-            tree.unseen.ended(process)
-
-        assert tree.sample() == 3 * BIG + 3 * BIG + 5 * BIG
-        assert tree.sample() is None
-
-    def test_without_accounting(self, tree: UnseenTree) -> None:
-        """Without the kernel's report, as for an ordinary user, it is unknown."""
+    def test_after_a_sample(self, tree: UnseenTree) -> None:
+        """What it held after its last sample is unknown."""
         _, second = tree.settled(BIG, BIG)
         tree.processes.remove(second)
         tree.unseen.ended(second)
@@ -884,32 +818,19 @@ class TestEnded:
         assert tree.sample() == UNKNOWN
         assert tree.sample() is None
 
-    @pytest.mark.parametrize("is_accounted", [True, False])
-    def test_never_sampled(self, tree: UnseenTree, *, is_accounted: bool) -> None:
+    def test_never_sampled(self, tree: UnseenTree) -> None:
         """What no sample shows is not added here: a session does so from its record."""
         tree.settled(BIG)
         new = tree.add(0, counted=False)
-        new.exit = exit_of(mark=9 * BIG, faults=9 * BIG) if is_accounted else None
         tree.processes.remove(new)
         tree.unseen.ended(new)
 
         assert tree.sample() is None
 
-    def test_zombie(self, tree: UnseenTree) -> None:
-        """A zombie in a sample counts there, by its last faults, and not again when it is reaped."""
-        _, second = tree.settled(BIG, BIG)
-        second.exit = exit_of(mark=4 * BIG, faults=second.faults + 5 * BIG)
-
-        assert tree.sample(tree.grow(second, 0, 5 * BIG)) == 5 * BIG
-        tree.processes.remove(second)
-        tree.unseen.ended(second)
-        assert tree.sample() is None
-
 
 def test_only_zombies(tree: UnseenTree) -> None:
     """A sample without RSS holds nothing."""
-    (process,) = tree.settled(BIG)
-    process.exit = exit_of(mark=BIG, faults=process.faults)
+    (process,) = tree.settled(BIG, mark=BIG)
 
     assert tree.sample(tree.grow(process, 0, 1)) is None
 

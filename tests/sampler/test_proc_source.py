@@ -2,36 +2,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 
 import pytest
 
 from nncftools.sampler.probes import machine
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Exit, Process
+from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
 
 COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
 ENDED = {"code": 0, "signal": None}
-
-
-class FakeExits:
-    """An exit accounting whose messages a test gives."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Exit] = []
-
-    def end(self, pids: Iterable[int], parent: int = 1) -> None:
-        """Let the kernel report the end of processes."""
-        for pid in pids:
-            of = Exit(pid)
-            of.parent_pid, of.cpu_s, of.name = parent, 0.5, f"n{pid}"
-            self.waiting.append(of)
-
-    def read(self) -> list[Exit]:
-        """Return what waits."""
-        found, self.waiting = self.waiting, []
-        return found
 
 
 class TestRow:
@@ -48,7 +28,6 @@ class TestRow:
         before = source.sample(0.0)
         proc.add(5, pages=5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
         proc.set_children(1, 5)
-        source.account(0.9)
 
         assert before == [10 * PAGE, 0.0, 0, 1]
         assert source.sample(1.0) == [15 * PAGE, 50 / TICKS_PER_S, 9, 2]
@@ -159,7 +138,7 @@ class TestRow:
         monkeypatch.setattr(os, "open", locking("io"))
         source, _ = proc.source(*COLUMNS)
         source.sample(0.0)
-        source.retire(1, 1.0)
+        source.retire(1)
         source.ended(1, 1.0, ENDED, None)
 
         assert source.totals()[2] is None
@@ -212,60 +191,12 @@ class TestEnds:
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add_zombie(1, ticks=(70, 0, 0, 0), io=(0, 0, 9, 0))
-        source.retire(1, 1.0)
+        source.retire(1)
         source.ended(1, 1.0, {"code": 3, "signal": None}, 12 * KIB)
 
         assert source.totals()[1:3] == [70 / TICKS_PER_S, 9]
         assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
-
-    @pytest.mark.process
-    def test_accounted_end_of_a_descendant(self, proc: FakeProc) -> None:
-        """When a process is found gone, its end is recorded with the kernel's report."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5)
-        exits = FakeExits()
-        source, told = proc.source(*COLUMNS, exits=exits)
-        source.sample(0.0)
-        vanish(source.tree.processes[1])
-        exits.end([5])
-        source.sample(1.0)
-
-        assert (facts(told)[1]["accounted"], facts(told)[1]["cpu_s"]) == (True, 0.5)
-
-    @pytest.mark.parametrize("stir", [True, False], ids=["others fork", "nothing else happens"])
-    def test_accounted_end_of_the_command(self, proc: FakeProc, *, stir: bool) -> None:
-        """The command is recorded with the kernel's figures, which are there when it is reaped."""
-        exits = FakeExits()
-        source, told = proc.source(*COLUMNS, exits=exits)
-        source.account(0.0)
-        source.sample(0.0)
-        proc.add_zombie(1)
-        if not stir:
-            proc.forks -= 1
-            (proc.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {proc.forks}\n")
-        exits.end([1], parent=os.getpid())
-        end(source, 1)
-        source.close(1.0)
-
-        assert (facts(told)[0].get("accounted"), facts(told)[0]["cpu_s"]) == (True, 0.5)
-
-    def test_orphan_is_told_once(self, proc: FakeProc) -> None:
-        """A child of ours that ended on an idle machine is recorded once, whenever its message is read."""
-        exits = FakeExits()
-        source, told = proc.source(*COLUMNS, exits=exits)
-        source._records._reaper = os.getpid()
-        proc.add(5)
-        proc.set_children(1, 5)
-        source.account(0.0)
-        source.sample(0.0)
-        source.account(0.1)
-        exits.end([5], parent=os.getpid())
-        end(source, 5)
-        proc.fork()
-        source.account(2.0)
-
-        assert [of["pid"] for of in facts(told).values()] == [1, 5]
 
     @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, []), (0.003, [{"from_s": 1.0, "to_s": 1.003}])])
     def test_a_sample_that_took_long(
@@ -299,27 +230,6 @@ class TestEnds:
 
         assert facts(told)[1]["end_s"] == expected
 
-    @pytest.mark.parametrize(("faults", "most"), [(10, None), (4_000, 5_000), (9_000, 6_000)])
-    def test_last_memory_of_an_orphan(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, faults: int, most: int | None
-    ) -> None:
-        """What a child of ours added after its last sample can have been held, although it is read before its end."""
-        monkeypatch.setattr(machine, "SETTINGS", str(proc.root / "none"))
-        (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
-        proc.add(1, pages=1_000)
-        exits = FakeExits()
-        source, told = proc.source("rss", "huge_pages", exits=exits)
-        for place in range(4):
-            source.sample(place / 10)
-        proc.add(1, state="Z", pages=0, faults=(1 + faults, 0, 3, 0))
-        exits.end([1], parent=os.getpid())
-        exits.waiting[0].high_water_mark, exits.waiting[0].faults = 6_000 * PAGE, 4 + faults
-        end(source, 1)
-        source.sample(1.0)
-        source.close(1.0)
-
-        assert [line["rss"] for key, line in told if key == "unseen"] == ([] if most is None else [most * PAGE])
-
     def test_memory_of_a_process_that_ends_while_it_is_read(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -327,7 +237,7 @@ class TestEnds:
         monkeypatch.setattr(machine, "SETTINGS", str(proc.root / "none"))
         (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
         proc.add(1, pages=1_000)
-        source, told = proc.source("rss", "huge_pages", exits=FakeExits())
+        source, told = proc.source("rss", "huge_pages")
         for number in range(4):
             source.sample(number / 10)
         proc.add(1, pages=1_000, faults=(9_001, 0, 3, 0))
@@ -339,11 +249,9 @@ class TestEnds:
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""
-        exits = FakeExits()
-        source, told = proc.source(*COLUMNS, exits=exits)
+        source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add_zombie(5, ticks=(30, 0, 0, 0))
-        exits.end([5])
         end(source, 5)
 
         assert source.sample(1.0)[1] == 30 / TICKS_PER_S
@@ -370,7 +278,6 @@ class TestClose:
         source.sample(0.0)
         proc.add(5)
         proc.set_children(1, 5)
-        source.account(1.0)
         source.close(1.0)
 
         assert [("end_s" in of, of["samples"]) for of in facts(told).values()] == [(False, 1), (False, 0)]
@@ -383,20 +290,6 @@ class TestClose:
         source.close(1.0)
 
         assert facts(told)[0]["end_s"] == 1.0
-
-    def test_zombie_whose_message_waits(self, proc: FakeProc) -> None:
-        """A child that ended between the last sample and the end of the recording is recorded once."""
-        exits = FakeExits()
-        source, told = proc.source(*COLUMNS, exits=exits)
-        source.account(0.0)
-        source.sample(0.0)
-        proc.add_zombie(5)
-        proc.set_children(1, 5)
-        source.account(1.0)
-        exits.end([5])
-        source.close(1.0)
-
-        assert [of["pid"] for of in facts(told).values()] == [1, 5]
 
     @pytest.mark.parametrize(("state", "empty"), [("S", False), ("Z", True), ("X", True)])
     def test_emptiness(self, proc: FakeProc, state: str, *, empty: bool) -> None:
@@ -472,13 +365,11 @@ def test_three_hundred_threads(proc: FakeProc) -> None:
     source, _ = proc.source("threads", "processes")
     source.sample(0.0)
     proc.fork()
-    source.account(1.0)
 
     assert source.sample(1.0) == [301, 2]
 
 
 def end(source: ProcSource, pid: int) -> None:
     """Have a child of ours end and be reaped, as a step of the recording does."""
-    source.account(1.0)
-    source.retire(pid, 1.0)
+    source.retire(pid)
     source.ended(pid, 1.0, ENDED, None)

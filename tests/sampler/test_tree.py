@@ -13,7 +13,7 @@ from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
 from nncftools.session.session import Session
 from tests.conftest import Run, burner
-from tests.sampler.fake_proc import FILES, FakeProc, locking, look, none_kept, none_left, pids, vanish
+from tests.sampler.fake_proc import FILES, FakeProc, locking, none_kept, none_left, pids, vanish
 
 MIB = 2**20
 
@@ -166,7 +166,6 @@ class TestTree:
         proc.add(1, threads={1: [], 2: [7]})
         proc.add(7)
         proc.fork()
-        tree.has_changed()
 
         assert pids(tree.refresh()) == [7]
 
@@ -194,18 +193,16 @@ class TestTree:
     def test_not_looked_for_unless_there_was_a_stir(self, proc: FakeProc) -> None:
         """While the system's last PID and number of threads stay the same, nothing is scanned; then it is."""
         tree = proc.tree()
-        tree.has_changed()
         for _ in range(3):
             tree.refresh()
         before = (proc.root / "loadavg").read_text()
         proc.add(8)
         (proc.root / "1/task/1/children").write_text("8 ")
         (proc.root / "loadavg").write_text(before)
-        quiet, unseen = tree.has_changed(), pids(tree.refresh())
+        unseen = pids(tree.refresh())
         proc.fork()
 
-        assert (quiet, unseen) == (False, [])
-        assert (tree.has_changed(), pids(tree.refresh())) == (True, [8])
+        assert (unseen, pids(tree.refresh())) == ([], [8])
 
     def test_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         """After a process is gone, its PID may come again as another process."""
@@ -298,7 +295,7 @@ class TestVanishing:
         proc.add(7)
         proc.set_children(6, 7)
 
-        assert pids(look(tree)) == [7]
+        assert pids(tree.refresh()) == [7]
 
     @pytest.mark.process
     def test_thread_that_ended(self, proc: FakeProc) -> None:
@@ -314,8 +311,8 @@ class TestVanishing:
         proc.add(8)
         proc.root.joinpath("1/task/2/children").unlink()
         proc.root.joinpath("1/task/2").rmdir()
-        look(tree)
-        look(tree)
+        tree.refresh()
+        tree.refresh()
 
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
@@ -359,11 +356,11 @@ class TestLimits:
         Stat(0).read(tree.processes)
         with monkeypatch.context() as limited:
             none_left(limited)
-            during = look(tree)
+            during = tree.refresh()
         proc.fork()
 
         assert (during, tree.allowance.ran_out) == ([], True)
-        assert pids(look(tree)) == [5]
+        assert pids(tree.refresh()) == [5]
 
     def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
         """A process that is gone is not taken for one that could not be opened."""
@@ -393,16 +390,6 @@ def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
 
     assert sorted(pids(tree.processes)) == [1, 60]
     assert [process.parent for process in tree.processes] == [None] * 2
-
-
-def test_zombie_that_is_found(proc: FakeProc) -> None:
-    """A process that had ended when it was found is known as such."""
-    proc.add_zombie(5)
-    tree = proc.tree()
-    process = tree.add(5)
-
-    assert process is not None
-    assert (process.was_zombie, tree.processes[0].was_zombie) == (True, False)
 
 
 def test_name_of_another_encoding(proc: FakeProc) -> None:

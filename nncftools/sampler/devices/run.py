@@ -26,7 +26,6 @@ class Run:
     def processes(self) -> list[Process]:
         """Return those that live."""
         with self._lock:
-            self._tree.has_changed()
             self._tree.refresh()
             for process in list(self._tree.processes):
                 if not _lives(process):
