@@ -105,7 +105,7 @@ def largest_process(session: Session) -> LargestProcess | None:
     alone = len(session.processes) == 1
     candidates = []
     for process in session.processes:
-        of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
+        of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone else 0
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         candidates.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
     largest = max(candidates, key=lambda candidate: candidate.size, default=None)

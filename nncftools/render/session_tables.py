@@ -282,9 +282,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
     short = summary.short_lived(session)
     if short and len(session.processes) > 1:
-        exact = session.sampler.exit_accounting == "complete"
         text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
-        text += ", their own peaks are exact" if exact else ""
     return text
 
 

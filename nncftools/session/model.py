@@ -481,7 +481,7 @@ class Process(msgspec.Struct, kw_only=True):
     end_s: float | None = None
     """Null when it outlived the recording."""
     exit: Exit | None = None
-    """Null unless the sampler reaped the process or the kernel's exit accounting reported it."""
+    """Null unless the sampler reaped the process: the command, and orphans."""
     counted_s: float | None = None
     """The time of the first sample that contains its memory."""
     first_rss: int | None = None
@@ -492,12 +492,10 @@ class Process(msgspec.Struct, kw_only=True):
     peak_s: float | None = None
     """The time of this sample."""
     high_water_mark: int | None = None
-    """The high-water mark of this process: VmHWM, read while it lived, or reported at its end."""
+    """The high-water mark of this process: VmHWM, read while it lived."""
     high_water_limit: int | None = None
     """The upper bound of its mark: ``ru_maxrss``, which may be that of a reaped child or of the process that it was
     forked from, or the mark that it had when the recording was attached to it."""
-    accounted: bool = False
-    """Whether the kernel's exit accounting reported mark, exit status and CPU time: the first two are exact."""
     cpu_s: float | None = None
     """Its own CPU seconds during the recording."""
     rises: list[Rise] = []
@@ -611,9 +609,6 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The longest distance of two samples."""
     source: str = ""
     """``proc`` or ``psutil``; for another tool's log, the name of its importer."""
-    exit_accounting: str | None = None
-    """``complete``: the kernel reported every process that ended; ``incomplete``: some reports were lost; null: not
-    permitted."""
 
     @property
     def spacing_s(self) -> float | None:

@@ -259,11 +259,11 @@ def held_at_most(
 def most_held_by(process: Process, table: ProcessTable) -> int | None:
     """Return the most that a process can have held in bytes; None for unknown.
 
-    This is its mark, if the kernel reported it at the end of the process or the process was still running at the end of
-    the recording. Otherwise it is the ``ru_maxrss`` of the process or of the nearest ancestor that has one, since that
-    is the largest of all descendants that were waited for.
+    This is its mark, if the process was still running at the end of the recording. Otherwise it is the ``ru_maxrss`` of
+    the process or of the nearest ancestor that has one, since that is the largest of all descendants that were waited
+    for.
     """
-    if (process.accounted or process.end_s is None) and process.high_water_mark is not None:
+    if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
     limits = (above.high_water_limit for above in table.upwards(process))
     return next((limit for limit in limits if limit is not None), None)

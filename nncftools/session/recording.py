@@ -541,9 +541,8 @@ def _with_all_cpu_time(
 ) -> dict[str, int | float | None]:
     """Return totals whose CPU time is not below the sum of the processes.
 
-    A total counts whole ticks of 10 ms (proc(5), ``utime`` and ``cutime``), and children only if their parent waits for
-    them; exit accounting counts each process, in nanoseconds. User and system time keep their ratio, as the kernel
-    itself scales them to the exact time (``cputime_adjust``).
+    A total counts children only if their parent waits for them (proc(5), ``cutime``). User and system time keep their
+    ratio, as the kernel itself scales them to the exact time (``cputime_adjust``).
     """
     names = cpu_counters(totals)
     counted = [value for name in names if (value := totals[name]) is not None]

@@ -44,7 +44,7 @@ class TestRun:
 
     def test_peak_is_a_bracket(self) -> None:
         """A peak is the lower end of its bracket, and keeps the upper one."""
-        of = run(100, 300, processes=[process(high_water_mark=310 * MIB, accounted=True)])
+        of = run(100, 300, processes=[process(high_water_mark=310 * MIB, end_s=None)])
 
         assert of.figures["peak_rss"] == Value(310 * MIB, 310 * MIB)
 

@@ -167,7 +167,7 @@ def test_floor_between_samples() -> None:
     rises = [Rise(from_s=0.5, to_s=1.0, high_water_mark=350 * MIB)]
     columns = {"rss": mib(100, 300, 200), "anon": mib(60, 200, 100), "file": mib(40, 100, 100)}
     marks = [Mark(name="Export", start_s=0.0, end_s=1.0)]
-    processes = [process(rises=rises, high_water_mark=350 * MIB, accounted=True)]
+    processes = [process(rises=rises, high_water_mark=350 * MIB, end_s=None)]
     (point,) = forecast.points(session(columns, marks=marks, processes=processes))
 
     assert (point.peak, point.floor) == (350 * MIB, 250 * MIB)

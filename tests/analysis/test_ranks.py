@@ -254,8 +254,8 @@ class TestPeak:
 
     def test_high_water_marks(self) -> None:
         """One rank's high-water mark can exceed the sampled sum; the sum of the ranks' marks is the upper bound."""
-        marked = process(high_water_mark=900 * MIB, accounted=True)
-        small = process(high_water_mark=50 * MIB, accounted=True)
+        marked = process(high_water_mark=900 * MIB, high_water_limit=900 * MIB)
+        small = process(high_water_mark=50 * MIB, high_water_limit=50 * MIB)
         job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
 
         assert job.peaks["rss"] == Peak(

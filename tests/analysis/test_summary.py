@@ -167,15 +167,6 @@ def test_largest_process() -> None:
     assert found.process.id == 1
 
 
-def test_limit_of_an_accounted_command() -> None:
-    """If the kernel reported the command's own mark, its ru_maxrss, which may be a child's, is ignored."""
-    of = session(processes=[process(0, peak_rss=5, high_water_mark=7, accounted=True, high_water_limit=9)])
-    found = largest_process(of)
-
-    assert found is not None
-    assert (found.size, found.by_kernel) == (7, True)
-
-
 @pytest.mark.parametrize(("told", "expected"), [(None, 3), (2, 3), (1_000, 1_000)])
 def test_taken(told: int | None, expected: int) -> None:
     """Samples that were merged were taken, and no fewer than are there."""

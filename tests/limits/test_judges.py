@@ -339,8 +339,8 @@ class TestChildren:
 
         assert found.text.startswith("worker (pid 103) and 2 more were killed")
 
-    def test_end_that_an_ordinary_user_cannot_see(self) -> None:
-        """Without exit accounting, what ended while the count rose is likely the victim: the largest of it."""
+    def test_end_of_which_only_the_parent_has_the_status(self) -> None:
+        """What ended while the count rose is likely the victim: the largest of it."""
         sizes = [(1, 50, 0.9), (2, 190, 0.9), (3, 200, 0.2)]
         others = [child(number, None, peak_rss=size * MIB, end_s=end_s) for number, size, end_s in sizes]
         found = judged(run(Exit(code=1), *others, oom_kills=[counted()], memory_limits=[limit(310)]))

@@ -41,7 +41,6 @@ def run() -> Session:
             missed=1,
             longest_gap_s=2.5,
             source="proc",
-            exit_accounting="complete",
         ),
         totals={
             "cpu_user": 18.375,

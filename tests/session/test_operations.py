@@ -284,8 +284,8 @@ class TestUpperBound:
         """The bound is the sum of the marks of the processes that lived during the operation."""
         of = marked(mark("a", 0, end_s=0.4), mark("b", 0.6, end_s=1.0))
         of.processes = [
-            process(0, high_water_mark=mib(400)[0], accounted=True),
-            process(1, start_s=0.5, high_water_mark=mib(50)[0], accounted=True),
+            process(0, high_water_mark=mib(400)[0], end_s=None),
+            process(1, start_s=0.5, high_water_mark=mib(50)[0], end_s=None),
         ]
         first, second = (operation.of("rss").peak for operation in of.operations)
 
@@ -296,7 +296,7 @@ class TestUpperBound:
     def test_mark_that_rose_later(self) -> None:
         """The process's own mark at the end of the operation is an upper bound, too."""
         of = marked(mark("a", 0, end_s=0.3, pid=100, own_end=OwnMemory(high_water_mark=120 * MIB)))
-        of.processes = [process(0, high_water_mark=mib(400)[0], accounted=True)]
+        of.processes = [process(0, high_water_mark=mib(400)[0], end_s=None)]
         bracket = of.operations[0].of("rss").peak
 
         assert bracket is not None
@@ -306,7 +306,7 @@ class TestUpperBound:
         """What a mark read of the others bounds them up to the sample beside it, not as far as the other mark."""
         start, end = OwnMemory(others_after=200 * MIB), OwnMemory(others_before=0, high_water_mark=100 * MIB)
         of = marked(mark("a", 0.25, end_s=0.75, pid=100, own_start=start, own_end=end), rss=mib(100, 150, 100))
-        of.processes = [process(number, high_water_mark=mib(400)[0], accounted=True) for number in range(2)]
+        of.processes = [process(number, high_water_mark=mib(400)[0], end_s=None) for number in range(2)]
         bracket = of.operations[0].of("rss").peak
 
         assert bracket is not None
@@ -477,7 +477,7 @@ def test_no_time_as_a_process_begins() -> None:
     """An operation that begins and ends exactly when a process begins can have held what the process held."""
     of = session(
         marks=[Mark(name="A", start_s=0.5, end_s=0.5, pid=100)],
-        processes=[process(start_s=0.5, high_water_mark=900 * MIB, accounted=True)],
+        processes=[process(start_s=0.5, high_water_mark=900 * MIB, end_s=None)],
     )
     bracket = of.operations[0].of("rss").peak
 

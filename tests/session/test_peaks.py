@@ -54,7 +54,7 @@ def test_unseen() -> None:
 
 def test_process_that_no_sample_shows() -> None:
     """What processes can have held that no sample shows is added while they lived; unknown stays unknown."""
-    short = process(1, start_s=0.1, end_s=0.2, high_water_mark=40 * MIB, accounted=True)
+    short = process(1, start_s=0.1, end_s=0.2, high_water_limit=40 * MIB)
     unknown = process(1, start_s=0.1, end_s=0.2)
 
     assert envelope(processes=[process(samples=3), short]).most(0.1, 0.2) == 343 * MIB
@@ -146,7 +146,6 @@ def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Pr
 @pytest.mark.parametrize(
     ("processes", "high"),
     [
-        pytest.param([lived(0, 0, 9, high_water_mark=7, accounted=True)], 7, id="accounted at its end"),
         pytest.param([lived(0, 0, None, high_water_mark=7)], 7, id="still running at the end"),
         pytest.param([lived(0, 0, 9, high_water_mark=7)], None, id="may have grown after the mark was read"),
         pytest.param([lived(0, 0, 9, high_water_mark=7, high_water_limit=8)], 8, id="limit of the reaped"),
@@ -156,12 +155,10 @@ def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Pr
             16,
             id="descendants hold at most what the reaped ancestor's limit says, and two followed each other",
         ),
-        pytest.param(
-            [lived(n, n, n + 1.5, high_water_mark=4, accounted=True) for n in range(5)], 8, id="two at a time"
-        ),
-        pytest.param([lived(0, 0, 9, high_water_mark=2, accounted=True)], 5, id="never below the lower bound"),
+        pytest.param([lived(n, n, n + 1.5, high_water_limit=4) for n in range(5)], 8, id="two at a time"),
+        pytest.param([lived(0, 0, 9, high_water_limit=2)], 5, id="never below the lower bound"),
         pytest.param([], None, id="no process"),
-        pytest.param([process(0, start_s=None, accounted=True)], None, id="unknown start"),
+        pytest.param([process(0, start_s=None)], None, id="unknown start"),
         pytest.param([lived(0, 0, 9, parent=1), lived(1, 0, 9, parent=0)], None, id="a circle of parents"),
     ],
 )

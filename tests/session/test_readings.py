@@ -130,14 +130,14 @@ class TestOthers:
     def test_late_sample(self) -> None:
         """A sample that began after another one says nothing of a mark before both."""
         lines = [line(0.0, 0.1, [2, 30]), line(0.5, 0.6, [2, 90])]
-        known = [process(), process(2, high_water_mark=100 * MIB, accounted=True)]
+        known = [process(), process(2, end_s=None, high_water_mark=100 * MIB)]
 
         assert tree(holdings(*lines, processes=[*self.TWO]).at(0.3, OWN, ALONE)) == (80, 50, None)
         assert tree(holdings(*lines, processes=known).at(0.3, OWN, ALONE)) == (80, 50, 150)
 
     def test_after_the_last_line(self) -> None:
         """After the last line, a process held what it held last, or nothing, or all it ever held."""
-        known = [process(), process(2, high_water_mark=100 * MIB, accounted=True)]
+        known = [process(), process(2, end_s=None, high_water_mark=100 * MIB)]
         of = holdings(line(0.0, 0.1, [2, 30]), processes=known)
 
         assert tree(of.at(0.9, OWN, ALONE)) == (80, 50, 150)
@@ -151,7 +151,7 @@ class TestOthers:
     @pytest.mark.parametrize(("read_s", "expected"), [(None, (80, None, None)), (0.4, (80, 50, 150))])
     def test_end_during_a_late_reading(self, read_s: float | None, expected: tuple[int, ...]) -> None:
         """A process that was gone when a late sample was read to its end may have ended before the mark."""
-        of = session(processes=[process(), process(2, end_s=0.39, high_water_mark=100 * MIB, accounted=True)])
+        of = session(processes=[process(), process(2, end_s=0.39, high_water_limit=100 * MIB)])
         if read_s is not None:
             of.late = LateReadings(from_s=[0.301], to_s=[read_s])
         keep(of, HeldLines([line(0.0, 0.1, [2, 30]), line(0.2, 0.301)]))  # type: ignore[list-item] # made-up lines
@@ -244,7 +244,7 @@ class TestAround:
 
     def around(self, *rss: list[int], reading: Reading = ALONE, to_s: float = 0.5, **fields: Any) -> tuple[Any, Any]:  # noqa: ANN401 — any field of a process
         """Return it in MiB for a mark at 0.3 s beside one other process, between samples at 0.0 and 0.5 s."""
-        known = {"samples": 9, "counted_s": 0.0, "high_water_mark": 100 * MIB, "accounted": True}
+        known = {"samples": 9, "counted_s": 0.0, "high_water_limit": 100 * MIB}
         other = process(2, **{**known, **fields})
         found = holdings(line(0.0, to_s, *rss), processes=[process(samples=9), other]).at(0.3, OWN, reading)
         assert found is not None
@@ -259,7 +259,7 @@ class TestAround:
     def test_unknown(self) -> None:
         """It is unknown where the line does not cover the time, or says nothing."""
         assert self.around([2, 30], to_s=0.4) == (30, None)
-        assert self.around([2, 30], high_water_mark=None, counted_s=0.4) == (None, None)
+        assert self.around([2, 30], high_water_limit=None, counted_s=0.4) == (None, None)
 
     def test_new(self) -> None:
         """A process that the sample before does not contain can have held all it ever did."""
