@@ -57,9 +57,7 @@ def heading(runs: int, versions: list[str]) -> str:
 def surroundings(*, isolated: bool) -> str:
     """Return which other processes the tools could see."""
     if isolated:
-        return (
-            "Each tool ran in a process list (PID namespace) of its own, nncf-tools therefore without exit accounting."
-        )
+        return "Each tool ran in a process list (PID namespace) of its own."
     return f"Each tool ran beside {machine.processes():,} other processes; root gives each a process list of its own."
 
 

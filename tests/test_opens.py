@@ -87,7 +87,6 @@ BARE = {
         "sampler.probes.machine open",
         "sampler.probes.machine os.open",
         "sampler.probes.smaps os.open",
-        "sampler.process_records open",
         "sampler.service open",
         "sampler.service os.open",
         "sampler.target open",

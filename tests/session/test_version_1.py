@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nncftools import load
 from nncftools.cli import opening
 from nncftools.render.view import View, format_named
 
@@ -60,3 +61,12 @@ def test_every_kind_is_there() -> None:
     endings = {path.name.partition(".")[2] for path in FOLDER.iterdir()}
 
     assert endings >= {"json", "json.gz", "journal.jsonl", "journal.jsonl.gz", "marks.json", "marks.jsonl"}
+
+
+def test_keys_that_are_gone_are_kept(tmp_path: pathlib.Path) -> None:
+    """What is no longer read of the kernel's reports of ended processes is still there when a session is saved again."""
+    saved = json.loads(load(FOLDER / "marked.json").save(tmp_path / "again.json").read_text())
+    old = json.loads((FOLDER / "marked.json").read_text())
+
+    assert saved["sampler"][GONE] == old["sampler"][GONE]
+    assert [of["accounted"] for of in saved["processes"]] == [of["accounted"] for of in old["processes"]]
