@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nncftools import load
+from nncftools import Session
 from nncftools.cli import opening
 from nncftools.render.view import View, format_named
 
@@ -64,8 +64,8 @@ def test_every_kind_is_there() -> None:
 
 
 def test_keys_that_are_gone_are_kept(tmp_path: pathlib.Path) -> None:
-    """What is no longer read of the kernel's reports of ended processes is still there when a session is saved again."""
-    saved = json.loads(load(FOLDER / "marked.json").save(tmp_path / "again.json").read_text())
+    """The kernel's reports of ended processes are no longer read, and still there when a session is saved again."""
+    saved = json.loads(Session.load(FOLDER / "marked.json").save(tmp_path / "again.json").read_text())
     old = json.loads((FOLDER / "marked.json").read_text())
 
     assert saved["sampler"][GONE] == old["sampler"][GONE]
