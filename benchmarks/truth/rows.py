@@ -42,7 +42,6 @@ ROWS = (
     Row("many_sleepers", "monitor", 100),
     Row("before_exec", "monitor", 100),
     Row("after_exec", "monitor", 100),
-    Row("ends_unseen", "monitor", 500),
     Row("one_after_another", "monitor", 500),
     Row("attached", "monitor", 100, is_attached=True),
     Row("attached_late", "monitor", 100, is_attached=True),

@@ -48,23 +48,6 @@ def many_sleepers(witness: Witness) -> None:
         pass
 
 
-def ends_unseen(witness: Witness) -> None:
-    """160 MiB in a child that ends between two samples, while the parent holds 400 MiB."""
-    meeting = Meeting(2)
-
-    def start_child() -> None:
-        meeting.join(1)
-        time.sleep(1.15)
-        with forked(partial(witness.spike, 160)):
-            pass
-        time.sleep(0.6)
-
-    child = fork(start_child)
-    with held(400):
-        meeting.join(0)
-        os.waitpid(child, 0)
-
-
 def one_after_another(witness: Witness) -> None:
     """200 MiB in a process that ends, and just after it 300 MiB for 40 ms in its parent."""
 
