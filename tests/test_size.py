@@ -18,24 +18,24 @@ from tests.test_layers import name_of, needed
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_501,
-    "analysis": 19_986,
-    "api": 6_327,
-    "cli": 46_131,
-    "compression": 14_196,
+    "ground floor": 7_779,
+    "analysis": 24_712,
+    "api": 6_390,
+    "cli": 46_480,
+    "compression": 14_478,
     "importers": 6_817,
     "journal": 1_742,
-    "limits": 5_861,
+    "limits": 5_891,
     "live": 13_787,
-    "marks": 15_328,
-    "render": 39_781,
-    "sampler": 26_328,
-    "session": 19_528,
-    "snapshots": 7_826,
-    "testing": 3_068,
+    "marks": 15_300,
+    "render": 40_733,
+    "sampler": 24_420,
+    "session": 20_538,
+    "snapshots": 8_484,
+    "testing": 3_096,
 }
 """By room: the most nodes that it may have."""
-MOST_FILES = 207
+MOST_FILES = 214
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",
@@ -45,13 +45,12 @@ LONGER = {
     "live.layout": "the one layout of the live view",
     "render.comparison": "the tables of compare",
     "render.page": "the page, with its data and its script",
-    "render.session_tables": "the tables of a session",
     "session.recording": "the one reader of a recording's lines",
 }
 """Files that are longer, and why they are one."""
 SMALLEST = 300
 MOST_SMALL = 23
-MOST_WITH_ONE_IMPORTER = 39
+MOST_WITH_ONE_IMPORTER = 42
 _NOT_COUNTED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 
 from nncftools import metrics
 from nncftools.analysis.summary import hidden_time
+from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import (
     REST,
     NumberedOperation,
@@ -171,7 +172,8 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
     yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low)) for levels in rss]
     yield Column("Change", unit=f"{unit}"), [Cell(change_text(levels, unit, unit.text)) for levels in rss]
     yield Column("Duration"), [Cell(seconds_text(operation.known_duration_s)) for operation in operations]
-    asked = [name for name in view.asked if name in session.samples.metrics]
+    devices = [name for name in session.peaks if metrics.name_of(name) == DEVICE_MEMORY and session.peaks[name].low]
+    asked = [name for name in dict.fromkeys((*view.asked, *devices)) if name in session.samples.metrics]
     shown = asked if is_brief else [*metrics.of_operations(session.samples.metrics), *asked]
     if not is_brief:
         yield Column("Start"), [Cell(seconds_text(operation.start_s)) for operation in operations]

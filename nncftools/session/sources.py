@@ -53,7 +53,8 @@ def take_sources(session: SessionData, redaction: Redaction, is_own: Callable[[s
         for number in watched.frames(snapshots.stacks).intersection(own):
             frame = snapshots.frames[number]
             code = codes.setdefault(frame.file, Code(set(), set(), set()))
-            code.lines.update((frame.line, frame.line + 1))  # memory may be taken between two lines that were seen
+            # memory may be taken in the line between two that were seen
+            code.lines.update((frame.line, frame.line + 1) if frame.line else ())
             code.users.add(watched.user)
             code.starts_s.add(start_s)
     for file in [*codes][:_MOST_FILES]:
