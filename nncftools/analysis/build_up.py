@@ -250,9 +250,11 @@ class _Builder:
                 size = level.high - max(level.low, shared)
                 yield program, size, size * level.file_share
             return
-        not_seen = Part(0, NOT_SEEN, watched.process, is_start=self._was_starting(watched))
         unseen = at_first - shared
-        yield not_seen, unseen, unseen * lowest.file_share
+        of_start = min(unseen, _OF_PYTHON) if self._was_starting(watched) else 0.0
+        for is_start, size in ((True, of_start), (False, unseen - of_start)):
+            part = Part(0, NOT_SEEN, watched.process, is_start=is_start)
+            yield part, size, size * lowest.file_share
         for level in rise.levels:
             if level.high > at_first:
                 size = level.high - max(level.low, at_first)

@@ -85,7 +85,7 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
 
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
     """Return the text of a frame's line; empty for unknown, and for a range of lines."""
-    if getattr(frame, "last_line", 0):
+    if last_line(frame):
         return ""
     return snapshots.sources.get(frame.file, {}).get(frame.line, "")
 
@@ -148,10 +148,15 @@ def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool
 
 def line_text(frame: Frame) -> str:
     """Return the line of a frame after a colon, or the range of its lines: ``:5``, ``:5-7``; empty for no line."""
-    last = getattr(frame, "last_line", 0)
     if not frame.line:
         return ""
-    return f":{frame.line}-{last}" if last else f":{frame.line}"
+    return f":{frame.line}-{last_line(frame)}" if last_line(frame) else f":{frame.line}"
+
+
+def last_line(frame: Frame) -> int:
+    """Return the last line of a frame that stood somewhere in a range of lines; 0 for one line."""
+    last: int = getattr(frame, "last_line", 0)
+    return last
 
 
 def module_of(frame: Frame) -> str:

@@ -13,7 +13,16 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, imported_package, is_of_user, own_places, package_of, source_of
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    imported_package,
+    is_of_user,
+    last_line,
+    own_places,
+    package_of,
+    source_of,
+)
 from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import file_held, is_weights
 from nncftools.analysis.rise_owners import Stack
@@ -73,7 +82,7 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
         else:
             code.append(_of_user(part))
     shared = others.pop(SHARED, 0)
-    rows = list(_rows(build_up, code, session))
+    rows = list(_rows(build_up, _placed(code), session))
     if imports:
         size = imports.total()
         rows.append(Holder(_LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
@@ -114,6 +123,34 @@ def _of_user(part: Part) -> Part:
     certain = sum(place < part.certain for place in places)
     still = sum(place < part.still for place in places)
     return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain, still=still)
+
+
+def _placed(code: Sequence[Part]) -> list[Part]:
+    """Return parts of which those without a certain line have the line of their function that took more than they did.
+
+    Where no line did, all lines of this function have none: they are one row.
+    """
+    known: dict[tuple[Stack, tuple[str, str]], Counter[Frame]] = {}
+    unknown = Counter[Stack]()
+    for part in code:
+        if not part.stack:
+            continue
+        frame = part.stack[-1]
+        if frame.line and not last_line(frame):
+            known.setdefault((part.stack[:-1], frame.code), Counter())[frame] += part.size
+        else:
+            unknown[part.stack] += part.size
+    moved: dict[Stack, Stack] = {}
+    for stack, size in unknown.items():
+        above, frame = stack[:-1], stack[-1]
+        lines = known.get((above, frame.code), Counter[Frame]())
+        possible = [line for line in lines if not frame.line or frame.line <= line.line <= last_line(frame)]
+        best = max(possible, key=lines.__getitem__, default=frame)
+        if lines[best] >= size:
+            moved[stack] = (*above, best)
+        elif not frame.line:
+            moved |= {(*above, line): stack for line in possible}
+    return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
 
 
 def _deepest_own(stack: Stack) -> Frame | None:

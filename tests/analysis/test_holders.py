@@ -156,7 +156,7 @@ def test_largest_code_is_among_few_rows() -> None:
 
 def test_most() -> None:
     """Of many rows, the largest stay, and the others are in the last one."""
-    parts = [seen(10 + line, MAIN, f"/a/b.py:{line} f") for line in range(8)]
+    parts = [seen(9 + line, MAIN, f"/a/b.py:{line} f") for line in range(1, 9)]
 
     assert [size for size, _ in labels(*parts, most=2)] == [17, 16, 75]
 

@@ -69,7 +69,6 @@ def test_child_just_after_a_mark(nncf_tools: Run, tmp_path: pathlib.Path) -> Non
     )
 
     assert abs(change(found["Compile"])) <= _TOLERANCE
-    assert (found["Compile"].rss_peak or 0) > 100 * MIB
 
 
 @pytest.mark.long
