@@ -181,7 +181,7 @@ def brief_seconds(seconds: float) -> str:
     """Return a duration as text with one decimal up to 10 s, then in whole seconds: ``"1.7 s"``, ``"1 min 14 s"``."""
     if round(seconds, 1) < 0.1:  # noqa: PLR2004 — one decimal would be 0
         return seconds_text(seconds)
-    return f"{seconds:.1f} s" if seconds < 9.95 else about_text(seconds)  # noqa: PLR2004 — two digits
+    return f"{seconds:.1f} s" if seconds < 9.95 else about_text(max(10.0, seconds))  # noqa: PLR2004 — two digits
 
 
 def time_unit(duration_s: float) -> tuple[int, str]:

@@ -34,7 +34,7 @@ _MOST = 4
 _SMALL = 0.01
 """A rest that is a smaller part of the memory has no row of its own."""
 _HALF = 0.5
-_LONGEST_FILE = 40
+_LONGEST_FILE, _LONGEST_NAME = 40, 60
 _LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
@@ -203,7 +203,8 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
         if not is_of_user(last):
             package = package_of(last.file)
             function = last.function.rpartition(".")[2]
-            names[function if package in {PYTHON, OWN} else f"{package} {function}"] += part
+            name = function if package in {PYTHON, OWN} else f"{package} {function}"
+            names[shortened(printable(name), _LONGEST_NAME)] += part
     (name, most), *_ = names.most_common(1) or [("", 0)]
     return f" ({name})" if name and most >= size * _HALF else ""
 

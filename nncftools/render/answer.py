@@ -17,7 +17,7 @@ from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 if TYPE_CHECKING:
     from nncftools.analysis.holders import Holder
 
-_SOURCE, _NAME = 60, 60
+_SOURCE, _NAME, _PART = 60, 60, 30
 """Characters."""
 _MOSTLY = 0.95
 """A row is certain if this part of it is certain."""
@@ -134,7 +134,8 @@ def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
     text = shortened(printable(holder.source), _SOURCE)
     if holder.parts:
         large = [(name, part) for name, part in holder.parts[:_MOST_PARTS] if part >= whole * _NAMED]
-        named = ", ".join(f"{printable(name)} {unit.brief(part)}" for name, part in large if name != _PYTHON)
+        names = [(shortened(printable(name), _PART), part) for name, part in large if name != _PYTHON]
+        named = ", ".join(f"{name} {unit.brief(part)}" for name, part in names)
         text = f"({named})" if named else ""
     return HolderRow(size, holder.label, text, is_source=bool(holder.source))
 

@@ -36,7 +36,7 @@ def test_export_is_recorded_and_reported(
     status, high_water_mark = export(tmp_path, model, TASKS[model.name], real_environment)
     session = Session.load(tmp_path / "session.json")
     report = subprocess.run(
-        command_line("report", "session.json", "--plot", "peak.png"),
+        command_line("report", "session.json", "--details", "--plot", "peak.png"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -142,6 +142,7 @@ def test_largest_holder() -> None:
         ({"floor": Floor(size=200 * MIB, at_s=0.5), "exit": Exit(signal=9)}, "Needs more than 200 MiB · took 1.0 s"),
         ({"attached_to": 77}, "recorded 1.0 s of pid 77"),
         ({"duration_s": 0.0123}, "took 0.012 s"),
+        ({"duration_s": 9.98}, "took 10 s"),
         ({"duration_s": 74.2}, "took 1 min 14 s"),
         ({"processes": [process(end_s=None)]}, "recorded 1.0 s, and the command went on"),
         (
