@@ -216,17 +216,22 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
     for time_s, rss, file_size, apart_s in points:
         if at_s < time_s == before_s:
             break
-        while reading is not None and reading.time_s < min(time_s, at_s):
-            process.read(reading)
-            reading = next(readings, None)
-        now_s = min(time_s, at_s)
-        fraction = 1.0 if time_s <= at_s else (at_s - before_s) / (time_s - before_s)
-        change = (rss - before) * fraction
-        file_change = (file_size - file_before) * fraction
-        file_share = min(1.0, max(0.0, file_change / max(1.0, change)))
-        process.change(change, _Rise(change, before_s, now_s, apart_s, file_share))
-        file_before += file_change
-        before_s, before = now_s, before + change
+        is_there = False
+        while not is_there:  # memory changed evenly: it is divided at each reading of addresses
+            now_s = min(time_s, at_s)
+            is_there = reading is None or reading.time_s >= now_s
+            if reading is not None and not is_there:
+                now_s = max(before_s, reading.time_s)
+            fraction = 1.0 if now_s >= time_s else (now_s - before_s) / (time_s - before_s)
+            change = (rss - before) * fraction
+            file_change = (file_size - file_before) * fraction
+            file_share = min(1.0, max(0.0, file_change / max(1.0, change)))
+            process.change(change, _Rise(change, before_s, now_s, apart_s, file_share))
+            file_before += file_change
+            before_s, before = now_s, before + change
+            if reading is not None and not is_there:
+                process.read(reading)
+                reading = next(readings, None)
     bands, falls = process.levels()
     # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
     read = sum((band.high - band.low) * band.file_share for band in bands)
