@@ -18,20 +18,20 @@ from tests.test_layers import name_of, needed
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_779,
-    "analysis": 24_712,
+    "ground floor": 7_782,
+    "analysis": 24_992,
     "api": 6_390,
-    "cli": 46_480,
+    "cli": 46_491,
     "compression": 14_478,
     "importers": 6_817,
     "journal": 1_742,
     "limits": 5_891,
     "live": 13_787,
     "marks": 15_300,
-    "render": 40_733,
+    "render": 40_749,
     "sampler": 24_420,
     "session": 20_538,
-    "snapshots": 8_484,
+    "snapshots": 8_495,
     "testing": 3_096,
 }
 """By room: the most nodes that it may have."""

@@ -140,7 +140,8 @@ class RiseOwners:
         stood still.
         """
         before, after = map(self._frames, seen)
-        if before == after and (still >= len(before) or not self._has_still):
+        is_loop = seen[0] == seen[1] and still < len(before) and self._has_still
+        if before == after and not is_loop:  # it stood still, or went on in the same line
             yield share._replace(stack=before)
             return
         speed_before = self._speed(thread, readings.start, -1)

@@ -158,9 +158,8 @@ def run() -> int:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error
             screen.to_stdout("")  # raises our error if it is that of help, which Click prints
-            if error.errno == errno.ENOSPC and error.filename is None:  # a long help fails before its end
-                screen.drop_unread()
-                raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
+            if error.errno in {errno.ENOSPC, errno.EBADF} and error.filename is None:  # in the middle of a long help
+                raise screen.lost_output(error) from error
             raise
     except NncfToolsError as error:
         screen.error(str(error), error.lines)

@@ -48,11 +48,15 @@ def main(words: Sequence[str]) -> int:
         return error.exit_code
 
 
+_TYPES = ["rss,system"]
+"""As NNCF's tool records."""
+
+
 def _record(log_dir: pathlib.Path, line: str) -> int:
     from nncftools.sampler.client import Starter
 
     argv = [planning.SHELL, "-c", line]
-    request = options.Request()
+    request = options.Request(types=_TYPES)
     metrics, columns = planning.columns(request)
     target = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)

@@ -71,9 +71,14 @@ def to_stdout(content: RenderableType | bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
-        why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
-        raise NncfToolsError(f"standard output {why}") from error
+        raise lost_output(error) from error
+
+
+def lost_output(error: OSError) -> NncfToolsError:
+    """Return the error of a standard output that cannot be written, and write nothing more to it."""
+    sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
+    why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
+    return NncfToolsError(f"standard output {why}")
 
 
 def to_stderr(content: RenderableType) -> None:

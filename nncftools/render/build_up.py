@@ -162,7 +162,7 @@ def _notes_on_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
 
 def _notes(session: Session, rise: BuildUp) -> Iterator[str]:
     yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
-    yield "freed memory is taken to be what came last; where it was older, its function stands for a newer one"
+    yield "freed memory is known by its addresses; on the heap, what came last is taken to be freed"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack within a second of the rise, or the thread is not known"
         yield f"not seen: {missing(session, unless)}"

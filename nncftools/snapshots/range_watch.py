@@ -25,6 +25,8 @@ _LEAST, _SHARE = 8 << 20, 0.02
 """A change that is smaller, in bytes or as a part of RSS, is not worth a reading."""
 _MOST_READINGS = 150
 _PAGE_BITS = 12
+_SHARED = b"/dev/zero"
+"""The name of anonymous memory that processes share."""
 
 
 def anonymous_ranges(maps: bytes) -> list[Range]:
@@ -32,9 +34,10 @@ def anonymous_ranges(maps: bytes) -> list[Range]:
     ranges: list[Range] = []
     for line in maps.split(b"\n"):
         words = line.split(None, 5)
-        if len(words) < 5 or words[1][1:2] != b"w" or words[4] != b"0":  # noqa: PLR2004 — up to the inode
+        if len(words) < 5 or words[1][1:2] != b"w":  # noqa: PLR2004 — up to the inode
             continue
-        if len(words) > 5 and words[5].startswith(b"[stack"):  # noqa: PLR2004 — it has a name
+        name = b"".join(words[5:])
+        if name.startswith(b"[stack") or (words[4] != b"0" and not name.startswith(_SHARED)):
             continue
         first, _, end = words[0].partition(b"-")
         begin, behind = int(first, 16), int(end, 16)

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.analysis.build_up import NOT_SEEN
+from nncftools.analysis.code_places import line_text
 from nncftools.session.model import Frame
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
@@ -136,3 +137,56 @@ def test_between_two_windows(made: Made) -> None:
 
     assert by_function(found) == {"main": 100}
     assert by_function(found, certain=True)["main"] == pytest.approx(60, abs=3)
+
+
+MIB = 1 << 20
+FAST = [(0.0, 0), (0.5, 0), (0.51, 100 * MIB), (1.0, 100 * MIB)]
+"""Memory stands for half a second, rises at once, and stands again."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([(0.0, "main:3"), (0.505, "main:4>ones"), (0.51, "main:5")], ["main:4", "ones:1"]),
+        ([(0.0, "main:3"), (0.51, "main:5")], ["main:4"]),
+        ([(0.0, "main:3"), (0.51, "main:9")], ["main:4-8"]),
+        ([(0.0, "main:3"), (0.51, "main:4")], ["main:3-4"]),
+        ([(0.0, "main:9"), (0.51, "main:3")], ["main:3-9"]),
+        ([(0.0, "main:1>load:3"), (0.51, "main:1>load:5")], ["main:1", "load:4"]),
+    ],
+)
+def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expected: list[str]) -> None:
+    """A stack that stood without growth took nothing; if both stood, it was the lines between them, likely at most."""
+    made.process(FAST, *changes)
+    found = made.build_up(1.0)
+    largest = max(found.parts, key=lambda part: part.size)
+
+    assert [f"{frame.function}{line_text(frame)}" for frame in largest.stack] == expected
+    assert largest.size > 90 * MIB
+    assert largest.still < len(largest.stack)
+
+
+def test_shares_by_speed(made: Made) -> None:
+    """A rise between two stacks is shared by how fast memory rose in each."""
+    points = [(0.0, 0), (1.0, 90 * MIB), (1.1, 100 * MIB), (2.0, 110 * MIB)]
+    made.process(points, (0.0, "fast"), (1.1, "slow"), every_s=0.1)
+
+    assert by_function(made.build_up(1.1)) == pytest.approx({"fast": 98.9 * MIB, "slow": 1.1 * MIB}, rel=0.2)
+
+
+def test_waiting_thread_took_nothing(made: Made) -> None:
+    """A thread that waits at both readings took nothing, nor did its callers, whatever page faults say."""
+    changes = {MAIN: [(0.0, "main>wait")], WORKER: [(0.0, "work")]}
+    made.threads(POINTS, changes, (0.4, {MAIN: 90, WORKER: 10}, 0))
+    made.snapshots.frames[1] = WAITS
+    found = made.build_up(0.4)
+
+    assert by_function(found, certain=True) == {"work": 100}
+
+
+def test_faults_of_huge_pages_say_nothing(made: Made) -> None:
+    """Where page faults are too few for the bytes, two threads that work are not told apart."""
+    changes = {MAIN: [(0.0, "a")], WORKER: [(0.0, "b")]}
+    made.threads([(0.0, 0), (0.4, 100 * MIB)], changes, (0.4, {MAIN: 1, WORKER: 40}, 0))
+
+    assert by_kind(made.build_up(0.4)) == {NOT_SEEN: 100 * MIB}

@@ -505,7 +505,7 @@ time.sleep(1000)
     wrong, right = [], 0
     for window in watch.lines("window"):
         ((_, changes),) = window["threads"].items()
-        told = {t_ns: stack for t_ns, stack, _ in changes}
+        told = {t_ns: stack for t_ns, stack, *_ in changes}
         now: int | None = None
         for t_ns in window["t_ns"]:
             now = told.get(t_ns, now)

@@ -162,7 +162,7 @@ def test_gate(nncf_tools: Run) -> None:
 def test_out_of_memory(nncf_tools: Run) -> None:
     """A CUDA out-of-memory exception is the verdict, with what the run held and what others held."""
     profiled(nncf_tools, "Quantize:0.8:12:30", "oom")
-    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+    report = " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
 
     assert "could not allocate memory of nvidia0 (OutOfMemoryError)" in report
     assert "the run held 31,232 MiB, others 3,072 MiB" in report

@@ -1,0 +1,96 @@
+"""Which addresses of a process came and went."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from nncftools import Session
+from nncftools.snapshots.range_watch import anonymous_ranges, without
+from tests.conftest import HANGING_S, command_line
+
+MAPS = b"""\
+55d0c0000000-55d0c0001000 r--p 00000000 08:01 131 /usr/bin/python3.11
+55d0c1000000-55d0c1200000 rw-p 00000000 00:00 0 [heap]
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0
+7f0000100000-7f0000200000 rw-p 00000000 00:00 0 [anon: large]
+7f0000300000-7f0000400000 r--p 00000000 00:00 0
+7f0000480000-7f0000490000 rw-s 00000000 00:01 5 /dev/zero (deleted)
+7f0000500000-7f0000600000 rw-p 00000000 08:01 77 /data/weights of mine.bin
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0 [stack]
+a line that is cut
+"""
+
+
+def test_anonymous_ranges() -> None:
+    """Writable memory without a file counts, neighbours as one; the stack, files and read-only memory do not."""
+    assert anonymous_ranges(MAPS) == [
+        (0x55D0C1000000, 0x55D0C1200000),
+        (0x7F0000000000, 0x7F0000200000),
+        (0x7F0000480000, 0x7F0000490000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "others", "expected"),
+    [
+        ([(0, 10)], [], [(0, 10)]),
+        ([(0, 10)], [(0, 10)], []),
+        ([(0, 10)], [(2, 4), (6, 20)], [(0, 2), (4, 6)]),
+        ([(0, 4), (6, 9)], [(3, 7)], [(0, 3), (7, 9)]),
+        ([(5, 6)], [(0, 1), (8, 9)], [(5, 6)]),
+        ([], [(0, 1)], []),
+    ],
+)
+def test_without(ranges: list[tuple[int, int]], others: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    """What is left of ranges without others."""
+    assert without(ranges, others) == expected
+
+
+PROGRAM = """import time
+def make(mib):
+    return bytearray(b"x") * (mib << 20)
+def load():
+    return make(100)
+def convert(old):
+    new = make(90)
+    time.sleep(0.3)
+    return new
+weights = load()
+time.sleep(0.3)
+weights = convert(weights)
+time.sleep(0.3)
+grown = make(60)
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.process
+def test_rebound_name(tmp_path: pathlib.Path) -> None:
+    """After ``weights = convert(weights)``, the memory is convert's: load's addresses went."""
+    (tmp_path / "work.py").write_text(PROGRAM)
+    words = command_line("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S)
+    session = Session.load(tmp_path / "run.json")
+    words = command_line("report", "run.json", "--peak", "--at", f"{session.duration_s - 0.1:g}", "-f", "markdown")
+    shown = subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S, capture_output=True, text=True).stdout
+    report = json.loads(
+        subprocess.run(
+            command_line("report", "run.json", "-f", "json"), cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+    )
+
+    assert session.snapshots is not None
+    assert session.snapshots.processes[0].ranges
+    assert report["peak"]["rss"] >= 190 << 20
+    sizes = dict.fromkeys(("load", "convert"), 0.0)
+    for line in shown.splitlines():
+        for name in sizes:
+            if name in line and line.count("|") > 3:
+                sizes[name] += float(line.split("|")[1])
+    assert sizes["load"] < 20, shown
+    assert sizes["convert"] > 60, shown
