@@ -213,7 +213,7 @@ class TestReport:
         """Columns of devices are in one order; a family of counters is headed by its device."""
         text = ours("report", "run.json", "--format", "markdown").stdout
         (head,) = (line for line in text.splitlines() if line.startswith("| # |"))
-        places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU npu0", "NPU npu1")]
+        places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU busy npu0", "NPU busy npu1")]
 
         assert places == sorted(places)
 
