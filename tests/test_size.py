@@ -19,7 +19,7 @@ ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_782,
-    "analysis": 24_992,
+    "analysis": 25_019,
     "api": 6_390,
     "cli": 46_491,
     "compression": 14_478,

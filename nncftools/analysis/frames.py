@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
-from nncftools.analysis.code_places import OWN, PYTHON, brief_label, is_of_user, module_of, package_of, reported_frames
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    brief_label,
+    is_of_user,
+    module_of,
+    own_places,
+    package_of,
+    reported_frames,
+)
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.session.model import Frame
@@ -277,6 +286,12 @@ def _is_tool(frame: Frame) -> bool:
 
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
+    """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
+    places = own_places(stack)
+    return stack[places[-1]] if places else innermost_frame(stack)
+
+
+def innermost_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
     shown = [frame for _, frame in reported_frames(stack)]
     known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
@@ -292,7 +307,7 @@ def running_text(top: Part) -> str:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
         return ", ".join(filter(None, (name, _starter(top.stack))))
     stack = [frame for _, frame in reported_frames(top.stack)]
-    if (frame := best_frame(stack)) is None:
+    if (frame := innermost_frame(stack)) is None:
         return ""
     caller = _caller(stack[: stack.index(frame) + 1])
     text = brief_label(frame)
@@ -309,7 +324,7 @@ def _caller(stack: Sequence[Frame]) -> int | None:
 
 def _starter(stack: Sequence[Frame]) -> str:
     """Return who started a program, and for which call into another library."""
-    if (frame := best_frame(stack)) is None:
+    if (frame := innermost_frame(stack)) is None:
         return ""
     entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
     package, text = package_of(entry.file), f"started by {brief_label(frame)}"

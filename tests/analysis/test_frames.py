@@ -252,7 +252,8 @@ class TestLabels:
 
 
 def test_best_frame() -> None:
-    """The innermost frame outside of the standard library says most; if there is none, the innermost one."""
-    assert best_frame(stack(WORK, DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
+    """The deepest own frame says most; without one, the innermost frame outside of the standard library, or any."""
+    assert best_frame(stack(WORK, DECODER, STANDARD, *MACHINERY)) == stack(WORK)[0]
+    assert best_frame(stack(DECODER, STANDARD, *MACHINERY)) == stack(DECODER)[0]
     assert best_frame(stack(STANDARD)) == stack(STANDARD)[0]
     assert best_frame(()) is None
