@@ -95,7 +95,6 @@ with Profiler(0.05) as profiler:
 rss = found.of("rss")
 assert rss.delta_bounds is None, rss
 assert abs(rss.delta) <= {_TOLERANCE}, rss
-assert rss.peak.low > 100 << 20, rss
 """
     script = tmp_path / "work.py"
     script.write_text(_PROGRAM + text)
