@@ -185,6 +185,7 @@ def allocate():
         taken.append(bytearray(b"x" * (1 << 20)))
         time.sleep(0.005)
     return taken
+time.sleep(0.3)
 kept = read_weights(), allocate()
 time.sleep(0.5)
 """
@@ -206,7 +207,7 @@ def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None
 
     assert sum(part.size for part in found.parts) == found.size
     assert all(0 <= part.file_size <= part.size for part in found.parts)
-    assert files["read_weights"] == pytest.approx(200 * MIB, abs=10 * MIB)
+    assert files["read_weights"] == pytest.approx(200 * MIB, abs=20 * MIB)
     assert files["allocate"] < 10 * MIB
     assert root.file_size >= files["read_weights"]
     assert file_held(session, found.at_s, found.size, files["read_weights"]) == str(weights)
