@@ -83,6 +83,12 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
     return places
 
 
+def deepest_own(stack: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's own code; None without own code."""
+    places = own_places(stack)
+    return stack[places[-1]] if places else None
+
+
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
     """Return the text of a frame's line; empty for unknown, and for a range of lines."""
     if last_line(frame):

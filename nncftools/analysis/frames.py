@@ -16,9 +16,9 @@ from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
     brief_label,
+    deepest_own,
     is_of_user,
     module_of,
-    own_places,
     package_of,
     reported_frames,
 )
@@ -119,8 +119,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
         node.own += part.size
         node.own_certain += part.size if certain >= len(part.stack) else 0
     for process, freed in build_up.freed.items():
-        for epoch, fall in enumerate(freed):
-            _take_doubt(root, process, epoch, fall, by_line=by_line)
+        _take_doubts(root, process, freed, by_line=by_line)
     return root
 
 
@@ -133,27 +132,33 @@ def _path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Has
         yield depth, frame, frame if by_line else frame.code
 
 
-def _take_doubt(root: Node, process: int | None, epoch: int, fall: Freed, *, by_line: bool) -> None:
-    """Take from what is certain what a fall may have taken in place of what is said to be gone.
+def _take_doubts(root: Node, process: int | None, freed: Sequence[Freed], *, by_line: bool) -> None:
+    """Take from what is certain what the falls of a process may have taken in place of what is said to be gone.
 
-    A place is only in doubt for what the fall was larger than its own memory that is said to be gone.
+    A place is only in doubt for what a fall was larger than its own memory that is said to be gone.
     """
-    gone = Counter[int]()
-    for part, size in fall.parts:
-        node: Node | None = root
-        for _, _, key in _path(part, by_line=by_line):
-            node = node.children.get(key) if node is not None else None
-            if node is not None:
-                gone[id(node)] += round(size)
+    certain = list(_below(root))
+    for epoch, fall in enumerate(freed):
+        certain = [node for node in certain if node.certain]
+        gone = Counter[int]()
+        for part, size in fall.parts:
+            node: Node | None = root
+            for _, _, key in _path(part, by_line=by_line):
+                node = node.children.get(key) if node is not None else None
+                if node is not None:
+                    gone[id(node)] += round(size)
+        for node in certain:
+            held = sum(size for (of, when), size in node.doubtful.items() if of == process and 0 <= when <= epoch)
+            doubt = min(held, max(0, round(fall.size) - gone[id(node)]))
+            node.certain = max(0, node.certain - doubt)
+            node.own_certain = min(node.own_certain, node.certain)
+
+
+def _below(root: Node) -> Iterator[Node]:
     waiting = list(root.children.values())
     while waiting:
         node = waiting.pop()
-        held = sum(size for (of, when), size in node.doubtful.items() if of == process and 0 <= when <= epoch)
-        if not held:
-            continue
-        doubt = min(held, max(0, round(fall.size) - gone[id(node)]))
-        node.certain = max(0, node.certain - doubt)
-        node.own_certain = min(node.own_certain, node.certain)
+        yield node
         waiting += node.children.values()
 
 
@@ -178,7 +183,8 @@ def _holders(root: Node) -> list[Node]:
     while waiting:
         node = waiting.pop()
         parts = list(_parts(node, min(least, node.size * _HALF)))
-        is_less_certain = not _is_of_users_code(node) and sum(part.certain for part in parts) < node.certain * _HALF
+        is_own = node.frame is not None and is_of_user(node.frame)
+        is_less_certain = not is_own and sum(part.certain for part in parts) < node.certain * _HALF
         if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
@@ -189,10 +195,6 @@ def _holders(root: Node) -> list[Node]:
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
     return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
-
-
-def _is_of_users_code(node: Node) -> bool:
-    return node.frame is not None and is_of_user(node.frame)
 
 
 def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
@@ -287,8 +289,7 @@ def _is_tool(frame: Frame) -> bool:
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
-    places = own_places(stack)
-    return stack[places[-1]] if places else innermost_frame(stack)
+    return deepest_own(stack) or innermost_frame(stack)
 
 
 def innermost_frame(stack: Sequence[Frame]) -> Frame | None:

@@ -16,6 +16,7 @@ from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
+    deepest_own,
     imported_package,
     is_of_user,
     last_line,
@@ -71,6 +72,7 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
     imports = Counter[str]()
     others = Counter[str]()
     code: list[Part] = []
+    shared = 0
     for part in build_up.parts:
         package = _imported(part, snapshots)
         if package:
@@ -78,10 +80,9 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
         elif part.kind == NOT_SEEN:
             others["not seen"] += part.size
         elif part.kind == SHARED:
-            others[SHARED] += part.size
+            shared += part.size
         else:
             code.append(_of_user(part))
-    shared = others.pop(SHARED, 0)
     rows = list(_rows(build_up, _placed(code), session))
     if imports:
         size = imports.total()
@@ -100,7 +101,7 @@ def _imported(part: Part, snapshots: Snapshots) -> str:
         return ""
     if package := imported_package(part.stack):
         return package
-    own = _deepest_own(part.stack)
+    own = deepest_own(part.stack)
     statements = [] if own is None else source_of(snapshots, own).split(";")
     matches = [_IMPORT.match(statement.strip()) for statement in statements]
     last = matches[-1] if matches and all(matches) else None
@@ -153,11 +154,6 @@ def _placed(code: Sequence[Part]) -> list[Part]:
     return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
 
 
-def _deepest_own(stack: Stack) -> Frame | None:
-    places = own_places(stack)
-    return stack[places[-1]] if places else None
-
-
 def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
     snapshots = session.snapshots or Snapshots()
     stacks = _stacks(build_up)
@@ -172,9 +168,8 @@ def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iter
             file = file_held(session, build_up.at_s, build_up.size, node.file_size)
             label = f"{_file_text(file)}, read in {label}" if file else label
         row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program)
-        before = sums.get(label)
-        if before is not None:
-            row = row._replace(size=row.size + before.size, certain=row.certain + before.certain)
+        if label in sums:
+            row = row._replace(size=row.size + sums[label].size, certain=row.certain + sums[label].certain)
         sums[label] = row
     yield from sums.values()
 
@@ -189,7 +184,7 @@ def _stacks(build_up: BuildUp) -> Mapping[Frame, Counter[Stack]]:
     """Return the whole stacks with their bytes, by the deepest frame of the user's code."""
     stacks: dict[Frame, Counter[Stack]] = {}
     for part in build_up.parts:
-        own = _deepest_own(part.stack)
+        own = deepest_own(part.stack)
         if own is not None:
             stacks.setdefault(own, Counter())[part.stack] += part.size
     return stacks
@@ -209,19 +204,18 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
     return f" ({name})" if name and most >= size * _HALF else ""
 
 
-def _with_rest(rows: Sequence[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
+def _with_rest(rows: list[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
     """Return the first rows, of which one is the largest code, and one row for everything else."""
     beside = whole - sum(row.size for row in rows)
     others[_LINES] += beside - others.total()
-    every = list(rows)
-    imports = next((place for place, row in enumerate(every) if row.kind == IMPORTS), None)
+    imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)
     if imports is not None and beside < whole * _SMALL:  # too little for a row
-        label = _WITH_REST if beside else every[imports].label
-        every[imports] = every[imports]._replace(label=label, size=every[imports].size + beside)
+        label = _WITH_REST if beside else rows[imports].label
+        rows[imports] = rows[imports]._replace(label=label, size=rows[imports].size + beside)
         others.clear()
-    code = [row for row in every if row.is_code][:1]
-    shown = every[:most] if not code or code[0] in every[:most] else [*every[: most - 1], *code]
-    for row in every:
+    code = [row for row in rows if row.is_code][:1]
+    shown = rows[:most] if not code or code[0] in rows[:most] else [*rows[: most - 1], *code]
+    for row in rows:
         if row not in shown:
             others[_LINES if row.is_code else row.label] += row.size
     rest = whole - sum(row.size for row in shown)

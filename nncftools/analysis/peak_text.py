@@ -143,10 +143,7 @@ def _where(peak: PeakPlace | None, session: Session) -> str:
     if peak is None:
         return ""
     performers, short = Performers(session), _short_names(peak, session)
-    names = [_name(operation, performers, short) for operation in peak.path]
-    if len(names) > _MOST_LEVELS:
-        names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
-    path = SEPARATOR.join(names)
+    path = _path_text([_name(operation, performers, short) for operation in peak.path])
     rest = ("the rest of " if any(rival is around for around in peak.path) else "" for rival in peak.rivals)
     others = [of + _name(rival, performers, short) for of, rival in zip(rest, peak.rivals, strict=True)]
     several = f"one of {len(others):,} others" if len(others) > _MOST_RIVALS else " or ".join(others)
@@ -163,6 +160,13 @@ def _where(peak: PeakPlace | None, session: Session) -> str:
     if after_s >= 0:
         return f"{seconds_text(after_s)} after {name}"
     return f"{seconds_text(max(0.0, nearest.start_s - peak.to_s))} before {name}"
+
+
+def _path_text(names: list[str]) -> str:
+    """Return operations inside of each other as a path, without the middle of a long one."""
+    if len(names) > _MOST_LEVELS:
+        names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
+    return SEPARATOR.join(names)
 
 
 def brief_where_text(session: Session) -> str:
@@ -182,11 +186,9 @@ def brief_where_text(session: Session) -> str:
             names.append(name)
     if not names:
         return ""
-    if len(names) > _MOST_LEVELS:
-        names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
-    path = SEPARATOR.join(names)
-    if peak.nearest is not None:
-        return f"just {'after' if peak.from_s >= peak.nearest.end_s else 'before'} {path}"
+    path = _path_text(names)
+    if nearest:
+        return f"just {'after' if peak.from_s >= nearest[0].end_s else 'before'} {path}"
     others = 0 if peak.path else len(peak.either) - 1
     return f"during {path}{f' or {others:,} other operations' if others > 0 else ''}"
 

@@ -202,8 +202,7 @@ class RiseOwners:
         faults = self._faults(number, working)
         if faults:
             return {(thread, False): count for thread, count in faults.items()}
-        busy = self._caller(python, near)
-        return {(busy, False): 1}
+        return {(self._caller(python, near), False): 1}
 
     def _faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
         """Return the page faults of threads that work at a reading of faults; empty if they say nothing.

@@ -134,12 +134,12 @@ class _Process:
         """Rises, and bytes of falls, since the last reading of addresses."""
         self.falls: list[Fall] = []
 
-    def change(self, size: float, rise: _Rise) -> None:
-        """Take a rise, or a fall of ``-size`` bytes."""
-        if size > 0:
+    def change(self, rise: _Rise) -> None:
+        """Take a rise; one of less than 0 bytes is a fall."""
+        if rise.size > 0:
             self._waiting.append(rise)
-        elif size < 0:
-            self._waiting.append(-size)
+        elif rise.size < 0:
+            self._waiting.append(-rise.size)
 
     def read(self, change: RangeChange) -> None:
         """Take a reading of addresses: it explains the falls since the reading before."""
@@ -226,7 +226,7 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
             change = (rss - before) * fraction
             file_change = (file_size - file_before) * fraction
             file_share = min(1.0, max(0.0, file_change / max(1.0, change)))
-            process.change(change, _Rise(change, before_s, now_s, apart_s, file_share))
+            process.change(_Rise(change, before_s, now_s, apart_s, file_share))
             file_before += file_change
             before_s, before = now_s, before + change
             if reading is not None and not is_there:
@@ -245,19 +245,17 @@ def _spans(pages: Sequence[int]) -> list[Span]:
 
 def _without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
     """Return what of some sorted ranges is in none of the others."""
-    left: list[Span] = []
-    for span in spans:
-        left += _parts_outside(span, others)
-    return left
+    return [part for span in spans for part in _parts_outside(span, others)]
 
 
 def _parts_outside(span: Span, others: Sequence[Span]) -> Iterator[Span]:
     at, end = span
-    for begin, behind in others:
-        if behind <= at or begin >= end:
-            continue
+    number = max(0, bisect_right(others, (at, at)) - 1)
+    while number < len(others) and others[number][0] < end:
+        begin, behind = others[number]
         if begin > at:
             yield at, begin
         at = max(at, behind)
+        number += 1
     if at < end:
         yield at, end

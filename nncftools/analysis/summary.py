@@ -343,14 +343,21 @@ def _at_the_limit(session: Session) -> Iterator[str]:
         yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 
-def forked_copies(session: Session) -> int:
-    """Return how many processes at the RSS peak were forked copies, which share pages with their parent."""
+def processes_at_peak(session: Session) -> list[Process]:
+    """Return the processes that were alive at the RSS peak; none if its moment is unknown."""
     peak = session.peaks.get("rss")
     if peak is None or peak.at_s is None:
-        return 0
-    copies = [process for process in session.processes if process.forked_copy]
-    spans = [(of.start_s or 0, inf if of.end_s is None else of.end_s) for of in copies]
-    return sum(begin_s <= peak.at_s < end_s for begin_s, end_s in spans)
+        return []
+    return [
+        process
+        for process in session.processes
+        if (process.start_s or 0) <= peak.at_s and (process.end_s is None or peak.at_s < process.end_s)
+    ]
+
+
+def forked_copies(session: Session) -> int:
+    """Return how many processes at the RSS peak were forked copies, which share pages with their parent."""
+    return sum(process.forked_copy for process in processes_at_peak(session))
 
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:

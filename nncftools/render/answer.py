@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
@@ -70,7 +69,7 @@ def _shared(session: Session, unit: MemoryUnit) -> str:
     if len(session.ranks) > 1:
         return f"{_brief(session.peaks['rss'].low or 0, unit)} (sum of {len(session.ranks)} ranks)"
     peak = session.peaks["rss"]
-    count = _processes_at(session, peak.at_s) if summary.forked_copies(session) else 0
+    count = len(summary.processes_at_peak(session)) if summary.forked_copies(session) else 0
     if count < 2 or peak.low is None:  # noqa: PLR2004 — one process shares nothing
         return ""
     near = summary.pss_near_peak(session)
@@ -78,17 +77,6 @@ def _shared(session: Session, unit: MemoryUnit) -> str:
         rss = f"RSS of {count} processes: {unit.brief(peak.low)}"
         return f"{_brief(near.pss, unit)} (PSS; {rss}, shared pages counted in each)"
     return f"{_brief(peak.low, unit)} (RSS of {count} processes; pages that they share are counted in each)"
-
-
-def _processes_at(session: Session, at_s: float | None) -> int:
-    if at_s is None:
-        return 0
-    count = 0
-    for process in session.processes:
-        end_s = inf if process.end_s is None else process.end_s
-        if (process.start_s or 0.0) <= at_s < end_s:
-            count += 1
-    return count
 
 
 class HolderRow(NamedTuple):
