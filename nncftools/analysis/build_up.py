@@ -9,12 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
-from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at
-from nncftools.analysis.rss_levels import IN_NO_DOUBT, Fall, RssBand, levels_at
+from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
+from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
 from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
 from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
@@ -52,8 +53,10 @@ class Part(NamedTuple):
     """The bytes of ``size`` that are pages of mapped files or of shared memory; 0 in earlier recordings."""
     still: int = 0
     """How many of the ``certain`` frames stood still: their lines are certain, too."""
-    epoch: int = IN_NO_DOUBT
-    """How many of the process's ``freed`` came before it: all later ones put it in doubt."""
+    memory: str = HEAP
+    """The kind of memory, as of ``rss_levels``."""
+    epoch: int = 0
+    """How many of the ``freed`` of its process and of such memory came before it: all later ones put it in doubt."""
 
     @property
     def is_certain(self) -> bool:
@@ -76,8 +79,8 @@ class BuildUp(NamedTuple):
     at_s: float
     size: int
     parts: Sequence[Part]
-    freed: Mapping[int | None, Sequence[Freed]] = {}
-    """By the ``id`` of a process: what it gave back, where nobody can say which memory that was."""
+    freed: Mapping[tuple[int | None, str], Sequence[Freed]] = {}
+    """By the ``id`` of a process and the kind of memory: what it gave back, where nobody can say which that was."""
     top: Part | None = None
     """Where the program stood: the stack of the last rise before the moment, and all bytes of that stack."""
 
@@ -136,18 +139,18 @@ class _ProcessRise(NamedTuple):
     """What one process held, or gained."""
 
     watched: WatchedProcess
-    levels: list[RssBand]
-    """One above the other, the lowest first."""
-    falls: Sequence[Fall] = ()
-    """What it gave back, where nobody can say which memory that was."""
+    rises: list[Rise]
+    """The earliest first."""
+    falls: Mapping[str, Sequence[Fall]]
+    """By kind of memory: what it gave back, where nobody can say which that was."""
 
     @property
     def size(self) -> float:
-        return self.levels[-1].high - self.levels[0].low
+        return sum(rise.size for rise in self.rises)
 
     @property
-    def rss(self) -> float:
-        return self.levels[-1].high
+    def last(self) -> Rise:
+        return max(self.rises, key=lambda rise: rise.to_s)
 
 
 def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
@@ -160,16 +163,6 @@ def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
         first, last = bisect_left(watched.time_s, from_s), bisect_left(watched.time_s, to_s)
         times.update(watched.time_s[first:last])
     return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in processes))
-
-
-def _change(levels: list[RssBand], band: RssBand) -> None:
-    """Add a level for a rise, or remove what is above the new RSS."""
-    if band.high > band.low:
-        levels.append(band)
-    while levels and levels[-1].low >= band.high:
-        levels.pop()
-    if levels and levels[-1].high > band.high:
-        levels[-1] = levels[-1].below(band.high)
 
 
 class _Builder:
@@ -187,7 +180,7 @@ class _Builder:
         rises = self._rises(moment, at_s)
         if not rises and moment.since_s is None:
             return None
-        top = self._top(rises[0], at_s) if rises else None
+        top = self._top(rises[0]) if rises else None
         size, whole = moment.size, sum(rise.size for rise in rises)
         sums = defaultdict[Part, float](float)
         file_sums = defaultdict[Part, float](float)
@@ -205,22 +198,24 @@ class _Builder:
             file_sums[part] += file_amount
         parts = _whole_bytes(sums, file_sums, size)
         same = sum(part.size for part in parts if top is not None and part.stack == top.stack)
-        freed = {rise.watched.process: self._freed(rise) for rise in rises if rise.falls}
+        freed = dict(chain.from_iterable(map(self._freed, rises)))
         return BuildUp(at_s, size, parts, freed, None if top is None else top._replace(size=same))
 
     def _rises(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
         """Return what each process held or gained, the one first that rose last: that of the moment, if it is known."""
-        rises = []
+        changes = []
         for watched in self._snapshots.processes:
-            held = 0.0 if moment.since_s is None else rss_at(watched, moment.since_s)
-            bands, falls = levels_at(watched, at_s)
-            if levels := [level.above(held) for level in bands if level.high > held]:
-                rises.append(_ProcessRise(watched, levels, falls))
+            rises, falls = levels_at(watched, at_s)
+            if moment.since_s is not None:
+                shared = shared_at(watched, moment.since_s)
+                rises = _without_first(rises, rss_at(watched, moment.since_s) - shared, shared)
+            if rises:
+                changes.append(_ProcessRise(watched, rises, falls))
 
-        def when(rise: _ProcessRise) -> tuple[bool, float, float]:
-            return rise.watched.process == moment.process is not None, rise.levels[-1].to_s, rise.rss
+        def when(change: _ProcessRise) -> tuple[bool, float, float]:
+            return change.watched.process == moment.process is not None, change.last.to_s, change.size
 
-        return sorted(rises, key=when, reverse=True)
+        return sorted(changes, key=when, reverse=True)
 
     def _others(self, at_s: float) -> Iterator[Process]:
         """Yield the processes that the sampler counted at a moment, and the helper never saw: they lived too short."""
@@ -235,52 +230,63 @@ class _Builder:
             self._owners[id(watched)] = RiseOwners(watched, self._snapshots)
         return self._owners[id(watched)]
 
-    def _parts_of(self, rise: _ProcessRise, at_s: float) -> Iterator[tuple[Part, float, float]]:
+    def _parts_of(self, change: _ProcessRise, at_s: float) -> Iterator[tuple[Part, float, float]]:
         """Yield the parts of a process without their sizes, each with its bytes, and with the bytes of files."""
-        watched, lowest = rise.watched, rise.levels[0]
-        at_first = lowest.high if lowest.to_s == watched.time_s[0] else 0.0  # nobody saw how it came to that
-        if shared := min(watched.inherited, at_first):
+        watched = change.watched
+        first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # nobody saw how these came
+        size = sum(rise.size for rise in first)
+        file_size = sum(rise.size for rise in first if rise.memory == FILE)
+        if shared := min(watched.inherited, size - file_size):
             shared = self._shared(self._processes.get(watched.process), shared, watched.time_s[0])
-            yield Part(0, SHARED, watched.process), shared, shared * lowest.file_share
+            yield Part(0, SHARED, watched.process), shared, 0.0
+        own = size - shared
         if watched.is_native and not watched.windows:
             process = self._processes.get(watched.process)
             name = "" if process is None else process.name
             program = Part(0, PROGRAM, watched.process, self._starter(watched, at_s), program=name)
-            for level in rise.levels:
-                size = level.high - max(level.low, shared)
-                yield program, size, size * level.file_share
+            yield program, own, min(own, file_size)
+            for rise in change.rises[len(first) :]:
+                yield program, rise.size, rise.size if rise.memory == FILE else 0.0
             return
-        unseen = at_first - shared
-        of_start = min(unseen, _OF_PYTHON) if self._was_starting(watched) else 0.0
-        for is_start, size in ((True, of_start), (False, unseen - of_start)):
-            part = Part(0, NOT_SEEN, watched.process, is_start=is_start)
-            yield part, size, size * lowest.file_share
-        for level in rise.levels:
-            if level.high > at_first:
-                size = level.high - max(level.low, at_first)
-                shares = self._owners_in(watched).shares(level.from_s, level.to_s, level.apart_s, size)
-                for share in shares:
-                    kind = SEEN if share.stack else NOT_SEEN
-                    part = Part(0, kind, watched.process, share.stack, share.certain)
-                    part = part._replace(still=share.still, epoch=level.epoch)
-                    yield part, share.size, share.size * level.file_share
+        file_share = min(1.0, file_size / own) if own else 0.0
+        begun_s = self._begun_s(watched)
+        of_start = 0.0 if begun_s is None or watched.inherited else min(own, _OF_PYTHON)
+        yield Part(0, NOT_SEEN, watched.process, is_start=True), of_start, of_start * file_share
+        if begun_s is None:
+            yield Part(0, NOT_SEEN, watched.process), own, own * file_share
+        else:
+            rise = Rise(own - of_start, begun_s, watched.time_s[0], is_replaced=True)
+            yield from self._shares(watched, rise, file_share)
+        for rise in change.rises[len(first) :]:
+            yield from self._shares(watched, rise, 1.0 if rise.memory == FILE else 0.0)
 
-    def _freed(self, rise: _ProcessRise) -> list[Freed]:
-        owners = self._owners_in(rise.watched)
-        freed = []
-        for fall in rise.falls:
-            parts: list[tuple[Part, float]] = []
-            for band in fall.removed:
-                shares = owners.shares(band.from_s, band.to_s, band.apart_s, band.high - band.low)
-                parts += ((Part(0, SEEN, rise.watched.process, share.stack), share.size) for share in shares)
-            freed.append(Freed(fall.size, parts))
-        return freed
+    def _shares(self, watched: WatchedProcess, rise: Rise, file_share: float) -> Iterator[tuple[Part, float, float]]:
+        """Yield the parts of a rise."""
+        for share in self._owners_in(watched).shares(rise.from_s, rise.to_s, rise.apart_s, rise.size):
+            kind = SEEN if share.stack else NOT_SEEN
+            part = Part(0, kind, watched.process, share.stack, memory=rise.memory, epoch=rise.epoch)
+            if not rise.is_replaced:
+                part = part._replace(certain=share.certain, still=share.still)
+            yield part, share.size, share.size * file_share
 
-    def _was_starting(self, watched: WatchedProcess) -> bool:
+    def _freed(self, change: _ProcessRise) -> Iterator[tuple[tuple[int | None, str], list[Freed]]]:
+        watched = change.watched
+        for memory, falls in change.falls.items():
+            freed = []
+            for fall in falls:
+                parts: list[tuple[Part, float]] = []
+                for rise in fall.removed:
+                    parts += [(part, size) for part, size, _ in self._shares(watched, rise, 0.0)]
+                freed.append(Freed(fall.size, parts))
+            yield (watched.process, memory), freed
+
+    def _begun_s(self, watched: WatchedProcess) -> float | None:
+        """Return when a process began, if it was first seen just after that."""
         process = self._processes.get(watched.process)
-        if process is None or process.start_s is None or process.forked_copy or not watched.windows:
-            return False
-        return watched.time_s[0] - process.start_s <= _STARTING_S
+        if process is None or process.start_s is None or not watched.windows:
+            return None
+        begun_s = min(process.start_s, watched.time_s[0])
+        return begun_s if watched.time_s[0] - begun_s <= _STARTING_S else None
 
     def _starter(self, watched: WatchedProcess, at_s: float) -> Stack:
         """Return where the nearest Python program above stood that started a program, or waits for it."""
@@ -295,7 +301,8 @@ class _Builder:
     def _shared(self, process: Process | None, size: float, seen_s: float) -> float:
         """Return how much of its first seen RSS, ``size``, a forked copy can share: what its parent had at the fork.
 
-        That is the largest RSS of the parent from the fork, whose time the kernel gives in ticks, to that moment.
+        That is the most that the parent had from the fork, whose time the kernel gives in ticks, to that moment. Pages
+        of files are not copied by fork(2).
         """
         parent = None if process is None else self._processes.get(process.parent)
         if process is None or parent is None:
@@ -304,29 +311,45 @@ class _Builder:
         if watched is None:
             return min(size, max(parent.peak_rss or 0, parent.high_water_mark or 0) or size)
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
-        return min(size, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or size)
+        moments = (begun_s, *between, seen_s)
+        return min(size, max(rss_at(watched, at_s) - shared_at(watched, at_s) for at_s in moments) or size)
 
-    def _top(self, last: _ProcessRise, at_s: float) -> Part | None:
+    def _top(self, change: _ProcessRise) -> Part | None:
         """Return the part that most of the last rise belongs to, with a size of 0; None if its stack was not seen.
 
         Of the stacks before and after it, that is the one after.
         """
-        highest = last.levels[-1]
-        middle_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
-        band = highest._replace(from_s=middle_s, to_s=middle_s)
-        parts = list(self._parts_of(last._replace(levels=[band]), at_s))
+        last = change.last
+        middle_s = (last.from_s + last.to_s) / 2  # at its end, the code may already be back from what it did
+        rise = replace(last, from_s=middle_s, to_s=middle_s)
+        parts = list(self._parts_of(change._replace(rises=[rise]), middle_s))
         top, *_ = max(reversed(parts), key=lambda part: part[1])
         return top if top.stack or top.kind == PROGRAM else None
 
 
-def _adjusted(rises: Iterable[_ProcessRise], missing: float, at_s: float) -> Iterator[_ProcessRise]:
-    """Yield the processes with levels that sum to the peak: what is missing belongs to the first one."""
+def _without_first(rises: Sequence[Rise], size: float, file_size: float) -> list[Rise]:
+    """Return rises without the bytes that came first, so many of files and of all other memory."""
+    left = {True: file_size, False: size}
+    later = []
     for rise in rises:
-        levels, top = list(rise.levels), max(0.0, rise.rss + missing)
-        _change(levels, RssBand(rise.rss, top, at_s, at_s, _AROUND_S))
-        missing += rise.rss - top
-        if levels:
-            yield rise._replace(levels=levels)
+        is_file = rise.memory == FILE
+        part = replace(rise)
+        part = part.cut_last(max(0.0, rise.size - left[is_file]))
+        left[is_file] = max(0.0, left[is_file] - rise.size)
+        if part.size > 0:
+            later.append(part)
+    return later
+
+
+def _adjusted(changes: Iterable[_ProcessRise], missing: float, at_s: float) -> Iterator[_ProcessRise]:
+    """Yield the processes with rises that sum to the peak: what is missing belongs to the first one."""
+    for change in changes:
+        rises = [*change.rises, Rise(max(0.0, missing), at_s, at_s, _AROUND_S, is_replaced=True)]
+        too_much = max(0.0, -missing)
+        for rise in sorted(rises, key=lambda rise: -rise.to_s):
+            too_much -= rise.cut_last(too_much).size
+        missing = -too_much
+        yield change._replace(rises=[rise for rise in rises if rise.size > 0])
 
 
 def _whole_bytes(sums: Mapping[Part, float], file_sums: Mapping[Part, float], size: int) -> list[Part]:

@@ -60,8 +60,8 @@ class Node:
     own_certain: int = 0
     file_size: int = 0
     """The part of ``size`` that is pages of mapped files or of shared memory."""
-    doubtful: Counter[tuple[int | None, int]] = field(default_factory=Counter)
-    """By process and epoch: the certain bytes that a later fall of this process may have taken."""
+    doubtful: Counter[tuple[int | None, str, int]] = field(default_factory=Counter)
+    """By process, kind of memory and epoch: the certain bytes that a later fall of such memory may have taken."""
     label: str = ""
     """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
             node.file_size += part.file_size
             if depth < certain or (frame is None and part.is_certain):
                 node.certain += part.size
-                node.doubtful[part.process, part.epoch] += part.size
+                node.doubtful[part.process, part.memory, part.epoch] += part.size
         root.file_size += part.file_size
         root.certain += part.size if part.is_certain else 0
         if part.kind != SEEN:
@@ -118,8 +118,8 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
         node.processes.add(part.process)
         node.own += part.size
         node.own_certain += part.size if certain >= len(part.stack) else 0
-    for process, freed in build_up.freed.items():
-        _take_doubts(root, process, freed, by_line=by_line)
+    for (process, memory), freed in build_up.freed.items():
+        _take_doubts(root, process, memory, freed, by_line=by_line)
     return root
 
 
@@ -132,8 +132,8 @@ def _path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Has
         yield depth, frame, frame if by_line else frame.code
 
 
-def _take_doubts(root: Node, process: int | None, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Take from what is certain what the falls of a process may have taken in place of what is said to be gone.
+def _take_doubts(root: Node, process: int | None, memory: str, freed: Sequence[Freed], *, by_line: bool) -> None:
+    """Take from what is certain what falls of a process's memory may have taken in place of what is said to be gone.
 
     A place is only in doubt for what a fall was larger than its own memory that is said to be gone.
     """
@@ -148,7 +148,8 @@ def _take_doubts(root: Node, process: int | None, freed: Sequence[Freed], *, by_
                 if node is not None:
                     gone[id(node)] += round(size)
         for node in certain:
-            held = sum(size for (of, when), size in node.doubtful.items() if of == process and 0 <= when <= epoch)
+            own = ((when, size) for (*of, when), size in node.doubtful.items() if of == [process, memory])
+            held = sum(size for when, size in own if when <= epoch)
             doubt = min(held, max(0, round(fall.size) - gone[id(node)]))
             node.certain = max(0, node.certain - doubt)
             node.own_certain = min(node.own_certain, node.certain)

@@ -27,11 +27,22 @@ _STANDING = 4e6
 """Bytes a second: memory that rises more slowly stands."""
 _MOST_IMPORTED = 16 << 20
 """Between two readings in different stacks, an import takes no more."""
-_PAGE = 4096
+_PAGE, _HUGE_PAGE = 4096, 2 << 20
 _HALF = 0.5
+_SMALL = 0.05
+"""A thread took nothing if all its page faults together touched a smaller part of a rise."""
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
-_WAITING = ("threading.py", "/thread.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "connection.py")
+_WAITING = (
+    "threading.py",
+    "/thread.py",
+    "queue.py",
+    "selectors.py",
+    "socket.py",
+    "subprocess.py",
+    "connection.py",
+    "popen_fork.py",
+)
 """A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
@@ -190,45 +201,41 @@ class RiseOwners:
         """Return the shares of the threads, and whether each is sure; None for an unknown one.
 
         A thread that waits took nothing. If one thread works, it took all, also what native threads touched for it. The
-        kernel counts page faults per thread; so several are told apart, unless huge pages came, which are few faults.
+        kernel counts page faults per thread: a thread that had too few took nothing. Where huge pages came, several
+        threads cannot be told apart: each is taken to have the same share.
         """
         python = self._python(readings) or self._python(near)
         working = [thread for thread in python if not self._waits_through(thread, readings)]
-        if len(working) == 1:
-            return {(working[0], True): 1}
         if not working:
             return {(python[0] if len(python) == 1 else None, False): 1}
+        counts: Mapping[int, int] = dict.fromkeys(working, 1)
         number = bisect_left(self._fault_times, to_s)
-        faults = self._faults(number, working)
-        if faults:
-            return {(thread, False): count for thread, count in faults.items()}
-        return {(self._caller(python, near), False): 1}
+        if len(working) > 1 and number < len(self._fault_times):
+            counts = self._faults(number, working)
+        if not counts:
+            return {(None, False): 1}
+        return {(thread, len(counts) == 1): count for thread, count in counts.items()}
 
     def _faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
-        """Return the page faults of threads that work at a reading of faults; empty if they say nothing.
+        """Return the shares of working threads by their page faults at a reading of faults; empty if they had none.
 
-        Those of threads that ended are shared by the threads that ended since.
+        The faults of threads that ended are shared by the threads that ended since.
         """
         every = self._watched.faults
-        if number == len(every):
-            return {}
         reading = every[number]
-        counts = {thread: count for thread, count in reading.threads if count and thread in working}
+        counts = {thread: count for thread, count in reading.threads if thread in working}
         at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
         ended = [thread for thread in working if self._threads[thread][at].stack is None]
         for thread in ended if reading.lost else ():
             counts[thread] = counts.get(thread, 0) + max(1, reading.lost // len(ended))
         since_s = every[number - 1].time_s if number else 0.0
         rise = rss_at(self._watched, reading.time_s) - rss_at(self._watched, since_s)
-        return counts if sum(counts.values()) * _PAGE >= rise * _HALF else {}
+        if sum(counts.values()) * _PAGE >= rise * _HALF:
+            return {thread: count for thread, count in counts.items() if count}
+        return {thread: 1 for thread, count in counts.items() if count * _HUGE_PAGE >= rise * _SMALL}
 
     def _python(self, readings: range) -> list[int]:
         return [thread for thread in self._threads if self._seen(thread, readings)]
-
-    def _caller(self, python: Sequence[int], near: range) -> int | None:
-        """Return the only thread that worked in the longest time around; None if several did."""
-        busy = [thread for thread in python if not all(map(self._waits, self._seen(thread, near)))]
-        return busy[0] if len(busy) == 1 else None
 
     def _waits_through(self, thread: int, readings: range) -> bool:
         """Return whether a thread stood in a call that waits, at all readings."""
@@ -300,11 +307,19 @@ def shared_depth(*stacks: Sequence[Hashable]) -> int:
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
     """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
-    times, rss = watched.time_s, watched.rss
+    return _value_at(watched.time_s, watched.rss, time_s)
+
+
+def shared_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
+    return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
+
+
+def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
     first, last = bisect_left(times, time_s), bisect_right(times, time_s)
     if first < last:
-        return max(rss[first:last])
+        return max(values[first:last])
     if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
-        return float(rss[-1]) if first else 0.0
+        return float(values[-1]) if first else 0.0
     before_s, after_s = times[first - 1], times[first]
-    return rss[first - 1] + (rss[first] - rss[first - 1]) * (time_s - before_s) / (after_s - before_s)
+    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)

@@ -1,14 +1,15 @@
-"""The levels of a process's memory at a moment: which rises brought what is still there.
+"""What is left at a moment of the rises of a process's memory.
 
-Each rise of RSS is a level. A fall ends the rises whose addresses went, as far as these were read. What no address
-explains is taken to be what came last; then the other rises without addresses of their own are in doubt.
+A fall of RSS ends earlier rises. A large block of memory has addresses of its own: the addresses that went tell which
+rises ended. Pages of files rise and fall apart from all other memory. Where nothing tells, the rises that came last are
+taken to be gone. Then all rises of such memory before the fall are in doubt.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import NamedTuple
 
@@ -17,37 +18,44 @@ from nncftools.session.model import RangeChange, WatchedProcess
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
 """A fall that nothing explains puts earlier rises in doubt from so many bytes on."""
-_MOSTLY = 0.5
-IN_NO_DOUBT = -1
+FILE, HEAP, BLOCK = "file", "heap", "block"
+"""Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
 
 Span = tuple[int, int]
 """The first page of a range of addresses, and the one behind the last."""
 
 
-class RssBand(NamedTuple):
-    """Bytes from ``low`` to ``high`` of a process, through which its RSS rose evenly between two moments."""
+@dataclass(eq=False)
+class Rise:
+    """Bytes by which the memory of a process rose evenly between two moments, as far as it still holds them."""
 
-    low: float
-    high: float
+    size: float
     from_s: float
     to_s: float
     apart_s: float = 0.0
     """The longest time between two readings of RSS in this time."""
-    epoch: int = IN_NO_DOUBT
-    """How many of the process's falls came before it: all later ones put it in doubt. ``IN_NO_DOUBT``: none does."""
-    file_share: float = 0.0
-    """The share of the bytes that are pages of files or of shared memory, from 0 to 1."""
+    memory: str = HEAP
+    """The kind of memory."""
+    epoch: int = 0
+    """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
+    is_replaced: bool = False
+    """Whether other memory has taken its place, and nobody saw when."""
 
-    def below(self, high: float) -> RssBand:
-        """Return the part below a level."""
-        return self._replace(high=high, to_s=self._reached_s(high))
+    def cut_last(self, size: float) -> Rise:
+        """Remove the bytes that came last, and return them."""
+        middle_s = self.to_s
+        if self.size > 0:
+            middle_s -= (self.to_s - self.from_s) * min(1.0, size / self.size)
+        last = replace(self, size=min(size, self.size), from_s=middle_s)
+        self.size -= last.size
+        self.to_s = middle_s
+        return last
 
-    def above(self, low: float) -> RssBand:
-        """Return the part above a level."""
-        return self if low <= self.low else self._replace(low=low, from_s=self._reached_s(low))
-
-    def _reached_s(self, rss: float) -> float:
-        return self.from_s + (self.to_s - self.from_s) * (rss - self.low) / (self.high - self.low)
+    def cut_share(self, share: float) -> Rise:
+        """Remove a share of the bytes that came at each moment, and return them."""
+        part = replace(self, size=self.size * share)
+        self.size -= part.size
+        return part
 
 
 class Fall(NamedTuple):
@@ -55,50 +63,25 @@ class Fall(NamedTuple):
 
     size: float
     """In bytes."""
-    removed: Sequence[RssBand]
+    removed: Sequence[Rise]
     """The rises that came last: they are taken to be gone."""
 
 
 class Levels(NamedTuple):
     """What a process held at a moment."""
 
-    bands: list[RssBand]
-    """One above the other, the lowest first."""
-    falls: Sequence[Fall]
+    rises: list[Rise]
+    """The earliest first."""
+    falls: Mapping[str, Sequence[Fall]]
+    """By kind of memory."""
 
 
 @dataclass(eq=False)
-class _Rise:
-    """A rise, and how much of it is left."""
-
-    size: float
-    from_s: float
-    to_s: float
-    apart_s: float
-    file_share: float
-    epoch: int = 0
-    is_mapped: bool = False
-    """Whether its addresses are known."""
-
-    def take_last(self, size: float) -> RssBand:
-        """Remove what came last of it, and return that."""
-        whole = self.band(0.0)
-        self.size -= size
-        self.to_s = whole.below(self.size).to_s
-        return whole.above(self.size)
-
-    def band(self, low: float) -> RssBand:
-        """Return it as a level."""
-        epoch = IN_NO_DOUBT if self.is_mapped else self.epoch
-        return RssBand(low, low + self.size, self.from_s, self.to_s, self.apart_s, epoch, self.file_share)
-
-
-@dataclass(eq=False)
-class _Mapping:
+class _Block:
     """Addresses that came at one reading, and the rises that filled them."""
 
     spans: list[Span]
-    rises: list[_Rise] = field(default_factory=list)
+    rises: list[Rise] = field(default_factory=list)
 
     @property
     def pages(self) -> int:
@@ -107,20 +90,16 @@ class _Mapping:
     @property
     def room(self) -> float:
         """The bytes that no rise has filled yet."""
-        return self.pages * _PAGE - sum(rise.size for rise in self.rises)
+        return max(0.0, self.pages * _PAGE - sum(rise.size for rise in self.rises))
 
-    def remove(self, went: Sequence[Span]) -> float:
-        """Remove addresses, with their part of the rises; return how many bytes these lost."""
+    def remove(self, went: Sequence[Span]) -> list[Rise]:
+        """Remove addresses; return the part of the rises that they had."""
         before = self.pages
         self.spans = _without(self.spans, went)
-        if not before or self.pages == before:
-            return 0.0
-        lost = 0.0
-        part = 1 - self.pages / before
-        for rise in self.rises:
-            lost += rise.size * part
-            rise.size -= rise.size * part
-        return lost
+        if self.pages == before:
+            return []
+        share = 1 - self.pages / before
+        return [rise.cut_share(share) for rise in self.rises]
 
 
 class _Process:
@@ -128,92 +107,123 @@ class _Process:
 
     def __init__(self, *, has_ranges: bool) -> None:
         self._has_ranges = has_ranges
-        self._rises: list[_Rise] = []
-        self._mappings: list[_Mapping] = []
-        self._waiting: list[_Rise | float] = []
-        """Rises, and bytes of falls, since the last reading of addresses."""
-        self.falls: list[Fall] = []
+        self._rises: dict[str, list[Rise]] = {FILE: [], HEAP: [], BLOCK: []}
+        self._falls: dict[str, list[Fall]] = {FILE: [], HEAP: [], BLOCK: []}
+        self._blocks: list[_Block] = []
+        self._heap = 0
+        """The size of malloc's heap at the last reading of addresses."""
+        self._waiting: list[Rise] = []
+        """Rises since then; those of less than 0 bytes are falls."""
 
-    def change(self, rise: _Rise) -> None:
+    def change(self, rise: Rise) -> None:
         """Take a rise; one of less than 0 bytes is a fall."""
-        if rise.size > 0:
+        if rise.memory != FILE:
             self._waiting.append(rise)
+        elif rise.size > 0:
+            self._keep(rise, FILE)
         elif rise.size < 0:
-            self._waiting.append(-rise.size)
+            removed = self._take_last(FILE, -rise.size)
+            self._doubt(FILE, -rise.size, removed)
+
+    def _keep(self, rise: Rise, memory: str) -> None:
+        rise.memory = memory
+        rise.epoch = len(self._falls[memory])
+        self._rises[memory].append(rise)
 
     def read(self, change: RangeChange) -> None:
         """Take a reading of addresses: it explains the falls since the reading before."""
         went = _spans(change.went)
-        lost = sum(mapping.remove(went) for mapping in self._mappings)
-        self._mappings = [mapping for mapping in self._mappings if mapping.spans]
-        came = _Mapping(_spans(change.came))
-        fallen = sum(of for of in self._waiting if isinstance(of, float))
-        rises = self.settle(min(fallen, lost))
-        if lost > fallen and rises:  # what went was replaced before RSS was read
-            rises[-1].size += lost - fallen
-        self._place(rises, came)
+        lost = [part for block in self._blocks for part in block.remove(went)]
+        self._blocks = [block for block in self._blocks if block.spans]
+        fallen = -sum(rise.size for rise in self._waiting if rise.size < 0)
+        size = sum(part.size for part in lost)
+        rises = self._settle(min(fallen, size), is_read=True)
+        if size > fallen:  # something took the place of what went before RSS was read
+            replaced = [part.cut_share(1 - fallen / size) for part in lost]
+            for part in replaced:
+                part.is_replaced = True
+                self._keep(part, HEAP)
+            rises = [*replaced, *rises]
+        self._place(rises, _Block(_spans(change.came)), change.heap)
 
-    def _place(self, rises: Sequence[_Rise], came: _Mapping) -> None:
-        """Find the addresses of rises: those that came, or earlier ones with room."""
+    def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
+        """Find the blocks of rises: the one that came, or earlier ones with room. What may be on the heap is on it."""
+        self._blocks.append(came)
+        grown = max(0, heap - self._heap)
+        self._heap = heap
         size = sum(rise.size for rise in rises)
-        if came.spans:
-            self._mappings.append(came)
-        for mapping in reversed(self._mappings):
-            if size and mapping.room >= size * _MOSTLY:
-                mapping.rises += rises
-                for rise in rises:
-                    rise.is_mapped = True
-                return
-
-    def settle(self, explained: float = 0.0) -> list[_Rise]:
-        """Take the waiting rises and falls, of which so many bytes are explained; return these rises."""
-        rises = []
-        for of in self._waiting:
-            if isinstance(of, _Rise):
-                of.epoch = len(self.falls)
-                self._rises.append(of)
-                rises.append(of)
+        left = size - grown
+        for block in reversed(self._blocks):
+            part = min(left, block.room)
+            if part <= 0:
                 continue
-            known = min(of, explained)
-            explained -= known
-            self._remove_last(of - known)
+            left -= part
+            for rise in rises:
+                piece = rise.cut_share(part / size)
+                block.rises.append(piece)
+                self._keep(piece, BLOCK)
+            size -= part
+        self._blocks = [block for block in self._blocks if block.spans]
+
+    def _settle(self, explained: float = 0.0, *, is_read: bool) -> list[Rise]:
+        """Take the waiting rises and falls, of which so many bytes are explained; return what is left of these rises.
+
+        ``is_read`` says that the addresses were read after them.
+        """
+        waiting = self._waiting
         self._waiting = []
+        rises = []
+        unexplained = 0.0
+        removed: list[Rise] = []
+        for rise in waiting:
+            if rise.size > 0:
+                self._keep(rise, HEAP)
+                rises.append(rise)
+            else:
+                known = min(-rise.size, explained)
+                explained -= known
+                size = -rise.size - known
+                unexplained += size
+                removed += self._take_last(HEAP, size)
+        of_blocks = self._take_last(BLOCK, unexplained - sum(rise.size for rise in removed))
+        self._doubt(HEAP, unexplained, removed)
+        self._doubt(BLOCK, sum(rise.size for rise in of_blocks) if is_read else unexplained, of_blocks)
         return [rise for rise in rises if rise.size > 0]
 
-    def _remove_last(self, size: float) -> None:
-        """Remove what came last: first of all rises without addresses."""
-        left = size
-        removed = []
-        for is_mapped in (False, True):
-            for rise in reversed(self._rises):
-                if left > 0 and rise.size > 0 and rise.is_mapped == is_mapped:
-                    part = min(left, rise.size)
-                    left -= part
-                    removed.append(rise.take_last(part))
-        self._rises = [rise for rise in self._rises if rise.size > 0]
+    def _take_last(self, memory: str, size: float) -> list[Rise]:
+        """Remove the bytes that came last of a kind of memory, and return them."""
+        rises = self._rises[memory]
+        removed: list[Rise] = []
+        while rises and size > 0:
+            part = rises[-1].cut_last(size)
+            size -= part.size
+            removed.append(part)
+            if rises[-1].size <= 0:
+                rises.pop()
+        return removed
+
+    def _doubt(self, memory: str, size: float, removed: Sequence[Rise]) -> None:
         if self._has_ranges and size >= _LEAST_FALL:
-            self.falls.append(Fall(size, removed))
+            self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return what is left, the earliest rise first."""
-        self.settle()
-        bands: list[RssBand] = []
-        for rise in self._rises:
-            if rise.size > 0:
-                bands.append(rise.band(bands[-1].high if bands else 0.0))
-        return Levels(bands, self.falls)
+        """Return what is left."""
+        self._settle(is_read=False)
+        rises = [rise for of_memory in self._rises.values() for rise in of_memory if rise.size > 0]
+        return Levels(sorted(rises, key=lambda rise: (rise.from_s, rise.to_s)), self._falls)
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the levels of a process at a moment."""
+    """Return what is left at a moment of the rises of a process."""
     process = _Process(has_ranges=bool(watched.ranges))
     readings = iter(watched.ranges)
     reading = next(readings, None)
-    before_s, before = watched.time_s[0] if watched.time_s else 0.0, 0.0
-    file_before = 0.0
+    before_s = watched.time_s[0] if watched.time_s else 0.0
+    before = file_before = 0.0
     times = watched.time_s[: bisect_right(watched.time_s, at_s) + 1]
     points = zip(times, watched.rss, watched.shared or repeat(0), watched.apart_s, strict=False)
-    for time_s, rss, file_size, apart_s in points:
+    for time_s, rss, shared, apart_s in points:
+        file_size = min(rss, shared)
         if at_s < time_s == before_s:
             break
         is_there = False
@@ -225,18 +235,15 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
             fraction = 1.0 if now_s >= time_s else (now_s - before_s) / (time_s - before_s)
             change = (rss - before) * fraction
             file_change = (file_size - file_before) * fraction
-            file_share = min(1.0, max(0.0, file_change / max(1.0, change)))
-            process.change(_Rise(change, before_s, now_s, apart_s, file_share))
+            process.change(Rise(file_change, before_s, now_s, apart_s, FILE))
+            process.change(Rise(change - file_change, before_s, now_s, apart_s, HEAP))
             file_before += file_change
-            before_s, before = now_s, before + change
+            before += change
+            before_s = now_s
             if reading is not None and not is_there:
                 process.read(reading)
                 reading = next(readings, None)
-    bands, falls = process.levels()
-    # A process that unmapped a file, or wrote to a private mapping of it, holds fewer pages of files than it read.
-    read = sum((band.high - band.low) * band.file_share for band in bands)
-    share = min(1.0, file_before / max(1.0, read))
-    return Levels([band._replace(file_share=band.file_share * share) for band in bands], falls)
+    return process.levels()
 
 
 def _spans(pages: Sequence[int]) -> list[Span]:

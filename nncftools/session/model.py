@@ -72,12 +72,14 @@ class PageFaults(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RangeChange(msgspec.Struct, frozen=True, array_like=True):
-    """Which addresses held anonymous memory at this moment and not at the one before, and the other way round."""
+    """Which addresses of blocks of anonymous memory came and went since the reading before."""
 
     time_s: float
     came: list[int]
     """The first page of each range and its number of pages, one after the other; pages of 4 KiB."""
     went: list[int]
+    heap: int = 0
+    """The size of malloc's heap and arenas in bytes; 0 in earlier recordings, whose ranges may be of the heap."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):

@@ -86,6 +86,8 @@ class Ranges(TypedDict):
     came: list[int]
     """The first page of each range and its number of pages, one after the other."""
     went: list[int]
+    heap: int
+    """The size of malloc's heap and arenas in bytes."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
@@ -393,7 +395,7 @@ class _SnapshotReader:
 
     def _take_ranges(self, line: Ranges) -> None:
         changes = self._watched[line["process"]].ranges
-        change = model.RangeChange(self._seconds(line["t_ns"]), line["came"], line["went"])
+        change = model.RangeChange(self._seconds(line["t_ns"]), line["came"], line["went"], line["heap"])
         intake.check_rising([*(before.time_s for before in changes[-1:]), change.time_s], "$.ranges.t_ns")
         changes.append(change)
 

@@ -27,25 +27,55 @@ _MOST_READINGS = 150
 _PAGE_BITS = 12
 _SHARED = b"/dev/zero"
 """The name of anonymous memory that processes share."""
+_ARENA = 64 << 20
+"""An arena of malloc(3) is so large, lies at a multiple of that, and is writable at its beginning."""
+_LARGEST_GUARD = 64 << 10
+"""The stack of a thread lies above pages that nobody may touch; these are fewer bytes."""
 
 
-def anonymous_ranges(maps: bytes) -> list[Range]:
-    """Return where writable memory without a file lies (``/proc/PID/maps``, proc(5)); neighbours are one range."""
+def anonymous_ranges(maps: bytes) -> tuple[list[Range], int]:
+    """Return the blocks of anonymous memory in ``/proc/PID/maps`` (proc(5)), and the size of the heap in bytes.
+
+    A block is writable memory without a file; neighbours are one range. Memory from the heap is used again without a
+    change of addresses, so the heap and malloc's arenas are no blocks. Stacks are left out.
+    """
     ranges: list[Range] = []
+    heap = 0
+    guard_ends = 0
     for line in maps.split(b"\n"):
         words = line.split(None, 5)
-        if len(words) < 5 or words[1][1:2] != b"w":  # noqa: PLR2004 — up to the inode
+        if len(words) < 5:  # noqa: PLR2004 — up to the inode
             continue
         name = b"".join(words[5:])
-        if name.startswith(b"[stack") or (words[4] != b"0" and not name.startswith(_SHARED)):
+        is_file = words[4] != b"0" and not name.startswith(_SHARED)
+        if is_file or name.startswith(b"[stack") or b"-" not in words[0]:
             continue
-        first, _, end = words[0].partition(b"-")
-        begin, behind = int(first, 16), int(end, 16)
-        if ranges and ranges[-1][1] == begin:
-            ranges[-1] = ranges[-1][0], behind
-        else:
-            ranges.append((begin, behind))
-    return ranges
+        begin, behind = [int(address, 16) for address in words[0].split(b"-")]
+        if name == b"[heap]":
+            heap += behind - begin
+        elif words[1][1:2] == b"w" and begin != guard_ends:
+            _add(ranges, begin, behind)
+        elif words[1].startswith(b"---") and behind % _ARENA == 0:
+            heap += _remove_from(ranges, behind - _ARENA, begin)
+        elif words[1].startswith(b"---") and behind - begin <= _LARGEST_GUARD:
+            guard_ends = behind
+    return ranges, heap
+
+
+def _add(ranges: list[Range], begin: int, behind: int) -> None:
+    if ranges and ranges[-1][1] == begin:
+        begin, _ = ranges.pop()
+    ranges.append((begin, behind))
+
+
+def _remove_from(ranges: list[Range], begin: int, behind: int) -> int:
+    """Remove what lies from ``begin`` on, if it reaches to ``behind``; return how many bytes these are."""
+    if not ranges or ranges[-1][1] != behind:
+        return 0
+    first, _ = ranges.pop()
+    if first < begin:
+        ranges.append((first, begin))
+    return behind - max(first, begin)
 
 
 def without(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
@@ -87,14 +117,12 @@ class RangeWatch:
             if self._left <= 0 or self._budget.left_s <= 0:
                 return
             with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-                now = anonymous_ranges(watched.process.read("maps"))
+                now, heap = anonymous_ranges(watched.process.read("maps"))
                 self._left -= 1
                 self._known[watched] = rss, now
-                self._write(watched, without(now, ranges), without(ranges, now))
-
-    def _write(self, watched: Watched, came: Sequence[Range], went: Sequence[Range]) -> None:
-        facts = {"process": watched.process.number, "t_ns": time.monotonic_ns()}
-        self._writer.line("ranges", {**facts, "came": _in_pages(came), "went": _in_pages(went)})
+                facts = {"process": watched.process.number, "t_ns": time.monotonic_ns(), "heap": heap}
+                changes = {"came": _in_pages(without(now, ranges)), "went": _in_pages(without(ranges, now))}
+                self._writer.line("ranges", {**facts, **changes})
 
     def forget(self, living: Iterable[Watched]) -> None:
         """Forget the processes that have ended."""

@@ -136,7 +136,7 @@ _MS = 1_000_000
 _S = 1_000 * _MS
 _SMALLEST = 4 << 20
 """A Python holds more from its start on."""
-_REST_NS = 1 * _S
+_REST_NS = 3 * _S
 """Stacks are read until memory has not risen for so long."""
 _GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
@@ -149,8 +149,10 @@ _TRIES = 3
 _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
-_FAULTS_SHARE = 0.001
-"""The part of a core's time for reading page faults of threads."""
+_FAULTS_SHARE, _FAULTS_SHARE_OF_SEVERAL = 0.001, 0.01
+"""The part of a core's time for reading page faults of threads, if one thread runs Python, and if several do."""
+_AGAIN_NS, _AGAIN_AT_REST_NS, _AT_REST_NS = 15 * _MS, 100 * _MS, 300 * _MS
+"""Stacks are read so often while nothing rises, and so often when memory has rested for so long."""
 
 
 class Timeline:
@@ -161,7 +163,14 @@ class Timeline:
         self._raw: dict[int, RawStack] = {}
         self._numbers: dict[int, int] = {}
         self._calls: dict[int, Calls] = {}
+        self.read_ns = 0
+        """When the stacks were read last."""
         self._begin(0)
+
+    @property
+    def has_several_threads(self) -> bool:
+        """Whether several threads run Python."""
+        return len(self._raw) > 1
 
     def _begin(self, t_ns: int) -> None:
         self._times = [t_ns] if t_ns else []
@@ -171,7 +180,7 @@ class Timeline:
     def read(self) -> bool:
         """Read the stacks now; return whether that was possible. Raises EndedError."""
         for _ in range(_TRIES):
-            t_ns = time.monotonic_ns()
+            self.read_ns = t_ns = time.monotonic_ns()
             try:
                 raw = self._memory.stacks()
                 # with another outermost code object, it is torn
@@ -259,7 +268,11 @@ class StackTaker:
         for watched in list(self._timelines):
             self._write(watched, now_ns, is_end=watched not in growing)
         for watched, grown in growing.items():
-            if sum([of.growth.risen for of in grown]) >= step * _EARLY and self._budget.left_s > 0:
+            risen = sum([of.growth.risen for of in grown])
+            rests = now_ns - max([of.growth.rose_ns for of in grown]) > _AT_REST_NS
+            again_ns = self._timelines[watched].read_ns + (_AGAIN_AT_REST_NS if rests else _AGAIN_NS)
+            is_due = risen > 0 or now_ns >= again_ns
+            if is_due and risen >= step * _EARLY and self._budget.left_s > 0:
                 for of in grown:
                     of.growth.risen = 0
                 self._read(watched, now_ns)
@@ -324,7 +337,10 @@ class StackTaker:
         except OSError:  # it has ended
             return
         watched.faults_read_ns = now_ns
-        watched.faults_after_ns = now_ns + int((time.process_time() - begun_s) / _FAULTS_SHARE * _S)
+        timeline = self._timelines.get(watched)
+        has_several = timeline is not None and timeline.has_several_threads
+        share = _FAULTS_SHARE_OF_SEVERAL if has_several else _FAULTS_SHARE
+        watched.faults_after_ns = now_ns + int((time.process_time() - begun_s) / share * _S)
         if faults or lost:
             facts = {"process": watched.process.number, "t_ns": time.monotonic_ns()}
             self._writer.line("faults", {**facts, "threads": faults, "lost": lost})

@@ -199,7 +199,7 @@ _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
 """A forked copy that has lived this long stays one: usually, exec follows fork at once."""
-_FAST = 1 << 20
+_FAST = 2 << 20
 """Bytes from one poll to the next."""
 
 

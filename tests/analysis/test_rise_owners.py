@@ -184,9 +184,14 @@ def test_waiting_thread_took_nothing(made: Made) -> None:
     assert by_function(found, certain=True) == {"work": 100}
 
 
-def test_faults_of_huge_pages_say_nothing(made: Made) -> None:
-    """Where page faults are too few for the bytes, two threads that work are not told apart."""
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [({MAIN: 30, WORKER: 40}, {"a": 50, "b": 50}), ({MAIN: 1, WORKER: 40}, {"b": 100}), ({POOL: 40}, {})],
+    ids=["both may have taken all", "one has too few", "neither has one"],
+)
+def test_faults_of_huge_pages(made: Made, faults: dict[int, int], expected: dict[str, int]) -> None:
+    """Where page faults are too few for the bytes, threads that work share them; who had hardly any took nothing."""
     changes = {MAIN: [(0.0, "a")], WORKER: [(0.0, "b")]}
-    made.threads([(0.0, 0), (0.4, 100 * MIB)], changes, (0.4, {MAIN: 1, WORKER: 40}, 0))
+    made.threads([(0.0, 0), (0.4, 100 * MIB)], changes, (0.4, faults, 0))
 
-    assert by_kind(made.build_up(0.4)) == {NOT_SEEN: 100 * MIB}
+    assert by_function(made.build_up(0.4)) == {function: size * MIB for function, size in expected.items()}

@@ -21,18 +21,26 @@ MAPS = b"""\
 7f0000300000-7f0000400000 r--p 00000000 00:00 0
 7f0000480000-7f0000490000 rw-s 00000000 00:01 5 /dev/zero (deleted)
 7f0000500000-7f0000600000 rw-p 00000000 08:01 77 /data/weights of mine.bin
+7f0003f00000-7f0004000000 rw-p 00000000 00:00 0
+7f0004000000-7f0004300000 rw-p 00000000 00:00 0
+7f0004300000-7f0008000000 ---p 00000000 00:00 0
+7f0009000000-7f0009001000 ---p 00000000 00:00 0
+7f0009001000-7f0009801000 rw-p 00000000 00:00 0
 7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0 [stack]
 a line that is cut
 """
 
 
 def test_anonymous_ranges() -> None:
-    """Writable memory without a file counts, neighbours as one; the stack, files and read-only memory do not."""
-    assert anonymous_ranges(MAPS) == [
-        (0x55D0C1000000, 0x55D0C1200000),
+    """Writable memory without a file counts, neighbours as one; stacks, files and read-only memory do not."""
+    ranges, heap = anonymous_ranges(MAPS)
+
+    assert ranges == [
         (0x7F0000000000, 0x7F0000200000),
         (0x7F0000480000, 0x7F0000490000),
+        (0x7F0003F00000, 0x7F0004000000),
     ]
+    assert heap == 0x200000 + 0x300000  # the heap, and an arena that another block lies below
 
 
 @pytest.mark.parametrize(
