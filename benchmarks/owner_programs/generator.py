@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import shutil
+from collections.abc import Callable
 from typing import NamedTuple
 
 MIB = 1 << 20
@@ -54,9 +55,10 @@ class Program(NamedTuple):
             os.truncate(folder / name, size)
 
 
-def generate(seed: int) -> Program:
-    """Return the program with this number."""
-    return _Writer(seed).program()
+def generate(seed: int, *, is_slow: bool = False) -> Program:
+    """Return the program with this number; a slow one has one thread and takes memory once a second."""
+    writer = _SlowWriter(seed) if is_slow else _Writer(seed)
+    return writer.program()
 
 
 def _block(text: str, depth: int) -> str:
@@ -82,16 +84,19 @@ class _Writer:
         """By variable of the main program: the MiB that it holds."""
         self.number = 0
 
-    def program(self) -> Program:
-        steps = [
+    def steps(self) -> list[Callable[[], None]]:
+        """Return the steps of the main program."""
+        every = [
             self.inline, self.function, self.class_, self.generator, self.decorator, self.recursion, self.partial,
             self.thread, self.child, self.free, self.rebind, self.import_, self.mapped, self.native,
         ]  # fmt: skip
-        chosen = self.random.sample(steps, self.random.randint(5, 8))
-        chosen += self.random.choices(
-            [self.function, self.rebind, self.class_, self.thread], k=self.random.randint(0, 2)
-        )
-        for step in chosen:
+        chosen = self.random.sample(every, self.random.randint(5, 8))
+        several = [self.function, self.rebind, self.class_, self.thread]
+        return chosen + self.random.choices(several, k=self.random.randint(0, 2))
+
+    def program(self) -> Program:
+        """Return the program."""
+        for step in self.steps():
             self.number += 1
             self.flow.append(f"# {step.__name__.strip('_')}")
             self.features.add(step.__name__.strip("_"))
@@ -161,9 +166,13 @@ class _Writer:
         part = self.taking("part", size / count, is_array=is_array) + f"{name}.append(part)\n" + self.pause(0.05)
         return f"{name} = []\nfor _ in range({count}):\n{_block(part, 1)}"
 
+    def is_in_parts(self) -> bool:
+        """Choose between a list of parts and one block."""
+        return self.chance(0.3)
+
     def any_taking(self, name: str, size: float) -> str:
         """Return lines that take as many MiB."""
-        return self.taking_parts(name, size) if self.chance(0.3) else self.taking(name, size)
+        return self.taking_parts(name, size) if self.is_in_parts() else self.taking(name, size)
 
     def inline(self) -> None:
         """Take memory in the main program."""
@@ -294,7 +303,7 @@ class _Writer:
         size, n = self.size(3), self.number
         is_array = self.has_numpy and self.chance(0.7)
         news = ["{0} * 2.0", "{0}.astype(np.float32)", "{0}.copy()"] if is_array else ["truth.Buffer({0})"]
-        is_list = self.chance(0.3)
+        is_list = self.is_in_parts()
         take = self.taking_parts if is_list else self.taking
         load = f"def load_{n}():\n{_block(take('block', size, is_array=is_array), 1)}    return block\n"
         new = self.random.choice(news)
@@ -350,3 +359,23 @@ class _Writer:
         text = self.random.choice(list(texts.values()))
         module = self.define(f"def compute_{n}():\n{_block(text, 1)}    return result\n")
         self.hold(f"{module}.compute_{n}()", 2 * size)
+
+
+class _SlowWriter(_Writer):
+    """Writes programs of one thread, which rests or computes for about a second after each block that it takes."""
+
+    def steps(self) -> list[Callable[[], None]]:
+        every = [self.inline, self.function, self.class_, self.free, self.rebind]
+        return self.random.choices(every, k=self.random.randint(4, 7))
+
+    def is_in_parts(self) -> bool:
+        return False
+
+    def pause(self, most_s: float = 1.0) -> str:  # noqa: ARG002 — always about a second
+        return "sum(range(80_000_000))" if self.chance(0.3) else f"time.sleep({self.random.uniform(0.8, 1.2):.2f})"
+
+    def free(self) -> None:
+        if not self.held:
+            self.inline()
+            self.flow.append(self.pause())
+        super().free()
