@@ -3,8 +3,8 @@
 Rows are programs that take 100, 200 and 300 MiB in three functions at 200 MiB a second. A part may differ from that
 by 5 % and by what grows in 30 ms at each change of function; at most 2 % of all may be wrongly called certain. With
 ``--cost``: the helper's CPU time over a minute of growth and of sleep, and the CPU time of a program with and without
-stacks, in pairs. The exit status is 1 if anything was wrong. With ``--random`` or ``--seeds``: tables of how right the
-rows and sizes are in random programs that know the truth.
+stacks, in pairs. The exit status is 1 if anything was wrong. With ``--random``, ``--seeds`` or ``--slow``: tables of
+how right the rows and sizes are in random programs that know the truth.
 """
 
 from __future__ import annotations
@@ -173,6 +173,9 @@ def main() -> int:
     parser.add_argument("--pairs", type=positive, default=20, metavar="N", help="pairs of runs, default 20")
     parser.add_argument("--random", type=positive, metavar="N", help="judge by the random programs 1 to N, instead")
     parser.add_argument("--seeds", type=_seeds, metavar="A:B", help="the same by the random programs A to B")
+    parser.add_argument(
+        "--slow", type=positive, metavar="N", help="judge by N programs of one thread that take memory once a second"
+    )
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="random programs at once, default 1")
     parser.add_argument(
         "--keep", type=pathlib.Path, metavar="DIR", help="keep their recordings, or judge kept ones again"
@@ -180,8 +183,9 @@ def main() -> int:
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what came of them into a file")
     found = parser.parse_args()
     print(f"{machine.description()}\n")
-    if seeds := found.seeds or (found.random and range(1, found.random + 1)):
-        judge_programs(seeds, found.jobs, found.keep, found.json)
+    last = found.slow or found.random
+    if seeds := found.seeds or (last and range(1, last + 1)):
+        judge_programs(seeds, found.jobs, found.keep, found.json, is_slow=found.slow is not None)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if found.cost:

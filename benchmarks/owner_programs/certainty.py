@@ -1,17 +1,25 @@
-"""Compare the sizes of functions and lines in a recording with what they really held."""
+"""Compare the sizes of functions and lines in a recording with what they really held.
+
+A recording may name a range of lines, or a function without a line, where it does not know the line. Such an answer is
+read as the fairest choice of single lines in it: its bytes go to the lines in it, in order, as far as these have more
+than the recording says of them. Bytes that are left go to the line in it that has most, so none vanish. If no line in
+it has any, the range itself is judged, as a wrong line. No line outside the range gets any of its bytes, and nothing
+that is only said of a range is certain for a line.
+"""
 
 from __future__ import annotations
 
 import math
 import pathlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from benchmarks.owner_programs.at_peak import Holding, holdings_at
 from benchmarks.owner_programs.generator import MIB
-from benchmarks.owner_programs.recording import Place, Taken, Truth, own_place
-from nncftools.analysis.build_up import BuildUp, of_peak
+from benchmarks.owner_programs.recording import Place, Truth
+from nncftools.analysis.build_up import BuildUp
+from nncftools.analysis.code_places import last_line
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.session.model import Frame
 from nncftools.session.peak_place import span_of
@@ -26,20 +34,25 @@ _SMALL = 16 * MIB
 _ENTRY = Place("main.py", 0, "<module>")
 """All of the main thread is in it."""
 
-Stack = Sequence[Place]
+Bytes = Mapping[Place, float]
 
 
 class Size(NamedTuple):
     """What a function or a line holds, in bytes, by the recording and by the truth."""
 
     place: Place
+    named: float
+    """What the recording says of it; of a line, without ranges."""
     said: float
+    """The same with the bytes of ranges, given to lines by what they hold."""
+    said_to_rise: float
+    """The same with the bytes of ranges, given to lines by what rose there."""
     certain: float
     held: float
     most: float
     """It holds at most this: the moment of the peak is not known exactly."""
     rose: float
-    """What it holds by the rule for freed memory: a level belongs to the allocation that rose to it last."""
+    """What rose there and is still there: memory that was freed, too, as long as the process keeps it."""
 
     @property
     def excess(self) -> float:
@@ -47,24 +60,24 @@ class Size(NamedTuple):
         return max(0.0, self.certain - self.most)
 
     @property
-    def excess_by_rule(self) -> float:
-        """Return the bytes that are wrongly certain by the rule for freed memory, too."""
+    def excess_if_kept(self) -> float:
+        """Return the bytes that are wrongly certain even if freed memory that the process keeps counts as held."""
         return max(0.0, self.certain - max(self.most, self.rose))
 
     @property
-    def is_held(self) -> bool:
-        """Return whether the recording says what is held."""
+    def is_held(self) -> bool | None:
+        """Return whether the recording says what is held; None if both are small."""
         return _is_close(self.said, self.held)
 
     @property
-    def is_risen(self) -> bool:
-        """Return whether the recording says what rose there."""
-        return _is_close(self.said, self.rose)
+    def is_risen(self) -> bool | None:
+        """Return whether the recording says what rose there; None if both are small."""
+        return _is_close(self.said_to_rise, self.rose)
 
     @property
-    def is_large(self) -> bool:
-        """Return whether the size is judged."""
-        return max(self.said, self.held, self.rose) >= _SMALL
+    def is_risen_by_line(self) -> bool | None:
+        """Return the same without the bytes of ranges."""
+        return _is_close(self.named, self.rose)
 
 
 class Sizes(NamedTuple):
@@ -77,128 +90,93 @@ class Sizes(NamedTuple):
     is_largest_right: bool
 
 
-def _is_close(said: float, size: float) -> bool:
-    return abs(said - size) <= max(_CLOSE_BYTES, _CLOSE * size)
+def _is_close(said: float, size: float) -> bool | None:
+    """Return whether an answer is right; None if it is not judged, because both sizes are small."""
+    return None if max(said, size) < _SMALL else abs(said - size) <= max(_CLOSE_BYTES, _CLOSE * size)
 
 
-def sizes_of(session: Session, truth: Truth, folder: pathlib.Path) -> Sizes | None:
-    """Return the sizes of functions and lines at the peak; None without stacks."""
-    peak, found = session.peaks.get("rss"), of_peak(session)
+def sizes_of(session: Session, found: BuildUp, truth: Truth) -> Sizes | None:
+    """Return the sizes of functions and lines at the peak; None if its moment is unknown."""
+    peak = session.peaks.get("rss")
     span_s = None if peak is None else span_of(peak)
-    if found is None or span_s is None or session.start.monotonic_ns is None:
+    if span_s is None or session.start.monotonic_ns is None:
         return None
-    from_ns, to_ns = (round(second * 1e9) + session.start.monotonic_ns for second in span_s)
-    at_ns = round(found.at_s * 1e9) + session.start.monotonic_ns
+    from_ns, to_ns, at_ns = (round(second * 1e9) + session.start.monotonic_ns for second in (*span_s, found.at_s))
     window = (min(from_ns, at_ns) - _AROUND_NS, max(to_ns, at_ns) + _AROUND_NS)
-    living = list(living_in(truth, window, found.size))
-    risen = list(rises(truth, window))
+    holdings = list(holdings_at(truth, window, found.size))
+    folder = pathlib.Path(session.cwd)
 
-    def compare(keys: Callable[[Stack], set[Place]], *, by_line: bool) -> list[Size]:
-        said = _said(tree_of(found, by_line=by_line), folder, by_line=by_line)
-        held, rose = _sums(living, keys), _sums(risen, keys)
-        places = sorted({*said, *held, *rose} - {_ENTRY})
-        return [Size(place, *said[place], *held[place], rose[place][1]) for place in places]
+    def compare(keys: Callable[[Sequence[Place]], set[Place]], *, by_line: bool) -> list[Size]:
+        named, certain = _said(tree_of(found, by_line=by_line), folder, by_line=by_line)
+        held = _sums(holdings, keys, "held")
+        most = _sums(holdings, keys, "most")
+        rose = _sums(holdings, keys, "rose")
+        said, to_rise = named, named
+        if by_line:
+            said, to_rise = give_ranges(named, held), give_ranges(named, rose)
+        places = sorted({*said, *to_rise, *held, *rose} - {_ENTRY})
+        columns = (named, said, to_rise, certain, held, most, rose)
+        return [Size(place, *(column.get(place, 0.0) for column in columns)) for place in places]
 
     functions = compare(lambda stack: {place.code for place in stack}, by_line=False)
     lines = compare(set, by_line=True)
-    innermost = _sums(living, lambda stack: {stack[-1].code})
+    innermost = _sums(holdings, lambda stack: {stack[-1].code}, "held")
     return Sizes(functions, lines, *_innermost(found, innermost, folder))
 
 
-def living_in(truth: Truth, window: tuple[int, int], peak: int) -> Iterator[tuple[Stack, float, float]]:
-    """Yield the stacks of what lived in a time, with their bytes when most lived, and at most."""
-    near = [taken for taken in truth.taken.values() if taken.from_ns <= window[1] and taken.ends_ns >= window[0]]
-    changes = chain.from_iterable((taken.until_ns, taken.ends_ns - 1) for taken in near)
-    moments = [*window, *(at_ns for at_ns in changes if window[0] < at_ns < window[1])]
-    at_ns = max(moments, key=lambda at_ns: sum(_held(taken, at_ns) for taken in near))
-    for taken in near:
-        # during a call into a library, its temporary memory counts
-        most = taken.size if taken.until_ns <= window[0] else max(taken.size, peak - taken.rss)
-        yield taken.stack, _held(taken, at_ns), most
-
-
-def _held(taken: Taken, at_ns: float) -> float:
-    """Return the bytes that an allocation has at a moment; while it begins, a part of them."""
-    if not taken.from_ns < at_ns < taken.ends_ns:
-        return 0.0
-    return taken.size * min(1.0, (at_ns - taken.from_ns) / (taken.until_ns - taken.from_ns))
-
-
-def rises(truth: Truth, window: tuple[int, int]) -> Iterator[tuple[Stack, float, float]]:
-    """Yield the stacks of what rose before a time and is left if the last rise always falls first."""
-    for readings in truth.by_process().values():
-        if readings[-1].at_ns < window[0] or readings[0].at_ns > window[1]:
-            continue
-        levels: list[tuple[str, float]] = []
-        rss = 0
-        for reading in readings:
-            is_after = reading.at_ns > window[1]
-            if is_after and not reading.taking:
-                break
-            grown, rss = reading.rss - rss, reading.rss
-            if grown > 0:
-                levels += _shares(truth, reading.taking, grown)
-            _lower(levels, -grown)
-            if is_after:
-                break
-        for token, size in levels:
-            if token:
-                yield truth.taken[token].stack, size, size
-
-
-def _shares(truth: Truth, tokens: Sequence[str], size: float) -> list[tuple[str, float]]:
-    """Return whose a rise is: that of the allocations under way, by their speed."""
-    speeds = [
-        1 + truth.taken[token].size / (truth.taken[token].until_ns - truth.taken[token].from_ns) for token in tokens
-    ]
-    return [(token, size * speed / sum(speeds)) for token, speed in zip(tokens, speeds, strict=True)] or [("", size)]
-
-
-def _lower(levels: list[tuple[str, float]], size: float) -> None:
-    while levels and size > 0:
-        token, height = levels.pop()
-        if height > size:
-            levels.append((token, height - size))
-        size -= height
-
-
-def _sums(
-    stacks: Iterable[tuple[Stack, float, float]], keys: Callable[[Stack], set[Place]]
-) -> defaultdict[Place, tuple[float, float]]:
-    sums: defaultdict[Place, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-    for stack, held, most in stacks:
-        for key in keys(stack):
-            sums[key] = (sums[key][0] + held, sums[key][1] + most)
+def _sums(holdings: Sequence[Holding], keys: Callable[[Sequence[Place]], set[Place]], figure: str) -> Bytes:
+    sums: defaultdict[Place, float] = defaultdict(float)
+    for holding in holdings:
+        for key in keys(holding.stack):
+            sums[key] += getattr(holding, figure)
     return sums
 
 
-def _place(frame: Frame | None, folder: pathlib.Path) -> Place | None:
-    return None if frame is None else own_place(frame.file, frame.function, frame.line, folder)
+def give_ranges(said: Bytes, truth: Bytes) -> Bytes:
+    """Return what is said of lines, with the bytes of each range given to the lines in it: the module says how."""
+    sizes = defaultdict(float, {place: size for place, size in said.items() if not place.is_range})
+    for span in sorted((place for place in said if place.is_range), key=lambda place: place.length):
+        left = said[span]
+        lines = sorted(line for line in truth if span.covers(line))
+        for line in lines:
+            given = min(left, max(0.0, truth[line] - sizes[line]))
+            sizes[line] += given
+            left -= given
+        sizes[max(lines, key=truth.__getitem__, default=span)] += left
+    return sizes
 
 
-def _said(root: Node, folder: pathlib.Path, *, by_line: bool) -> defaultdict[Place, tuple[float, float]]:
+def place_of(frame: Frame, folder: pathlib.Path) -> Place | None:
+    """Return the place of a frame of the program's own files; None for any other frame."""
+    path = pathlib.Path(frame.file)
+    if path.parent not in {folder, pathlib.Path()} or path.name in {"", "truth.py"} or frame.file.startswith("<"):
+        return None
+    return Place(path.name, frame.line, frame.function, last_line(frame))
+
+
+def _said(root: Node, folder: pathlib.Path, *, by_line: bool) -> tuple[Bytes, Bytes]:
     """Return the size of each place in the tree, and how much of it is certain; a recursion counts once."""
-    sums: defaultdict[Place, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    sizes: defaultdict[Place, float] = defaultdict(float)
+    certain: defaultdict[Place, float] = defaultdict(float)
     waiting: list[tuple[Node, frozenset[Place]]] = [(root, frozenset())]
     while waiting:
         node, around = waiting.pop()
-        place = _place(node.frame, folder)
+        place = None if node.frame is None else place_of(node.frame, folder)
         if place is not None:
             key = place if by_line else place.code
             if key not in around:
-                sums[key] = (sums[key][0] + node.size, sums[key][1] + node.certain)
+                sizes[key] += node.size
+                certain[key] += 0 if key.is_range and by_line else node.certain
             around |= {key}
         waiting += [(child, around) for child in node.children.values()]
-    return sums
+    return sizes, certain
 
 
-def _innermost(
-    found: BuildUp, truth: defaultdict[Place, tuple[float, float]], folder: pathlib.Path
-) -> tuple[float, bool]:
+def _innermost(found: BuildUp, truth: Bytes, folder: pathlib.Path) -> tuple[float, bool]:
     """Return the share of the peak whose innermost own function is certain, and whether the largest holder is right."""
     certain, said = 0, defaultdict[Place, int](int)
     for part in found.parts:
-        places = [_place(frame, folder) for frame in part.stack]
+        places = [place_of(frame, folder) for frame in part.stack]
         depth = max((depth for depth, place in enumerate(places) if place), default=None)
         if depth is not None:
             place = places[depth]
@@ -206,5 +184,5 @@ def _innermost(
             said[place.code] += part.size
             certain += part.size if part.certain > depth else 0
     largest = max(said, key=said.__getitem__, default=_ENTRY)
-    most = max((held for held, _ in truth.values()), default=math.inf)
-    return certain / found.size, truth[largest][0] >= most - max(_CLOSE_BYTES, _CLOSE * most)
+    most = max(truth.values(), default=math.inf)
+    return certain / found.size, truth.get(largest, 0.0) >= most - max(_CLOSE_BYTES, _CLOSE * most)

@@ -5,22 +5,30 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from benchmarks.owner_programs.certainty import Size, Sizes, sizes_of
+from benchmarks.owner_programs.certainty import Size, Sizes, place_of, sizes_of
 from benchmarks.owner_programs.generator import MIB
-from benchmarks.owner_programs.recording import Place, Truth, own_place, record, session_of, truth_of
+from benchmarks.owner_programs.recording import Place, Truth, record, session_of, truth_of
+from nncftools.analysis.build_up import BuildUp, of_peak
+from nncftools.analysis.holders import holders
+from nncftools.session.session import Session
 
 LEAST_EXCESS = 8 * MIB
+_MOST_ROWS = 20
 _SHOWN = 0.05
 """Smaller rows are not judged."""
 _MODULE = "<module>"
+_RULES = """\
+- A range of lines, or a function without a line, counts for the lines in it, up to what they have, and never for more
+  than its bytes. The rest counts as said of the line in it that has most; without one, the range is a wrong line.
+- Nothing that is only said of a range is certain for a line.
+- What rose there: rises of RSS that no fall took away. Freed memory that the process keeps for later has no addresses.
+- Functions and lines are judged by a figure if it, or what is said, has at least 16 MiB."""
 
 
 class Row(NamedTuple):
@@ -34,26 +42,32 @@ class Row(NamedTuple):
     is_right: bool
 
 
-def rows_of(folder: pathlib.Path, truth: Truth) -> list[Row]:
+def rows_of(found: BuildUp, session: Session, truth: Truth) -> list[Row]:
     """Return the rows of the report of a recording that name a stack."""
-    command = [sys.executable, "-m", "nncftools", "report", "--format", "json", "s.json"]
-    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE)
-    build_up = json.loads(done.stdout)["peak"]["build_up"]
-    if build_up is None:
-        return []
-    right = {allocation.stack[-1] for allocation in truth.taken.values()}
-    right |= {place.code for place in right if place.function != _MODULE}
-    large = (holder for holder in build_up["holders"] if holder["size"] >= _SHOWN * build_up["size"])
-    return [_row(holder, build_up["size"], right, folder) for holder in large if holder["frames"]]
+    folder = pathlib.Path(session.cwd)
+    rows = []
+    for holder in holders(found, session, _MOST_ROWS):
+        if holder.stack and holder.size >= _SHOWN * found.size:
+            places = (place_of(frame, folder) for frame in reversed(holder.stack))
+            place = next((place for place in places if place), None)
+            is_right = place is not None and took_memory(place, truth)
+            text = "" if place is None else place.text
+            rows.append(Row(holder.label, holder.size / found.size, text, is_right))
+    return rows
 
 
-def _row(holder: Mapping[str, Any], size: int, right: set[Place], folder: pathlib.Path) -> Row:
-    """Return a row: right if its deepest own frame is a function that took memory, or such a line of a module."""
-    frames = (own_place(frame["file"], frame["function"], frame["line"], folder) for frame in holder["frames"])
-    place = next((place for place in reversed(list(frames)) if place), None)
-    is_right = place is not None and (place in right or place.code in right)
-    label = holder.get("label") or holder["text"]
-    return Row(label, holder["size"] / size, "" if place is None else place.text, is_right)
+def took_memory(place: Place, truth: Truth) -> bool:
+    """Return whether a place is a function, or an imported module, in which memory was taken.
+
+    The code of a script is neither: there the place must be the line that took memory, or a range with this line.
+    """
+    for taken in truth.taken.values():
+        entry, innermost = taken.stack[0], taken.stack[-1]
+        is_script = innermost.code == entry.code and innermost.function == _MODULE
+        is_precise = not is_script or (place.line > 0 and place.covers(innermost))
+        if place.code == innermost.code and is_precise:
+            return True
+    return False
 
 
 class Judged(NamedTuple):
@@ -64,11 +78,13 @@ class Judged(NamedTuple):
     sizes: Sizes | None
 
 
-def judge(seed: int, folder: pathlib.Path) -> Judged:
-    """Record a program and judge what is said about it."""
-    record(seed, folder)
-    truth = truth_of(folder / "truth.log")
-    return Judged(seed, rows_of(folder, truth), sizes_of(session_of(folder), truth, folder))
+def judge(seed: int, folder: pathlib.Path, *, is_slow: bool = False) -> Judged:
+    """Record a program, unless the folder has its recording, and judge what is said about it."""
+    record(seed, folder, is_slow=is_slow)
+    session, truth = session_of(folder), truth_of(folder / "truth.log")
+    found = of_peak(session)
+    rows = [] if found is None else rows_of(found, session, truth)
+    return Judged(seed, rows, None if found is None else sizes_of(session, found, truth))
 
 
 def names(programs: Sequence[Judged]) -> dict[str, str]:
@@ -90,14 +106,15 @@ def certainty(programs: Sequence[Judged]) -> dict[str, str]:
     return {
         "functions certain by more than 8 MiB above what they hold": _excess(functions, "excess"),
         "lines certain by more than 8 MiB above what they hold": _excess(lines, "excess"),
-        "functions, above what they hold by the rule for freed memory, too": _excess(functions, "excess_by_rule"),
-        "lines, above what they hold by the rule for freed memory, too": _excess(lines, "excess_by_rule"),
+        "functions, above that and what is left of their freed memory": _excess(functions, "excess_if_kept"),
+        "lines, above that and what is left of their freed memory": _excess(lines, "excess_if_kept"),
         "part of the peak whose innermost own function is certain, mean": f"{certain:.0%}",
         "largest holder right": _share([of.is_largest_right for of in known]),
         "functions within 10 % or 8 MiB of what they hold": _close(functions, "is_held"),
         "functions within that of what rose there": _close(functions, "is_risen"),
         "lines within that of what they hold": _close(lines, "is_held"),
         "lines within that of what rose there": _close(lines, "is_risen"),
+        "lines within that of what rose there, without ranges": _close(lines, "is_risen_by_line"),
     }
 
 
@@ -106,7 +123,8 @@ def _share(right: Sequence[bool]) -> str:
 
 
 def _close(sizes: Sequence[Sequence[Size]], question: str) -> str:
-    return _share([getattr(size, question) for size in chain(*sizes) if size.is_large])
+    answers = [getattr(size, question) for size in chain(*sizes)]
+    return _share([answer for answer in answers if answer is not None])
 
 
 def _excess(sizes: Sequence[Sequence[Size]], figure: str) -> str:
@@ -135,15 +153,21 @@ def _print_table(title: str, figures: Mapping[str, str]) -> None:
         print(f"| {name} | {figure} |")
 
 
-def judge_programs(seeds: Iterable[int], jobs: int, keep: pathlib.Path | None, output: pathlib.Path | None) -> None:
+def judge_programs(
+    seeds: Iterable[int], jobs: int, keep: pathlib.Path | None, output: pathlib.Path | None, *, is_slow: bool
+) -> None:
     """Record programs or take their kept recordings, print the tables, and write all of it as JSON."""
     with tempfile.TemporaryDirectory() as made, concurrent.futures.ThreadPoolExecutor(jobs) as executor:
         folder = (keep or pathlib.Path(made)).resolve()
-        programs = list(executor.map(lambda seed: judge(seed, folder / str(seed)), seeds))
+
+        def judge_one(seed: int) -> Judged:
+            return judge(seed, folder / f"{'slow-' if is_slow else ''}{seed}", is_slow=is_slow)
+
+        programs = list(executor.map(judge_one, seeds))
     tables = {"names": names(programs), "certainty": certainty(programs)}
     for title, figures in tables.items():
         _print_table(title, figures)
-    print()
+    print(f"\n{_RULES}\n")
     for program in programs:
         for fault in _faults(program):
             print(f"- {program.seed}: {fault}")

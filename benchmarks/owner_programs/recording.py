@@ -18,21 +18,41 @@ MEASURED = -1
 
 
 class Place(NamedTuple):
-    """A line of the program's own code."""
+    """A line of the program's own code, a range of lines, or a function without a line."""
 
     file: str
     line: int
+    """0 for a function without a line."""
     function: str
+    last: int = 0
+    """The last line of a range; 0 for a line."""
 
     @property
     def code(self) -> Place:
         """The function, whatever the line."""
-        return self._replace(line=0)
+        return self._replace(line=0, last=0)
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it may be any of several lines."""
+        return self.length > 1
+
+    @property
+    def length(self) -> float:
+        """The number of lines; infinite for a function."""
+        return max(1, self.last - self.line + 1) if self.line else math.inf
+
+    def covers(self, other: Place) -> bool:
+        """Return whether a place is in this one."""
+        is_inside = not self.line or self.line <= other.line <= max(self.line, self.last)
+        return self.code == other.code and is_inside
 
     @property
     def text(self) -> str:
         """The place in words."""
-        return f"{self.file}:{self.line} {self.function}" if self.line else f"{self.file} {self.function}"
+        lines = f":{self.line}" if self.line else ""
+        lines += f"-{self.last}" if self.last else ""
+        return f"{self.file}{lines} {self.function}"
 
 
 class Taken(NamedTuple):
@@ -72,12 +92,12 @@ class Truth(NamedTuple):
         return processes
 
 
-def record(seed: int, folder: pathlib.Path) -> None:
+def record(seed: int, folder: pathlib.Path, *, is_slow: bool = False) -> None:
     """Write a program into a folder and record it, unless the folder has its recording."""
     if (folder / "s.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    generate(seed).write(folder)
+    generate(seed, is_slow=is_slow).write(folder)
     (folder / "truth.log").unlink(missing_ok=True)
     environment = {**os.environ, "OWNERS_TRUTH": str(folder / "truth.log")}
     profile = [sys.executable, "-m", "nncftools", "profile", "-q", "--force", "-o", "s.json", "--"]
@@ -96,8 +116,9 @@ def truth_of(file: pathlib.Path) -> Truth:
     readings: list[Reading] = []
     rss: dict[int, int] = {}
     taking: dict[int, dict[str, int]] = {}
-    for line in file.read_text("utf-8").splitlines():
-        event, process_text, time_text, rss_text, token, size_text, stack = line.split("\t")
+    lines = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
+    last_lines = {fields[1]: number for number, fields in enumerate(lines)}
+    for number, (event, process_text, time_text, rss_text, token, size_text, stack) in enumerate(lines):
         process, at_ns = int(process_text), int(time_text)
         under_way = taking.setdefault(process, {})
         rss[process] = int(rss_text)
@@ -109,8 +130,10 @@ def truth_of(file: pathlib.Path) -> Truth:
             risen = rss[process] - under_way.pop(token)
             size = risen if int(size_text) == MEASURED else int(size_text)
             taken[token] = taken[token]._replace(size=max(0, size), until_ns=at_ns)
-        else:
+        elif event == "ends":
             taken[token] = taken[token]._replace(ends_ns=at_ns)
+        if number == last_lines[process_text]:
+            del rss[process]
     truth = Truth(taken, readings)
     for process, of_process in truth.by_process().items():
         last_ns = of_process[-1].at_ns
@@ -118,14 +141,6 @@ def truth_of(file: pathlib.Path) -> Truth:
             if token.startswith(f"{process}."):
                 taken[token] = one._replace(ends_ns=min(one.ends_ns, last_ns))
     return truth
-
-
-def own_place(file: str, function: str, line: int | None, folder: pathlib.Path) -> Place | None:
-    """Return a frame of the program's own files; None for any other frame."""
-    path = pathlib.Path(file)
-    if path.parent not in {folder, pathlib.Path()} or path.name in {"", "truth.py"} or file.startswith("<"):
-        return None
-    return Place(path.name, line or 0, function)
 
 
 def _stack(text: str) -> tuple[Place, ...]:

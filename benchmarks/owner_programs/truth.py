@@ -1,7 +1,8 @@
 """Log the memory that a random program takes. Each program has a copy of this file beside it.
 
 ``takes()`` stands on the line before an allocation, ``lives(thing)`` on the line after it. The end of the thing is
-logged when it is freed. Each line of the log has the time and the RSS of the process.
+logged when it is freed. Each line of the log has the time and the RSS of the process. A process logs its begin, too: a
+forked one has the pages of its parent.
 """
 
 from __future__ import annotations
@@ -68,3 +69,11 @@ def lives(thing: Any, size: int | None = None) -> Any:
 def _ends(process: int, token: str) -> None:
     if process == os.getpid():  # a fork copies what its parent has
         _log("ends", token)
+
+
+def _begins() -> None:
+    _log("begins", "")
+
+
+_begins()
+os.register_at_fork(after_in_child=_begins)

@@ -5,36 +5,63 @@ import pathlib
 import subprocess
 import sys
 from collections import Counter
+from statistics import fmean
 
 import pytest
 
-from benchmarks.owner_programs.certainty import living_in, rises
+from benchmarks.owner_programs.at_peak import holdings_at
+from benchmarks.owner_programs.certainty import give_ranges, place_of
 from benchmarks.owner_programs.generator import FEATURES, generate
-from benchmarks.owner_programs.judge import judge
-from benchmarks.owner_programs.recording import Place, own_place, truth_of
+from benchmarks.owner_programs.judge import LEAST_EXCESS, judge, took_memory
+from benchmarks.owner_programs.recording import Place, truth_of
+from nncftools.analysis.rise_owners import FrameRange
+from nncftools.session.model import Frame
 from tests.made_up import MIB
 
 _LONG = (1, 5, 12)
 _SHARE = 0.1
-_LOG = """\
+_JUDGED = (25, 29, 30, 34, 51, 61, 76, 79, 96, 97)
+"""In three runs each, on a busy machine, at most 3 MiB were wrongly certain at a place."""
+_LEAST_CERTAIN = 0.5
+"""In these runs, 0.7 to 0.8."""
+_LOAD = """\
+begins 1 50 10
 takes 1 100 10 1.0 0 main.py:9:<module>;steps.py:2:load
-lives 1 200 60 1.0 52428800
-takes 1 300 60 1.1 0 main.py:10:<module>;steps.py:6:convert
-lives 1 400 110 1.1 52428800
-ends 1 500 60 1.0 0
-takes 1 600 60 1.2 0 main.py:11:<module>
-lives 1 700 80 1.2 -1
-ends 1 900 80 1.2 0
+lives 1 200 60 1.0 50
 """
-"""``w = load(); w = convert(w)``, each 50 MiB, and an import of 20 MiB; RSS in MiB."""
+_CONVERT = """\
+takes 1 300 60 1.1 0 main.py:10:<module>;steps.py:6:convert
+lives 1 400 110 1.1 50
+ends 1 500 110 1.0 0
+"""
+_REUSES = """\
+ends 1 240 60 1.0 0
+takes 1 300 60 1.1 0 main.py:10:<module>;steps.py:6:convert
+lives 1 400 60 1.1 50
+"""
+_CHILD = """\
+begins 2 210 60
+takes 2 220 60 2.0 0 tools.py:4:work
+lives 2 240 90 2.0 30
+ends 2 250 90 2.0 0
+takes 1 300 60 1.1 0 main.py:10:<module>
+"""
+_THREADS = """\
+takes 1 300 60 1.1 0 steps.py:6:first
+takes 1 310 60 1.2 0 steps.py:7:second
+lives 1 400 100 1.2 40
+lives 1 500 140 1.1 40
+"""
+_END = "begins 1 900 60\n"
+"""Logs with sizes and RSS in MiB: ``w = load(); w = convert(w)``."""
 
 
-def _logged(folder: pathlib.Path) -> pathlib.Path:
+def _logged(text: str, folder: pathlib.Path) -> pathlib.Path:
     """Write the log of a program."""
     lines = []
-    for line in _LOG.splitlines():
-        event, process, at_ns, rss, *rest = line.split(" ")
-        lines.append("\t".join([event, process, at_ns, str(int(rss) * MIB), *rest, *[""] * (3 - len(rest))]))
+    for line in text.splitlines():
+        event, process, at_ns, rss, token, size, stack = [*line.split(" "), "", "0", ""][:7]
+        lines.append("\t".join([event, process, at_ns, str(int(rss) * MIB), token, str(int(size) * MIB), stack]))
     file = folder / "truth.log"
     file.write_text("\n".join(lines) + "\n", "utf-8")
     return file
@@ -46,6 +73,19 @@ def test_same_program() -> None:
 
     assert [generate(seed).files["main.py"] for seed in range(50)] == programs
     assert len(set(programs)) == 50
+
+
+def test_slow_program() -> None:
+    """A slow program has one thread, one process, and a second of rest after each block."""
+    for seed in range(1, 21):
+        program = generate(seed, is_slow=True)
+        text = "".join(program.files.values())
+        blocks = text.count("truth.takes()") - text.count("import numpy")
+
+        assert program.features <= {"inline", "function", "class", "free", "rebind", "numpy", "bytearray"}
+        assert program == generate(seed, is_slow=True)
+        assert "for " not in text
+        assert text.count("time.sleep(") + text.count("sum(range(") >= blocks
 
 
 @pytest.mark.parametrize("first", [1, 1001])
@@ -62,37 +102,108 @@ def test_features(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "held"),
+    ("text", "window", "peak", "held"),
     [
-        ((750, 800), {"convert": (50, 50), "<module>": (20, 20)}),
-        # the end of a call: both live; its temporary memory may be 20 MiB
-        ((350, 550), {"load": (50, 50), "convert": (50, 70)}),
-        ((310, 350), {"load": (50, 50), "convert": (25, 70)}),
+        pytest.param(_LOAD, (250, 260), 60, {"load": (50, 50, 50)}, id="one"),
+        pytest.param(_LOAD, (140, 150), 35, {"load": (25, 50, 25)}, id="under way: a part by time"),
+        pytest.param(_LOAD, (190, 199), 90, {"load": (80, 80, 80)}, id="under way: temporary memory counts"),
+        pytest.param(_LOAD + _CONVERT, (450, 520), 110, {"load": (50, 50, 50), "convert": (50, 50, 50)}, id="both"),
+        pytest.param(_LOAD + _CONVERT, (510, 600), 60, {"convert": (50, 50, 50)}, id="freed: its own rise is gone"),
+        pytest.param(_LOAD + _REUSES, (410, 420), 60, {"load": (0, 0, 50), "convert": (50, 50, 0)}, id="kept, reused"),
+        pytest.param(
+            _LOAD + _CHILD, (230, 245), 150, {"load": (50, 50, 50), "work": (30, 30, 30)}, id="a child's pages"
+        ),
+        pytest.param(
+            _LOAD + _THREADS,
+            (410, 420),
+            100,
+            {"load": (50, 50, 50), "first": (22, 40, 0), "second": (40, 40, 40)},
+            id="threads: the rise is that of the one that is complete",
+        ),
     ],
 )
-def test_held(window: tuple[int, int], held: dict[str, tuple[float, float]], tmp_path: pathlib.Path) -> None:
-    """What was freed is not held; within a time, the moment counts at which most is held."""
-    living = living_in(truth_of(_logged(tmp_path)), window, 130 * MIB)
+def test_holdings(
+    text: str, window: tuple[int, int], peak: int, held: dict[str, tuple[int, int, int]], tmp_path: pathlib.Path
+) -> None:
+    """Of each allocation, what is held, what may be held, and what rose and is still there."""
+    truth = truth_of(_logged(text + _END, tmp_path))
 
-    assert {stack[-1].function: (size / MIB, most / MIB) for stack, size, most in living} == held
+    holdings = holdings_at(truth, window, peak * MIB)
+    assert {of.stack[-1].function: tuple(round(size / MIB) for size in of[1:]) for of in holdings} == held
 
 
-def test_rises(tmp_path: pathlib.Path) -> None:
-    """By the rule for freed memory, what rose last is gone."""
-    risen = rises(truth_of(_logged(tmp_path)), (750, 800))
+def test_ended_child(tmp_path: pathlib.Path) -> None:
+    """What an ended child held is no part of the RSS that an allocation finds."""
+    taken = truth_of(_logged(_LOAD + _CHILD, tmp_path)).taken
 
-    assert {stack[-1].function: size / MIB for stack, size, _ in risen} == {"load": 50, "<module>": 20}
+    assert taken["2.0"].rss == 120 * MIB
+    assert taken["1.1"].rss == 60 * MIB
+
+
+def _lines(sizes: dict[str, float]) -> dict[Place, float]:
+    """Return places of one function from their lines: ``3``, ``3-5``, or an empty text for the function."""
+    places = {}
+    for text, size in sizes.items():
+        first, _, last = text.partition("-")
+        places[Place("main.py", int(first or 0), "main", int(last or 0))] = size
+    return places
 
 
 @pytest.mark.parametrize(
-    ("file", "own"),
-    [("/p/steps.py", True), ("main.py", True), ("/p/truth.py", False), ("/lib/steps.py", False), ("<frozen x>", False)],
+    ("said", "truth", "given"),
+    [
+        pytest.param({"3-5": 40}, {"4": 40}, {"4": 40}, id="a line in the range"),
+        pytest.param({"3-5": 40}, {"4": 100}, {"4": 40}, id="never more than the range has"),
+        pytest.param({"3-5": 40}, {"3": 10, "5": 20}, {"3": 10, "5": 30}, id="the rest is said of the line with most"),
+        pytest.param({"3-5": 40}, {"2": 40, "6": 40}, {"3-5": 40}, id="no line outside the range"),
+        pytest.param({"3-5": 40, "4": 30}, {"4": 40, "5": 30}, {"4": 40, "5": 30}, id="what a line lacks"),
+        pytest.param({"3-5": 20, "3-9": 20}, {"4": 20, "8": 20}, {"4": 20, "8": 20}, id="the shorter range first"),
+        pytest.param({"": 40}, {"4": 30, "90": 10}, {"4": 30, "90": 10}, id="a function has all of its lines"),
+    ],
 )
-def test_own_place(file: str, own: bool) -> None:  # noqa: FBT001
-    """Only files of the program itself are own code."""
-    place = own_place(file, "load", 3, pathlib.Path("/p"))
+def test_ranges(said: dict[str, float], truth: dict[str, float], given: dict[str, float]) -> None:
+    """The bytes of a range of lines go to the lines in it, as far as these have them; none vanish."""
+    assert give_ranges(_lines(said), _lines(truth)) == _lines(given)
 
-    assert place == (Place(pathlib.Path(file).name, 3, "load") if own else None)
+
+@pytest.mark.parametrize(
+    ("frame", "place"),
+    [
+        (Frame("load", "/p/steps.py", 3), Place("steps.py", 3, "load")),
+        (FrameRange("load", "/p/steps.py", 3, 5), Place("steps.py", 3, "load", 5)),
+        (Frame("load", "main.py", 0), Place("main.py", 0, "load")),
+        (Frame("takes", "/p/truth.py", 3), None),
+        (Frame("load", "/lib/steps.py", 3), None),
+        (Frame("load", "<frozen x>", 3), None),
+    ],
+)
+def test_place(frame: Frame, place: Place | None) -> None:
+    """Only files of the program itself are own code; a range of lines is a place."""
+    assert place_of(frame, pathlib.Path("/p")) == place
+
+
+@pytest.mark.parametrize(
+    ("place", "is_right"),
+    [
+        (Place("steps.py", 9, "load"), True),
+        (Place("tables.py", 0, "<module>"), True),
+        (Place("main.py", 12, "<module>"), True),
+        (Place("main.py", 11, "<module>", 13), True),
+        (Place("main.py", 13, "<module>", 14), False),
+        (Place("main.py", 10, "<module>"), False),
+        (Place("main.py", 0, "<module>"), False),
+    ],
+)
+def test_took_memory(place: Place, is_right: bool, tmp_path: pathlib.Path) -> None:  # noqa: FBT001
+    """A row names a function or an imported module that took memory; of a script, the line, or a range with it."""
+    text = (
+        "takes 1 300 60 1.1 0 main.py:10:<module>;tables.py:6:<module>\n"
+        "lives 1 400 60 1.1 50\n"
+        "takes 1 500 60 1.2 0 main.py:12:<module>\n"
+        "lives 1 600 60 1.2 50\n"
+    )
+
+    assert took_memory(place, truth_of(_logged(_LOAD + text, tmp_path))) == is_right
 
 
 @pytest.mark.process
@@ -117,12 +228,15 @@ def test_truth(seed: int, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.long
-@pytest.mark.parametrize("seed", _LONG)
-def test_judged(seed: int, tmp_path: pathlib.Path) -> None:
-    """The largest row of a real recording names own code that took memory, and sizes are judged."""
-    judged = judge(seed, tmp_path)
+def test_judged(tmp_path: pathlib.Path) -> None:
+    """In real recordings, nothing is certain of more than it holds or keeps, and most of the peak is certain."""
+    programs = [judge(seed, tmp_path / str(seed)) for seed in _JUDGED]
+    wrong = []
+    for program in programs:
+        assert program.sizes is not None
+        sizes = [*program.sizes.functions, *program.sizes.lines]
+        wrong += [(program.seed, size) for size in sizes if size.excess_if_kept > LEAST_EXCESS]
 
-    assert judged.rows
-    assert judged.rows[0].is_right
-    assert judged.sizes is not None
-    assert any(size.is_large and size.is_held for size in judged.sizes.functions)
+    assert wrong == []
+    assert fmean(program.sizes.certain for program in programs if program.sizes) > _LEAST_CERTAIN
+    assert sum(program.rows[0].is_right for program in programs) >= len(_JUDGED) - 1
