@@ -262,7 +262,7 @@ class _Builder:
 
     def _shares(self, watched: WatchedProcess, rise: Rise, file_share: float) -> Iterator[tuple[Part, float, float]]:
         """Yield the parts of a rise."""
-        for share in self._owners_in(watched).shares(rise.from_s, rise.to_s, rise.apart_s, rise.size):
+        for share in self._owners_in(watched).shares(rise):
             kind = SEEN if share.stack else NOT_SEEN
             part = Part(0, kind, watched.process, share.stack, memory=rise.memory, epoch=rise.epoch)
             if not rise.is_replaced:

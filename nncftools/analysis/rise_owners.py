@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import is_importing
+from nncftools.analysis.rss_levels import Rise
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
 
 Stack = tuple[Frame, ...]
@@ -23,6 +24,8 @@ _NEAR_S = 1.0
 _ROUNDED_S = 2e-6
 _SPEED_S, _SHORTEST_S = 0.5, 0.001
 """The speed of a rise is measured over at most, and at least, this time."""
+_MOMENT_S = 0.005
+"""A line that takes memory goes on taking it for longer."""
 _STANDING = 4e6
 """Bytes a second: memory that rises more slowly stands."""
 _MOST_IMPORTED = 16 << 20
@@ -110,20 +113,22 @@ class RiseOwners:
                 if begin < end and thread.time_s[number] > before_s:  # the first may be the last of the window before
                     readings[begin] = Reading(stack, calls[number], still[number])
 
-    def shares(self, from_s: float, to_s: float, apart_s: float, size: float) -> Iterator[Share]:
-        """Yield who took ``size`` bytes that came evenly between two moments.
+    def shares(self, rise: Rise) -> Iterator[Share]:
+        """Yield who took the bytes of a rise.
 
-        A moment between them is known to ``apart_s``: RSS was read so often.
+        A moment of it is known to ``apart_s``: RSS was read so often.
         """
+        from_s, to_s, apart_s = rise.from_s, rise.to_s, rise.apart_s
         if to_s - from_s <= apart_s * _ONE_STEP:
             unknown_s = max(0.0, apart_s - (to_s - from_s))
-            yield from self._owners(from_s - unknown_s, to_s + unknown_s, size)
+            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size, is_first=rise.is_first)
             return
         cuts = self._cuts[bisect_right(self._cuts, from_s) : bisect_left(self._cuts, to_s)]
         for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
-            yield from self._owners(begin_s, end_s, size * (end_s - begin_s) / (to_s - from_s))
+            part = rise.size * (end_s - begin_s) / (to_s - from_s)
+            yield from self._owners(begin_s, end_s, part, is_first=rise.is_first)
 
-    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[Share]:
+    def _owners(self, from_s: float, to_s: float, size: float, *, is_first: bool) -> Iterator[Share]:
         times = self._times
         first = max(0, bisect_right(times, from_s) - 1)
         last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
@@ -139,16 +144,32 @@ class RiseOwners:
             else:
                 certain, still = self._certain(thread, readings)
                 share = Share((), certain if is_sure else 0, still if is_sure else 0, part)
-                yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
+                is_alone = is_first and self._python(near) == [thread]
+                if is_alone and (goes_on := self._goes_on(thread, readings.stop - 1, share)):
+                    yield goes_on
+                else:
+                    yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
+
+    def _goes_on(self, thread: int, number: int, share: Share) -> Share | None:
+        """Return a share of the stack at a reading if the same call goes on taking memory until the next one.
+
+        Then it also took what came before the reading, in the block that it fills.
+        """
+        stack = self._threads[thread][number].stack
+        speed = self._speed(thread, number, 1)
+        if stack is None or speed is None or speed < _STANDING:
+            return None
+        certain, still = self._certain(thread, range(number, number + 2))
+        return share._replace(stack=self._frames(stack), certain=certain, still=still) if certain else None
 
     def _divided(
         self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int
     ) -> Iterator[Share]:
         """Divide a rise between the stack before and the one after by the speed at which memory rose in each.
 
-        A stack that stood for a while without growth took nothing. If both stood, the memory belongs to the frames that
-        both have in common: lines that nobody saw took it in between. ``still`` is how many outer frames of one stack
-        stood still.
+        A stack that stood for a while without growth took nothing. If both stood, a line took it that nobody saw, in
+        the function that was entered in between, or else in the frames that both have in common. ``still`` is how many
+        outer frames of one stack stood still.
         """
         before, after = map(self._frames, seen)
         is_loop = seen[0] == seen[1] and still < len(before) and self._has_still
@@ -162,8 +183,9 @@ class RiseOwners:
         stood_before = _stood(speed_before, before[depth:], is_large=is_large)
         stood_after = _stood(speed_after, after[depth:], is_large=is_large)
         part_before = _HALF
-        if stood_before and stood_after and (common := _common(before, after, depth)):
-            yield Share(common, min(share.certain, len(common)), min(share.still, len(common) - 1), share.size)
+        if stood_before and stood_after:
+            stack = _between(before, after, depth)
+            yield Share(stack, min(share.certain, len(stack)), min(share.still, len(stack) - 1), share.size)
             return
         if stood_before != stood_after:
             part_before = 0.0 if stood_before else 1.0
@@ -189,9 +211,13 @@ class RiseOwners:
                 break
             end += step
         first_s, last_s = sorted((times[number], times[end]))
-        if last_s - first_s < _SHORTEST_S:
-            return None
-        return max(0.0, rss_at(self._watched, last_s) - rss_at(self._watched, first_s)) / (last_s - first_s)
+        if last_s - first_s >= _SHORTEST_S:
+            return self._risen(first_s, last_s) / (last_s - first_s)
+        first_s, last_s = sorted((times[number], times[number] + step * _MOMENT_S))
+        return 0.0 if self._risen(first_s, last_s) < _STANDING * _MOMENT_S else None  # another stack may take it
+
+    def _risen(self, from_s: float, to_s: float) -> float:
+        return max(0.0, rss_at(self._watched, to_s) - rss_at(self._watched, from_s))
 
     def _seen(self, thread: int, readings: range) -> list[int]:
         every = self._threads[thread][readings.start : readings.stop]
@@ -281,6 +307,17 @@ def _stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
     if is_large and any(map(is_importing, stack)):
         return True
     return speed is not None and speed < _STANDING
+
+
+def _between(before: Stack, after: Stack, depth: int) -> Stack:
+    """Return the stack that took memory between two stacks whose first ``depth`` frames are the same.
+
+    If the later stack has calls that the earlier one has not, the innermost of these took it, at an unknown line.
+    """
+    moved = before[depth : depth + 1]
+    if len(after) > depth + 1 or (len(after) > depth and (not moved or moved[0].code != after[depth].code)):
+        return *after[:-1], Frame(*after[-1].code, 0)
+    return _common(before, after, depth)
 
 
 def _common(before: Stack, after: Stack, depth: int) -> Stack:

@@ -40,6 +40,8 @@ class Rise:
     """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
     is_replaced: bool = False
     """Whether other memory has taken its place, and nobody saw when."""
+    is_first: bool = False
+    """Whether it is the first one that filled a block."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -148,22 +150,21 @@ class _Process:
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
         """Find the blocks of rises: the one that came, or earlier ones with room. What may be on the heap is on it."""
-        self._blocks.append(came)
         grown = max(0, heap - self._heap)
         self._heap = heap
-        size = sum(rise.size for rise in rises)
-        left = size - grown
-        for block in reversed(self._blocks):
+        left = sum(rise.size for rise in rises) - grown
+        for block in (came, *reversed(self._blocks)):
             part = min(left, block.room)
-            if part <= 0:
-                continue
             left -= part
-            for rise in rises:
-                piece = rise.cut_share(part / size)
-                block.rises.append(piece)
-                self._keep(piece, BLOCK)
-            size -= part
-        self._blocks = [block for block in self._blocks if block.spans]
+            for rise in reversed(rises):  # the reading followed the largest rise, which was the last one
+                if part > 0 and rise.size > 0:
+                    piece = rise.cut_last(part)
+                    part -= piece.size
+                    piece.is_first = block is came
+                    block.rises.append(piece)
+                    self._keep(piece, BLOCK)
+        if came.spans:
+            self._blocks.append(came)
 
     def _settle(self, explained: float = 0.0, *, is_read: bool) -> list[Rise]:
         """Take the waiting rises and falls, of which so many bytes are explained; return what is left of these rises.

@@ -116,8 +116,8 @@ def test_certain_up_to_a_change(made: Made) -> None:
 
     assert by_kind(found) == {SEEN: 100}
     assert {part.certain for part in found.parts} == {2, 3}
-    assert by_function(found) == pytest.approx({"read": 49, "copy": 50, "load": 1}, abs=1)
-    assert by_function(found, certain=True)["load"] == 1  # nobody knows which of both took it
+    assert by_function(found) == pytest.approx({"read": 49, "copy": 51}, abs=1)
+    assert sum(by_function(found, certain=True).values()) == 99  # nobody knows which of both took the other
 
 
 def test_certain_to_within_two_frames() -> None:
@@ -234,7 +234,10 @@ def test_highest_moment_of_a_span(made: Made) -> None:
     found = made.build_up(0.5, 400, to_s=0.7)
 
     assert found.at_s == 0.6
-    assert by_function(found) == {"a": 235, "b": 165}  # what rose between the readings at 0.54 and 0.55 is halved
+    assert by_function(found) == {
+        "a": 220,
+        "b": 180,
+    }  # what rose between the readings at 0.54 and 0.55 is likely the later's
 
 
 def test_many_moments_at_once(made: Made) -> None:
@@ -398,7 +401,7 @@ class TestGrowth:
 
         found = by_function(growth(made, 0.5, 2.0))
 
-        assert found.pop("c", 0) <= 1
+        assert found.pop("c", 0) <= 2
         assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
         assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
 

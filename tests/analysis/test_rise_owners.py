@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.code_places import line_text
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, RangeChange
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
 POINTS = [(0.0, 0), (0.4, 100)]
@@ -153,6 +153,9 @@ FAST = [(0.0, 0), (0.5, 0), (0.51, 100 * MIB), (1.0, 100 * MIB)]
         ([(0.0, "main:3"), (0.51, "main:4")], ["main:3-4"]),
         ([(0.0, "main:9"), (0.51, "main:3")], ["main:3-9"]),
         ([(0.0, "main:1>load:3"), (0.51, "main:1>load:5")], ["main:1", "load:4"]),
+        ([(0.0, "main:3"), (0.51, "main:4>load:5")], ["main:4", "load"]),
+        ([(0.0, "main:3>read:5"), (0.51, "main:4>load:5")], ["main:4", "load"]),
+        ([(0.0, "main:3>read:5"), (0.51, "main:5")], ["main:4"]),
     ],
 )
 def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expected: list[str]) -> None:
@@ -164,6 +167,19 @@ def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expecte
     assert [f"{frame.function}{line_text(frame)}" for frame in largest.stack] == expected
     assert largest.size > 90 * MIB
     assert largest.still < len(largest.stack)
+
+
+@pytest.mark.parametrize("is_block", [True, False])
+def test_first_bytes_of_a_block(made: Made, *, is_block: bool) -> None:
+    """A call that is seen to fill a block also took the block's first bytes, before it was seen."""
+    points = [(0.0, 0), (0.5, 0), (0.55, 40 * MIB), (0.6, 100 * MIB), (1.0, 100 * MIB)]
+    watched = made.process(points, (0.0, "main:3"), (0.551, "main:4>load:7"), every_s=0.2)
+    watched.apart_s[2] = 0.05
+    if is_block:
+        watched.ranges = [RangeChange(0.55, [0x7F0000000, 100 * MIB // 4096], [])]
+
+    certain = by_function(made.build_up(1.0), certain=True)["load"] / MIB
+    assert certain == pytest.approx(100 if is_block else 59, abs=2)
 
 
 def test_shares_by_speed(made: Made) -> None:

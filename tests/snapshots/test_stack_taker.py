@@ -196,10 +196,10 @@ def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
 
 @pytest.mark.process
 def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
-    """A second after memory rose, reading stops and the line is written; when it rises again, the next one begins."""
+    """Seconds after memory rose, reading stops and the line is written; when it rises again, the next one begins."""
     watch = Watch(tmp_path, start().pid)
     watch.read()
-    watch.look(later_ns=2 * S)
+    watch.look(later_ns=4 * S)
     assert (watch.stacks.taken, len(watch.lines("window"))) == (1, 1)
 
     watch.grow(watch.watched, 1)
@@ -232,7 +232,7 @@ def test_gap(tmp_path: pathlib.Path, start: Start) -> None:
     watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.watched.growth.rose_ns += 3 * S
-    watch.look(later_ns=2 * S)
+    watch.look(later_ns=4 * S)
     watch.stacks.close()
 
     assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 2
