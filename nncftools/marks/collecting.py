@@ -145,8 +145,8 @@ class LogNotes:
         """How many Pythons the hook ran in."""
         self.begun_s: dict[int | None, list[float]] = {}
         """By process: when programs in it wrote their first lines."""
-        self._programs: set[int] = set()
-        """Their numbers. A forked process has the number of the process that it was forked from."""
+        self._programs: set[int | None] = {None}
+        """Their numbers, and None for lines without. A forked process has the number of its parent."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
@@ -169,7 +169,7 @@ class LogNotes:
                 continue
             entry = _shown(row.entry, redaction)
             self.programs += entry.python is not None
-            if entry.program is not None and entry.program not in self._programs:
+            if entry.program not in self._programs and len(self._programs) <= limits().marks_of_recording:
                 self._programs.add(entry.program)
                 self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)

@@ -286,10 +286,13 @@ class LimitedMarks:
         for entry in entries:
             if entry.event in {LOST, EXEC}:
                 leave = self._nesting.lose if entry.event == LOST else self._nesting.end_process
+                is_needed = False
                 for operation in sorted(leave(entry.pid), key=lambda opened: -opened.number):  # inner ones first
+                    is_needed |= operation.what.is_listed
                     yield from self._ended(operation, entry)
                     operation.what.is_listed = True  # it is counted; its end may still come
-                yield entry
+                if is_needed:  # a log may hold millions of lines that end nothing
+                    yield entry
             elif entry.event == END:
                 yield from self._end(entry)
             else:

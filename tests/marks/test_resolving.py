@@ -654,6 +654,29 @@ def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
     assert len(limited._processes) <= FEW.marks_of_recording
 
 
+@pytest.mark.parametrize("last", ["exec", "lost"])
+def test_only_ends_of_listed_operations_are_kept(last: str) -> None:
+    """Lines of programs that leave nothing open, and of lost lines, do not take more memory the more there are."""
+    ends = [Entry(event=last, pid=PID, start_s=2.0) for _ in range(100)]
+    listed = LimitedMarks().listed([begin("step", 1, 1.0), *ends])
+
+    assert [entry.event for entry in listed] == ["begin", last]
+
+
+def test_known_programs_have_a_limit() -> None:
+    """A log with the numbers of very many programs does not take more memory the more there are."""
+    names = [{"program": number, "python": "3.13", "pid": number, "t_ns": 5} for number in range(1, 1001)]
+    log = io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in names))
+    token = intake._in_force.set(FEW)
+    try:
+        notes = take_log(session(duration_s=1000.0), log, "log", Redaction())
+    finally:
+        intake._in_force.reset(token)
+
+    assert notes.programs == 1000
+    assert len(notes.begun_s) == FEW.marks_of_recording
+
+
 def test_nothing_is_kept_of_what_has_ended() -> None:
     """Of processes that have ended all their operations, nothing is kept."""
     limited = LimitedMarks()
