@@ -88,12 +88,12 @@ class Destination(NamedTuple):
     def point_latest(self) -> bool:
         """Point the link ``latest`` in the log folder to this run, if links can be made.
 
-        Return whether its name is free for that: only a link or a regular file is replaced.
+        Return whether its name is free for that: only a link is replaced.
         """
         if self.folder is None:
             return True
         link = self.folder.parent / LATEST
-        if link.exists() and not link.is_symlink() and not link.is_file():
+        if link.exists() and not link.is_symlink():
             return False
         beside = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
         with contextlib.suppress(OSError, NotImplementedError):

@@ -104,14 +104,14 @@ def _make_nothing(_: pathlib.Path) -> None:
         (_make_nothing, True),
         (lambda path: path.symlink_to("oldest"), True),
         (lambda path: path.symlink_to("gone"), True),
-        (lambda path: path.write_text("newest"), True),
+        (lambda path: path.write_text("newest"), False),
         (pathlib.Path.mkdir, False),
         (os.mkfifo, False),
     ],
     ids=["nothing", "link", "broken link", "file", "folder", "pipe"],
 )
 def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object], *, is_free: bool) -> None:
-    """A link or a regular file is replaced by the link, anything else stays; nothing is left beside it."""
+    """A link is replaced by the link to this run, a file or folder of the user stays; nothing is left beside it."""
     (logs / "latest").unlink()
     make(logs / "latest")
     (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
