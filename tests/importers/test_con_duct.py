@@ -7,6 +7,7 @@ import pytest
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.limits.judges import verdict
+from nncftools.render.answer import sufficient
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -37,11 +38,16 @@ def test_info(both: Session) -> None:
 
 
 def test_processes(both: Session) -> None:
-    """Each PID is a process with its command and its RSS over time."""
+    """Each PID is a process with its command and its RSS over time; the first one, the command, ended with the run."""
     first, second = both.processes
 
-    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, None)
+    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, 4.25)
     assert (second.pid, second.start_s, second.end_s, second.samples) == (8, 2.0, 2.0, 1)
+
+
+def test_the_command_has_ended(both: Session) -> None:
+    """The report does not say that the command went on after its recording."""
+    assert sufficient(both, MemoryUnit.MiB) == "took 4.2 s"
 
 
 def test_rows_are_maxima_of_windows(both: Session) -> None:
