@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import msgspec
@@ -183,11 +183,10 @@ class _Reports:
         for lines in self._source.lines():
             self._take(lines)
         self._warn()
-        known = {"processes": self._children.processes(self._table.last_s), **_session_fields(self._info)}
+        last_s = self._table.last_s if self._info is None else inf  # with the info file, all have ended
+        known = {"processes": self._children.processes(last_s), **_session_fields(self._info)}
         session = session_of(self._source, "con-duct", self._table, began=self._began, **known)
         session.duration_s = max(session.duration_s, self._table.last_s)
-        if session.finished and session.processes:  # the first one is the command, which con-duct waited for
-            session.processes[0].end_s = session.duration_s
         if self._max_samples > 1 and self._has_maxima:
             span_s = session.samples.time_s[-1] - session.samples.time_s[0]
             session.sampler = msgspec.structs.replace(

@@ -38,10 +38,10 @@ def test_info(both: Session) -> None:
 
 
 def test_processes(both: Session) -> None:
-    """Each PID is a process with its command and its RSS over time; the first one, the command, ended with the run."""
+    """Each PID is a process with its command and its RSS over time; all have ended with the run."""
     first, second = both.processes
 
-    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, 4.25)
+    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, 3.5)
     assert (second.pid, second.start_s, second.end_s, second.samples) == (8, 2.0, 2.0, 1)
 
 
