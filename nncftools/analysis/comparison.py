@@ -173,8 +173,8 @@ class Run:
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
     """The same operations with figures that are computed: to compute them later keeps the samples in memory."""
-    deeper: Mapping[str, Operation] = field(default_factory=dict)
-    """Operations inside those, which are not compared, without figures."""
+    every: Mapping[str, Operation] = field(default_factory=dict)
+    """For gates, also the operations inside those, in the order of their starts."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
     why_no_stacks: str = ""
@@ -185,27 +185,29 @@ class Run:
 
         An operation inside another one of them does not count again.
         """
-        above = enclosing(list(self.calls.values()))
+        above = enclosing(list(self.every.values()))
         ids = set(map(id, calls))
         outer = [call for call in calls if sum(id(of) in ids for of in outwards_from(call, above)) == 1]
         return _of_operation(combined(outer)) if outer else {}
 
 
-def measured(session: Session, title: str, depth: int = 1) -> Run:
+def measured(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
     """Return the figures of a session, with the operations of its outer ``depth`` levels.
 
-    ``title`` names it in messages. Raises NncfToolsError for a session without samples.
+    ``title`` names it in messages. Gates on operations also need the figures of those inside them (``with_inner``).
+    Raises NncfToolsError for a session without samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
-    return figures_of_run(session, title, depth)
+    return figures_of_run(session, title, depth, with_inner=with_inner)
 
 
-def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
+def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
     """Return the same also of a session without samples, as far as its figures are known."""
     shown = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth < depth]
-    deeper = [replace(of, figures={}) for of in session.operations if of.depth >= depth]
-    names, deeper_names = unique_names(shown), unique_names(deeper)
+    inner = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth >= depth and with_inner]
+    names = unique_names([*shown, *inner])
+    every = zip(names, [*shown, *inner], strict=True)
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
@@ -215,9 +217,9 @@ def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
         peak=when_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
-        operations=dict(zip(names, map(_of_operation, shown), strict=True)),
-        calls=dict(zip(names, shown, strict=True)),
-        deeper=dict(zip(deeper_names, deeper, strict=True)),
+        operations=dict(zip(names, map(_of_operation, shown), strict=False)),
+        calls=dict(zip(names, shown, strict=False)),
+        every=dict(sorted(every, key=lambda item: item[1].start_s)),
         stacks=None if stacks is None else places(stacks),
         why_no_stacks="" if session.snapshots is None else session.snapshots.missing or "",
     )

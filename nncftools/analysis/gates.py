@@ -156,14 +156,14 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
 def _calls(operation: str | None, runs: Sequence[Run]) -> list[Operation]:
     if operation is None:
         return []
-    return [call for run in runs for call in selected(operation, run.calls)]
+    return [call for run in runs for call in selected(operation, run.every)]
 
 
 def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
     """Return by figure its values in the runs, or in the operations of them that are meant, where it is known."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        of = run.figures if operation is None else run.together(selected(operation, run.calls))
+        of = run.figures if operation is None else run.together(selected(operation, run.every))
         for figure, value in of.items():
             values.setdefault(figure, []).append(value.low)
     return values
@@ -213,14 +213,11 @@ def _relative(
 
 
 def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
-    start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
-    wanted = gate.operation or ""
-    if all(any(selected(wanted, run.calls) or selected(wanted, run.deeper) for run in runs) for runs in groups):
-        return UsageError(f"{start} on the levels that are compared; it is inside another one", remedy="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    return UsageError(f"{start}; known there: {', '.join(there[:_LISTED]) or 'none'}{more}")
+    known = f"{', '.join(there[:_LISTED]) or 'none'}{more}"
+    return UsageError(f"{gate.text!r}: no operation {gate.operation!r} {where}; known there: {known}")
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:

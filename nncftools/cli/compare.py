@@ -113,10 +113,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
     if pictures and len(groups) > _MOST_CURVES:
         raise UsageError(f"option {min(pictures)}: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     with options.reading(max_size):
-        loaded = [_loaded(group, depth, with_curves=bool(pictures)) for group in groups]
+        loaded = [_loaded(group, depth, with_curves=bool(pictures), with_inner=bool(limits)) for group in groups]
     runs = [group.runs for group in loaded]
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
-    with options.naming_option("--fail-if"), options.naming_remedy(depth=": give --depth"):
+    with options.naming_option("--fail-if"):
         judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
     for name, picture in pictures.items():
         _draw(loaded, unit, name, picture, ways)
@@ -180,7 +180,7 @@ class _Group(NamedTuple):
     timings: list[Timing]
 
 
-def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool) -> _Group:
+def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
     """Load a group, one session at a time, to bound the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
     from nncftools.render.benchmarks import timing
@@ -191,7 +191,7 @@ def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool) -> 
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
         if session.rank is not None:
             ranks.add((session.rank.job, session.rank.number))
-        group.runs.append(measured(session, str(path), depth))
+        group.runs.append(measured(session, str(path), depth, with_inner=with_inner))
         group.timings.append(timing(session))
         if with_curves:
             from nncftools.render.overlay import curve

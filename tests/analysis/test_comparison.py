@@ -19,10 +19,10 @@ def run(*rss: float, title: str = "run", **fields: Any) -> Run:  # noqa: ANN401 
     return measured(session({"time_s": range(len(rss)), "rss": mib(*rss)}, **fields), title)
 
 
-def marked(*marks: Mark, depth: int = 1, **columns: Any) -> Run:  # noqa: ANN401 — any column
+def marked(*marks: Mark, depth: int = 1, with_inner: bool = False, **columns: Any) -> Run:  # noqa: ANN401 — any column
     """Return a run of four seconds with operations."""
     given = {"time_s": TIMES, "rss": mib(100, 400, 200, 100), **columns}
-    return measured(session(given, marks=list(marks)), "run", depth)
+    return measured(session(given, marks=list(marks)), "run", depth, with_inner=with_inner)
 
 
 def warnings(base: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -66,11 +66,12 @@ class TestRun:
         assert list(of.operations) == ["a", "a (2)", "a (3)"]
 
     def test_depth(self) -> None:
-        """Operations of the outer levels are compared, and those inside are known to be there."""
+        """Operations of the outer levels are compared; for gates, those inside have figures, too."""
         marks = Mark(name="outer", start_s=0, end_s=3), Mark(name="inner", start_s=1, end_s=2, depth=1)
 
         assert list(marked(*marks).operations) == ["outer"]
-        assert set(marked(*marks).deeper) == {"inner"}
+        assert list(marked(*marks).every) == ["outer"]
+        assert list(marked(*marks, with_inner=True).every) == ["outer", "inner"]
         assert list(marked(*marks, depth=2).operations) == ["outer", "inner"]
 
     def test_no_samples(self) -> None:
