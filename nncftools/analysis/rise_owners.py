@@ -156,11 +156,13 @@ class RiseOwners:
         Then it also took what came before the reading, in the block that it fills.
         """
         stack = self._threads[thread][number].stack
-        speed = self._speed(thread, number, 1)
-        if stack is None or speed is None or speed < _STANDING:
-            return None
         certain, still = self._certain(thread, range(number, number + 2))
-        return share._replace(stack=self._frames(stack), certain=certain, still=still) if certain else None
+        if stack is None or not certain:
+            return None
+        from_s, to_s = self._times[number : number + 2]
+        if self._risen(from_s, to_s) < _STANDING * (to_s - from_s):
+            return None
+        return share._replace(stack=self._frames(stack), certain=certain, still=still)
 
     def _divided(
         self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int

@@ -150,6 +150,7 @@ class PythonMemory:
         """Of the dictionaries that this reading has met."""
         self._codes: dict[int, Code] = {}
         self._held = self._left = 0
+        self._has_new_code = False
         self._until_s = 0.0
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
@@ -162,17 +163,27 @@ class PythonMemory:
 
     def stacks(self) -> dict[int, RawStack]:
         """Return the stack of every thread that has one. Raises UnreadableError, EndedError."""
+        self._blocks.clear()
+        self._versions.clear()
+        self._has_new_code = False
         self._left = _MOST_READ
         self._until_s = time.process_time() + _LONGEST_S
+        return self._parsed()
+
+    def completed(self, stacks: dict[int, RawStack]) -> dict[int, RawStack]:
+        """Return the stacks that were read last, after ``frames``: a new code object says where its variables are.
+
+        Raises UnreadableError.
+        """
+        return self._parsed() if self._has_new_code else stacks
+
+    def _parsed(self) -> dict[int, RawStack]:
         try:
             interpreter = self._word(self._runtime + self._layout["interpreters"])
             threads = self._threads(interpreter) if interpreter else ()
             found = {thread: stack for thread, stack in threads if thread and stack}
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
-        finally:
-            self._blocks.clear()
-            self._versions.clear()
         if self.version >= _KERNEL_IDS:
             return found
         if len(found) == 1:
@@ -212,7 +223,9 @@ class PythonMemory:
             words = unpack(block, at)
             if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
                 variables, known = 0, codes.get(words[code])
-                if known is not None:
+                if known is None:
+                    self._has_new_code = True
+                else:
                     if known.local_bytes:
                         variables = hash(block[at + variables_at : at + variables_at + known.local_bytes])
                     elif words[names] and not is_import:

@@ -203,6 +203,7 @@ class Timeline:
                     continue
                 equal = 0  # another code object is in the place of one of these
             changed[thread] = equal, self._memory.frames(stack, equal)
+        raw = self._memory.completed(raw)
         for thread, (equal, frames) in changed.items():
             number = self._interned.stack(frames, self._memory.version)
             calls = self._calls.setdefault(thread, Calls())
