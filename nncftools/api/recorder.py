@@ -71,7 +71,6 @@ class Recorder:
             [*metrics, *recorded_with(metrics)],
             interval_s=interval_s,
             children=children,
-            source="proc" if sys.platform == "linux" else "psutil",
         )
         self._folder: pathlib.Path | None = None
         self._profiler = profiler
@@ -98,7 +97,8 @@ class Recorder:
         from nncftools.sampler import client
 
         self._pid = self._plan.pid = os.getpid()
-        client.check(self._plan.source)
+        client.check()
+        self._plan.source = client.platform_source()
         if self._plan.source == "proc":
             self._plan.columns = list(dict.fromkeys((*self._plan.columns, *client.metrics_of_devices())))
         command = [sys.executable, *sys.argv]

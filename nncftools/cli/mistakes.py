@@ -14,7 +14,8 @@ _OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "
 _OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
 """Words of other programs for what we call differently."""
 _FORMATS = {f"--{name}": name for name in ("html", "json", "csv", "markdown", "text")} | {"--md": "markdown"}
-
+_REMOVED = {"--source": "the platform decides: /proc on Linux, psutil on macOS"}
+"""By option that is gone, what to do or what happens instead."""
 _SHORTEST = len("--to")
 
 
@@ -24,6 +25,8 @@ def explained(error: Any, context: Any) -> UsageError:
     option = getattr(error, "option_name", None)
     if option is None:
         return UsageError(f"{error.message}; {see}")
+    if option in _REMOVED:
+        return UsageError(f"option {option}: removed; {_REMOVED[option]}")
     if hasattr(error, "possibilities"):
         return UsageError(f"`{context.command_path}` has no option {option}; {_instead(option, context)}")
     parameters = context.command.get_params(context)

@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -69,8 +68,6 @@ def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
             yield from (file for file in files if file.name.startswith(beginning))
 
 
-SOURCES = ("proc", "psutil")
-DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", DEVICE_MEMORY)
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"), DEVICE_MEMORY)
@@ -114,9 +111,6 @@ Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a 
 Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
 Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
 Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
-Source = Annotated[
-    str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
-]
 _MAX_SIZE = f"Largest file to read, unpacked; raises other limits, too. Default: {intake.Limits().size >> 30}GiB."
 MaxSize = Annotated[int | None, option("--max-size SIZE", READ, _MAX_SIZE, parser=bytes_from)]
 
@@ -233,7 +227,6 @@ class Request:
         option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines and code."),
     ] = None
     no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines and code unchanged.")] = False
-    source: Source = DEFAULT_SOURCE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -375,9 +368,3 @@ def share(option: str, text: str, largest: float = 50.0) -> float:
             return percent / 100
     expected = f"a percentage above 0{f' and up to {largest:g}' if math.isfinite(largest) else ''} expected, such as 5%"
     raise UsageError(f"option {option}: {expected}, found {text!r}")
-
-
-def check_source(source: str) -> None:
-    """Raise UsageError for an unknown source."""
-    if source not in SOURCES:
-        raise UsageError(f"option --source: {not_one_of(source, SOURCES)}")

@@ -12,7 +12,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -143,6 +142,8 @@ def _redacted(text: str) -> str:
 
 def plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
+    from nncftools.sampler import client
+
     limit = _limit(request)
     redact = _redaction(request)
     _check_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
@@ -157,7 +158,7 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
         wait_all=request.wait_all,
         per_process=request.per_process,
         max_samples=request.max_samples,
-        source=request.source,
+        source=client.platform_source(),
         limit=limit,
         redact=redact,
         slow_share=options.share("--pss-budget", request.pss_budget),
@@ -208,15 +209,17 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
     """
     if not (default if request.stacks is None else request.stacks):
         return None
+    from nncftools.sampler.client import platform_source
     from nncftools.snapshots import client
 
-    source = request.source
+    if platform_source() != "proc":
+        if request.stacks:
+            raise UsageError("option --stacks: only on Linux")
+        return None
     access = client.stack_access(with_hook=default)
-    if source != "proc":
-        access = client.StackAccess(is_allowed=False, missing=f"not with {source}")
     if request.stacks and not access.is_allowed:
         raise UsageError(f"option --stacks: {access.missing}")
-    return access if source == "proc" and sys.platform == "linux" else None
+    return access
 
 
 def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
@@ -227,13 +230,12 @@ def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) ->
     refuse_to_record()
     from nncftools.sampler import client
 
-    options.check_source(request.source)
-    client.check(request.source)
-    offers = client.offers(request.source)
+    client.check()
+    offers = client.offers()
     for listed in options.listed(request.types or ()):
         name = DEVICE_MEMORY if listed == DEVICE else listed
         if is_memory(name) and (name not in offers or offers[name].missing):
-            reason = offers[name].missing if name in offers else f"not from --source {request.source}"
+            reason = offers[name].missing if name in offers else "not on this platform"
             raise UsageError(f"option --type: {listed!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
     memory = [name for name in MEMORY if name in here]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from nncftools.cli import options, screen
+from nncftools.cli import screen
 from nncftools.cli.parameters import OTHER, option
 from nncftools.metrics import METRICS, Metric
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 def metrics(
     *,
-    source: options.Source = options.DEFAULT_SOURCE,
     as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
     """List every metric: meaning, unit, source, cost per sample, and whether it is available here.
@@ -30,21 +29,20 @@ def metrics(
     """
     from nncftools.sampler import client
 
-    options.check_source(source)
-    offers = client.offers(source)
-    facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values() if metric.probe]
+    offers = client.offers()
+    facts = [_facts(metric, offers[metric.name]) for metric in METRICS.values() if metric.name in offers]
     screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
 
 
-def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:
+def _facts(metric: Metric, offer: Offer) -> dict[str, str]:
     return {
         "name": metric.name,
         "meaning": metric.meaning,
         "unit": metric.unit,
         "kind": metric.kind,
-        "source": offer.source if offer else "",
-        "cost": offer.cost if offer else "",
-        "missing": offer.missing if offer else "not from this source",
+        "source": offer.source,
+        "cost": offer.cost,
+        "missing": offer.missing,
     }
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from nncftools.sampler.devices.client import Helper
 
 PROC = "/proc"
+_SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
+"""Only tests set it."""
 _FEWEST_DESCRIPTORS = 24
 """The free descriptors that a recording needs; without a live view, half of them would just do."""
 _USUAL_DESCRIPTORS = 256
@@ -83,17 +85,21 @@ class Offer(NamedTuple):
     """Why it is not available here; empty when it is."""
 
 
-def offers(source: str) -> dict[str, Offer]:
-    """Return the offers of a source (``proc``, ``psutil``), by metric."""
-    if source == "psutil":
+def platform_source() -> str:
+    """Return where figures come from on this platform: ``proc`` or ``psutil``."""
+    return os.environ.get(_SOURCE_VARIABLE) or ("proc" if sys.platform == "linux" else "psutil")
+
+
+def offers() -> dict[str, Offer]:
+    """Return the metrics of this platform, by name."""
+    if platform_source() == "psutil":
         from nncftools.sampler.psutil_source import SUPPORTED
 
         return dict.fromkeys(SUPPORTED, Offer("psutil", "80 µs a process"))
-    missing = "" if sys.platform == "linux" else "only on Linux"
     offers = {}
     for reference in references():
         probe = resolved(reference)
-        offer = Offer(probe.source, probe.cost, missing or why_unavailable(reference, PROC))
+        offer = Offer(probe.source, probe.cost, why_unavailable(reference, PROC))
         offers.update(dict.fromkeys(probe.metrics, offer))
     return offers
 
@@ -139,14 +145,14 @@ def _working_folder() -> str:
         return ""
 
 
-def check(source: str) -> None:
+def check() -> None:
     """Raise NncfToolsError, with the reason, when nothing can be recorded here."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = descriptors_in_use()
     if hard != resource.RLIM_INFINITY and hard - used < _FEWEST_DESCRIPTORS:
         left = f"of {hard} open files that are allowed (ulimit -n), {used} are in use already"
         raise NncfToolsError(f"cannot record: {left}, and {_FEWEST_DESCRIPTORS} are needed")
-    if sys.platform != "linux" or source != "proc":
+    if platform_source() != "proc":
         return
     try:
         own = os.readlink(f"{PROC}/self")

@@ -167,12 +167,13 @@ def test_operation_at_the_limit(nncf_tools: Run, tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize("source", ["proc", pytest.param("psutil", marks=pytest.mark.long)])
-def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
+def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command and all descendants are ended, the status is that of SIGTERM, and the session says why."""
     if source == "proc" and sys.platform != "linux":
         pytest.skip("no /proc")
+    monkeypatch.setenv("_NNCF_TOOLS_SOURCE", source)
     script = f"({CHILD}) & echo $! > child; wait"
-    words = ("--source", source, "-i", "0.05", "-t", "rss", *KILL, "sh", "-c", script)
+    words = ("-i", "0.05", "-t", "rss", *KILL, "sh", "-c", script)
     result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
     session = Session.load(tmp_path / "run.json")
 

@@ -271,9 +271,12 @@ class TestFigures:
         assert any("neighbours merged" in warning for warning in session.warnings)
 
     @pytest.mark.long
-    def test_psutil_gives_the_same(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """The source for macOS and Windows finds the same memory, processes and exit status."""
-        session = recorded("-i", 0.02, "--source", "psutil", "--", *burner("levels", truth, 2, 60, 2))
+    def test_psutil_gives_the_same(
+        self, recorded: Recorded, truth: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The source for macOS finds the same memory, processes and exit status."""
+        monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
+        session = recorded("-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
         (rss,) = sums(truth)
 
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
@@ -640,7 +643,7 @@ class TestAttach:
         """Attached to the shell that started it, the recording includes neither command line nor sampler."""
         words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
         for source in ("proc", "psutil"):
-            script = f"{words} --force --source {source} --pid $$; true"
+            script = f"_NNCF_TOOLS_SOURCE={source} {words} --force --pid $$; true"
             subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=HANGING_S)
 
             assert [process.name for process in Session.load(tmp_path / "run.json").processes] == ["sh"]
@@ -767,13 +770,12 @@ class TestBadInput:
             (["--duration", "-1", "true"], "option --duration: a time"),
             (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, anon"),
             (["--unit", "stone", "true"], "option --unit: 'stone' is not one of"),
-            (["--source", "tea", "true"], "option --source: 'tea' is not one of proc, psutil"),
+            (["--source", "psutil", "true"], "option --source: removed; the platform decides"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
             ([], "argument COMMAND: missing"),
             (["--max-samples", "1", "true"], "option --max-samples: at least 100"),
-            (["--source", "psutil", "--type", "pss", "true"], "option --type: 'pss' is not available here: not from"),
             pytest.param(
                 ["--type", "rss,device", "true"],
                 "option --type: 'device' is not available here: there is no GPU or NPU",
@@ -794,6 +796,16 @@ class TestBadInput:
         assert len(result.stderr.splitlines()) == 1
         assert message in result.stderr
         assert list(tmp_path.iterdir()) == []
+
+    def test_metric_of_another_platform(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A metric that this platform does not have is refused."""
+        monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
+        result = in_process("monitor", "--type", "pss", "true")
+
+        assert (result.returncode, result.stderr) == (
+            2,
+            "nncf-tools: error: option --type: 'pss' is not available here: not on this platform\n",
+        )
 
     def test_no_such_process(self, in_process: Run) -> None:
         """Attaching to a missing process gives status 1."""

@@ -274,7 +274,7 @@ def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None
     """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
     action = "warn" if max_memory is None else "kill"
     request = options.Request(
-        words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action, source="proc"
+        words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
     )
     with recording.one_of_several(running.starter, way, name, request) as (run, log):
         recorded = recording.record(run._replace(entry=entry, environment=ENVIRONMENT))
