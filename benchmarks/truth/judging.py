@@ -42,7 +42,7 @@ def faults(row: Row, truth: Truth, session: Session) -> list[str]:
     pid = _pid(session, peak)
     if None not in {pid, truth.pid} and pid != truth.pid:
         found.append(f"process: {pid}, truth {truth.pid}")
-    return [*found, *_pss(row, truth, session), *_growth(truth, session)]
+    return [*found, *_pss(truth, session), *_growth(truth, session)]
 
 
 def _size(peak: Peak, truth: Truth) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _is_right_operation(place: PeakPlace, truth: Truth, window_s: tuple[float, f
     return path == truth.path or (len(path) == 1 and path[0] in truth.beside)
 
 
-def _pss(row: Row, truth: Truth, session: Session) -> Iterator[str]:
+def _pss(truth: Truth, session: Session) -> Iterator[str]:
     if truth.pss is None:
         return
     peak = session.peaks.get("pss")
@@ -77,8 +77,6 @@ def _pss(row: Row, truth: Truth, session: Session) -> Iterator[str]:
     tolerance = max(_CLOSE_BYTES, truth.pss * _CLOSE)
     if peak.low > truth.pss + tolerance or (peak.high is not None and peak.high < truth.pss - tolerance):
         yield f"PSS: {bracket(peak)}, truth {size(truth.pss)}"
-    if row.pss_within is not None and peak.low < truth.pss * (1 - row.pss_within):
-        yield f"PSS: at least {size(peak.low)}, truth {size(truth.pss)}"
 
 
 def _growth(truth: Truth, session: Session) -> Iterator[str]:

@@ -19,8 +19,6 @@ class Row(NamedTuple):
     """Whether the workload starts first, and the recording is attached to it with ``--pid`` after it wrote a line."""
     name: str = ""
     """If several rows have this workload."""
-    pss_within: float | None = None
-    """The lower end of PSS must be this close to the truth; None when only its bracket must contain it."""
 
 
 def key(row: Row) -> str:
@@ -50,7 +48,7 @@ ROWS = (
     Row("across_boundary", "profile", 50),
     Row("parallel", "profile", 50),
     Row("fresh_forks", "profile", 50),
-    Row("forked_pool", "profile", 50, (*_PSS, "--pss-budget", "5%"), pss_within=0.05),
+    Row("forked_pool", "profile", 50, _PSS),
     Row("data_loader", "profile", 50, _PSS),
     Row("mapped_weights", "monitor", 100),
     Row("freed_before_mark", "profile", 100),

@@ -375,14 +375,11 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Compare PSS with the RSS of the same sample; give advice only if that sample is near the RSS peak."""
-    if (near := pss_near_peak(session)) is None:
-        return
-    rss, pss = unit.label(near.rss), unit.label(near.pss)
-    if not near.is_at_peak:
-        text = f"PSS was not counted near the RSS peak: the nearest time is {seconds_text(near.distance_s)} away"
-        yield f"{text}, when RSS was {rss}; raise --pss-budget"
-    elif near.rss > near.pss * _MUCH_SHARED:
+    """Compare PSS with the RSS of the same sample, if that sample is near the RSS peak."""
+    near = pss_near_peak(session)
+    if near is not None and near.is_at_peak and near.rss > near.pss * _MUCH_SHARED:
+        rss = unit.label(near.rss)
+        pss = unit.label(near.pss)
         text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
         yield f"{text}; to size a machine, take PSS"
 

@@ -14,7 +14,10 @@ _OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "
 _OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
 """Words of other programs for what we call differently."""
 _FORMATS = {f"--{name}": name for name in ("html", "json", "csv", "markdown", "text")} | {"--md": "markdown"}
-_REMOVED = {"--source": "the platform decides: /proc on Linux, psutil on macOS"}
+_REMOVED = {
+    "--source": "the platform decides: /proc on Linux, psutil on macOS",
+    "--pss-budget": "PSS and USS take at most 1% of the time",
+}
 """By option that is gone, what to do or what happens instead."""
 _SHORTEST = len("--to")
 

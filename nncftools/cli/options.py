@@ -194,10 +194,6 @@ class Request:
     no_children: Annotated[bool, option("--no-children", RECORD, "Leave out descendants.")] = False
     wait_all: Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")] = False
     per_process: Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")] = False
-    pss_budget: Annotated[
-        str,
-        option("--pss-budget PERCENT", RECORD, "Share of time for PSS and USS; a larger one counts them more often."),
-    ] = "1%"
     stacks: Annotated[
         bool | None,
         option(

@@ -161,7 +161,6 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
         source=client.platform_source(),
         limit=limit,
         redact=redact,
-        slow_share=options.share("--pss-budget", request.pss_budget),
     )
 
 

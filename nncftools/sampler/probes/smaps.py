@@ -40,7 +40,7 @@ class Smaps:
     kind = SLOW
     metrics = ("pss", "uss", "pss_age")
     source = "/proc/PID/smaps_rollup"
-    cost = "11 ms a GiB, in a thread, by default at most 1 % of the time"
+    cost = "11 ms a GiB, in a thread, at most 1 % of the time"
 
     def __init__(self, share: float) -> None:
         """Use at most ``share`` of the time; the last pass may go beyond it."""
