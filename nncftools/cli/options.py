@@ -18,7 +18,6 @@ from nncftools.cli import destination
 from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import ending_in
-from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
 from nncftools.render.view import ENDINGS, PICTURE, PICTURES, TEXT
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
@@ -212,10 +211,6 @@ class Request:
     no_source: Annotated[
         bool, option("--no-source", RECORD, "Keep no text of the lines of code that hold the memory.")
     ] = False
-    max_samples: Annotated[
-        int,
-        option("--max-samples N", RECORD, "Beyond N, merge neighbouring samples; minimum and maximum stay.", min=100),
-    ] = MAX_SAMPLES
     shell: Shell = False
     force: Force = False
     redact: Annotated[

@@ -157,7 +157,6 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
         children=not request.no_children,
         wait_all=request.wait_all,
         per_process=request.per_process,
-        max_samples=request.max_samples,
         source=client.platform_source(),
         limit=limit,
         redact=redact,

@@ -32,7 +32,6 @@ DATA = "RLIMIT_DATA"
 """The kinds of memory limits, as journals and sessions name them."""
 
 
-MAX_SAMPLES = 1_000_000
 MOST_OF_TABLES = 4 << 20
 """Bytes of all line tables in the log of the helper."""
 
@@ -50,7 +49,7 @@ class Plan:
         children: bool = True,
         wait_all: bool = False,
         per_process: bool = False,
-        max_samples: int = MAX_SAMPLES,
+        max_samples: int = 1_000_000,
         source: str = "proc",
         limit: MemoryLimit | None = None,
         redact: Sequence[str] | None = (),

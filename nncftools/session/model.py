@@ -604,7 +604,7 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     taken: int | None = None
     """Samples that were taken, before neighbours were merged."""
     merged_s: float | None = None
-    """If neighbours were merged (``--max-samples``): how far apart the remaining samples are."""
+    """If neighbours were merged: how far apart the remaining samples are."""
     missed: int | None = None
     """Deadlines that passed without a sample."""
     longest_gap_s: float | None = None

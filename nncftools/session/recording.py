@@ -481,7 +481,7 @@ class WholeRecording(Recording):
         taken, left = facts.taken or read, len(self._columns[TIME])
         if left < taken - lost:
             facts = replace(facts, merged_s=usual_distance(self._columns[TIME]))
-            self._warnings.append(merge_warning(taken, left, " (--max-samples)"))
+            self._warnings.append(merge_warning(taken, left))
         return facts
 
     def _listed(self) -> list[Process]:

@@ -241,11 +241,11 @@ def rising(times: Sequence[float]) -> Sequence[int]:
     return max(not_back, not_ahead, key=len)
 
 
-def merge_warning(taken: int, left: int, option: str = "") -> str:
-    """Return the warning that neighbours were merged; ``option`` names what asked for it."""
+def merge_warning(taken: int, left: int) -> str:
+    """Return the warning that neighbours were merged."""
     return (
         f"{taken:,} samples were taken and neighbours merged into {left:,}, which keep the smallest and the largest "
-        f"values{option}: averages are those of the samples that were kept"
+        "values: averages are those of the samples that were kept"
     )
 
 

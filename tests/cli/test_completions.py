@@ -19,7 +19,7 @@ from tests.conftest import HANGING_S, Run
 FOLDER = pathlib.Path(__file__).parents[2] / "completions"
 CASES = [
     ("nncf-tools mon", "monitor"),
-    ("nncf-tools monitor --max-s", "--max-samples"),
+    ("nncf-tools monitor --max-m", "--max-memory"),
     ("nncf-tools profile --type sw", "swap"),
     ("nncf-tools profile --type rss,sw", "rss,swap"),
     ("nncf-tools report --format htm", "html"),

@@ -19,8 +19,7 @@ from tests.conftest import Run
     [
         (("--interval", "x"), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'x'"),
         (("--interval", ""), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found ''"),
-        (("--max-samples", "1.0"), "--max-samples: a whole number expected, found '1.0'"),
-        (("--max-samples", "99"), "--max-samples: at least 100 expected, found 99"),
+        (("--repeat", "1.0"), "--repeat: a whole number expected, found '1.0'"),
         (("--pid", "0"), "--pid: at least 1 expected, found 0"),
         (("--unit", "tea"), "--unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB"),
         (("--unit", "mi"), "--unit: 'mi' is not one of B, KiB, MiB, GiB, KB, MB, GB; did you mean MiB?"),

@@ -259,18 +259,6 @@ class TestFigures:
         assert largest == [process.peak_rss for process in session.processes]
 
     @pytest.mark.long
-    def test_long_recording_stays_small(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """Beyond --max-samples neighbouring samples are merged, the peak stays exact, and the session says so."""
-        words = ("-i", 0.002, "--max-samples", 100, "--", *burner("levels", truth, 1, 100, 110))
-        session = recorded(*words)
-        (rss,) = sums(truth)
-
-        assert len(session.samples) <= 100
-        assert (session.sampler.taken or 0) > len(session.samples)
-        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
-        assert any("neighbours merged" in warning for warning in session.warnings)
-
-    @pytest.mark.long
     def test_psutil_gives_the_same(
         self, recorded: Recorded, truth: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -770,12 +758,11 @@ class TestBadInput:
             (["--duration", "-1", "true"], "option --duration: a time"),
             (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, anon"),
             (["--unit", "stone", "true"], "option --unit: 'stone' is not one of"),
-            (["--source", "psutil", "true"], "option --source: removed; the platform decides"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
             ([], "argument COMMAND: missing"),
-            (["--max-samples", "1", "true"], "option --max-samples: at least 100"),
+            (["--repeat", "0", "true"], "option --repeat: at least 1"),
             pytest.param(
                 ["--type", "rss,device", "true"],
                 "option --type: 'device' is not available here: there is no GPU or NPU",

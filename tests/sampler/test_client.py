@@ -17,7 +17,8 @@ from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.sampler.target import CAUGHT, OF_FAULTS
-from tests.conftest import HANGING_S
+from nncftools.session.recording import session_from
+from tests.conftest import HANGING_S, burner
 
 OWN = {*sys.stdlib_module_names, "__main__", "nncftools"}
 
@@ -39,6 +40,34 @@ def test_what_a_recording_changes_of_its_starter(tmp_path: pathlib.Path) -> None
 
     assert after == {signal.SIG_IGN}
     assert (outcome.exit_code, outcome.status, outcome.lost) == (3, {"code": 3, "signal": None}, None)
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_long_recording_stays_small(tmp_path: pathlib.Path) -> None:
+    """Above the plan's number of samples neighbours are merged, the peak stays exact, and the session says so."""
+    truth, path, marks = tmp_path / "truth", tmp_path / "run.journal.jsonl", tmp_path / "run.marks.jsonl"
+    marks.touch()
+    plan = Plan(["rss"], interval_s=0.002, max_samples=100)
+    journal = reading.create(path, replace=False)
+    header = client.header("", [], None, plan)
+    handlers = {number: signal.getsignal(number) for number in (*CAUGHT, *OF_FAULTS)}
+    try:
+        command = burner("levels", truth, 1, 100, 110)
+        environment = {"NNCF_TOOLS_MARKS": str(marks)}
+        with Starter() as starter, client.Sampler(starter, plan, command, environment=environment) as sampler:
+            sampler.start(header, journal)
+            sampler.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    with path.open("rb") as file:
+        session = session_from(file, "run")
+
+    assert len(session.samples) <= 100
+    assert (session.sampler.taken or 0) > len(session.samples)
+    assert session.peaks["rss"].sampled == pytest.approx(float(truth.read_text()), rel=0.02)
+    assert any("neighbours merged" in warning for warning in session.warnings)
 
 
 @pytest.mark.process

@@ -456,7 +456,7 @@ class TestMerging:
 
         assert warning == (
             f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which keep the smallest and the "
-            f"largest values (--max-samples): averages are those of the samples that were kept"
+            f"largest values: averages are those of the samples that were kept"
         )
 
     def test_distance_of_what_is_left(self) -> None:
