@@ -6,7 +6,6 @@ rises. So a new field needs no line here. ``docs/reading.md`` lists the limits f
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import gzip
 import io
@@ -17,7 +16,6 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from itertools import pairwise
 from math import isfinite
 from operator import le
@@ -67,10 +65,10 @@ _LONGEST_LOCATION = 100
 
 
 class Limits(NamedTuple):
-    """How much a file may bring; a larger ``size`` raises the others in proportion."""
+    """How much a file may bring: more than any recording that `monitor` writes."""
 
     size: int = 2 << 30
-    """Bytes of a file, unpacked: twenty times a recording of a million samples."""
+    """Bytes of a file, unpacked: several times a recording of a million samples."""
     text: int = 1 << 22
     """Characters of one text: the kernel limits a command line to 2 MiB on most machines."""
     items: int = 10_000_000
@@ -85,46 +83,16 @@ class Limits(NamedTuple):
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
     """Of a table of compressed models: a longer one is unreadable, and a picture has no room for more names."""
-    packed_ratio: int = 100
-    """To how many times its size a packed file may unpack, beyond 64 MiB: recordings unpack to 3 to 30 times theirs."""
-
-    @classmethod
-    def of(cls, size: int) -> Limits:
-        """Return the limits for files up to ``size``, packed however tightly; a smaller one lowers no other."""
-        factor = max(1.0, size / _USUAL.size)
-        more = {name: round(limit * factor) for name, limit in _USUAL._asdict().items()}
-        return cls(**{**more, "size": size, "packed_ratio": size})
+    packed_ratio: int = 800
+    """To how many times its size a packed file may unpack, beyond 64 MiB: recordings unpack to 3 to 30 times theirs,
+    and to 600 times at most, if nothing happens."""
 
 
-_USUAL = Limits()
-_in_force: ContextVar[Limits] = ContextVar("limits", default=_USUAL)
-
-
-def limits() -> Limits:
-    """Return the limits in force."""
-    return _in_force.get()
-
-
-@contextlib.contextmanager
-def raised(size: int | None) -> Iterator[None]:
-    """Raise the limit of a file to ``size`` bytes, and all others in proportion; None changes nothing."""
-    token = _in_force.set(limits() if size is None else Limits.of(size))
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+LIMITS = Limits()
 
 
 class WrongValueError(ValueError):
     """A value cannot be; the message says where it is, what was expected and what was found."""
-
-    remedy = ""
-
-
-class TooManyError(WrongValueError):
-    """There is more than a limit allows, which can be raised."""
-
-    remedy = "size"
 
 
 def moment(text: str) -> dt.datetime:
@@ -160,7 +128,7 @@ def check(value: object, location: str = "$", name: str = "", depth: int = 0) ->
 
 
 def _check_object(value: Mapping[object, object], location: str, name: str, depth: int) -> None:
-    _check_count(len(value), limits().items, location, "keys")
+    _check_count(len(value), LIMITS.items, location, "keys")
     if set(map(type, value)) == {int}:  # the keys are data as well
         _check_list([*value, *value.values()], location, name, depth)
         return
@@ -183,7 +151,7 @@ def _check_fields(fields: Mapping[str, object], location: str, depth: int) -> No
 
 
 def _check_text(text: str, location: str, name: str) -> None:
-    _check_count(len(text), limits().text, location, "characters")
+    _check_count(len(text), LIMITS.text, location, "characters")
     try:
         if name == _UTC:
             moment(text)
@@ -215,9 +183,8 @@ def is_pid(text: str) -> bool:
 
 
 def _check_list(values: Sequence[object], location: str, name: str, depth: int) -> None:
-    most = limits()
-    limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
-    _check_count(len(values), limit, location, "items")
+    most = LIMITS.processes if name == "processes" else LIMITS.items
+    _check_count(len(values), most, location, "items")
     if set(map(type, values)) <= {int, float, type(None)}:
         numbers: list[float] = [value for value in values if value is not None]  # type: ignore[misc]
         low, high = range_of(name)
@@ -255,7 +222,7 @@ def check_rising(times: Sequence[float], location: str) -> None:
 
 def _check_count(count: int, most: int, location: str, what: str) -> None:
     if count > most:
-        raise error_at(location, f"at most {most:,} {what} expected, found {count:,}", TooManyError)
+        raise error_at(location, f"at most {most:,} {what} expected, found {count:,}")
 
 
 def shown(value: object) -> str:
@@ -263,9 +230,9 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
-def error_at(location: str, what: str, kind: type[WrongValueError] = WrongValueError) -> WrongValueError:
+def error_at(location: str, what: str) -> WrongValueError:
     """Return the error of the value at a location; ``what`` was expected, and what was found."""
-    return kind(f"at `{printable(shortened(location, _LONGEST_LOCATION))}`: {what}")
+    return WrongValueError(f"at `{printable(shortened(location, _LONGEST_LOCATION))}`: {what}")
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"
@@ -338,7 +305,7 @@ def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True)
 def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> bytes:
     """Return the content of an open file, as ``whole`` does."""
     data = io.BytesIO()  # its content is not copied when it is taken
-    limit = limits().size if most is None else min(most, limits().size)
+    limit = LIMITS.size if most is None else min(most, LIMITS.size)
     try:
         for piece in pieces(file, path):
             data.write(piece)
@@ -361,14 +328,14 @@ def size_of(file: BinaryIO) -> int | None:
 
 def check_size(file: BinaryIO, path: pathlib.Path) -> None:
     """Raise TooLargeError for a file that is larger than what is read, before it is read: it may be sparse."""
-    if (size_of(file) or 0) > limits().size:
-        raise too_large(path, limits().size)
+    if (size_of(file) or 0) > LIMITS.size:
+        raise too_large(path, LIMITS.size)
 
 
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:
     """Return the error of a file that holds more than ``limit`` bytes."""
     size = f"{limit >> 30} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
-    return TooLargeError(f"{path}: larger than {size}, the largest file that is read", remedy="size")
+    return TooLargeError(f"{path}: larger than {size}, the largest file that is read")
 
 
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
@@ -384,10 +351,10 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
     piece = source.read1(_PIECE).removeprefix(UTF_8_MARK) or source.read1(_PIECE)  # a mark alone is no end
     while piece:
         total += len(piece)
-        ratio = limits().packed_ratio
+        ratio = LIMITS.packed_ratio
         if is_packed and total > _FREE and total > ratio * read.count:
             message = f"{path}: it unpacks to more than {ratio} times its size, which no recording does"
-            raise TooLargeError(message, remedy="size")
+            raise TooLargeError(message)
         yield piece
         piece = source.read1(_PIECE)
 

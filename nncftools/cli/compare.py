@@ -69,7 +69,6 @@ def compare(  # noqa: PLR0913 — one parameter per option
     details: Annotated[
         bool, option("--details", SHOW, "As text, show all figures and operations; Markdown folds them.")
     ] = False,
-    max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
     """Compare what runs cost: peaks, time, CPU, I/O, each operation.
@@ -112,8 +111,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     ways = ways_to(output, *pictures.values())
     if pictures and len(groups) > _MOST_CURVES:
         raise UsageError(f"option {min(pictures)}: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
-    with options.reading(max_size):
-        loaded = [_loaded(group, depth, with_curves=bool(pictures), with_inner=bool(limits)) for group in groups]
+    loaded = [_loaded(group, depth, with_curves=bool(pictures), with_inner=bool(limits)) for group in groups]
     runs = [group.runs for group in loaded]
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.naming_option("--fail-if"):

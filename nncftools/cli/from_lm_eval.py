@@ -35,7 +35,6 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         ),
     ] = None,
     setup: Annotated[str, option("--setup TEXT", OTHER, "Name of a new file's first column.")] = "model",
-    max_size: options.MaxSize = None,
     force: Annotated[bool, option("--force", OTHER, "Replace figures that differ.")] = False,
 ) -> int:
     """Add a row to a CSV file for viz-compression, or fill gaps in a row.
@@ -64,7 +63,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     with options.naming_option("--task"):
         wanted = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}
-    with options.reading(max_size), options.naming_remedy(task="; name one with --task"):
+    with options.naming_remedy(task="; name one with --task"):
         for path in results or ():
             figures |= filling.from_lm_eval(path, wanted)
         with options.naming_option("--task"):
@@ -79,7 +78,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         model="; name one with --model",
         force="; give --force to replace",
     )
-    with destination.writing("--output", output), options.reading(max_size), mended:
+    with destination.writing("--output", output), mended:
         filled = fill(output, setup.strip(), key, figures, force=force)
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""

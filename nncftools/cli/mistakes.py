@@ -18,6 +18,7 @@ _REMOVED = {
     "--source": "the platform decides: /proc on Linux, psutil on macOS",
     "--pss-budget": "PSS and USS take at most 1% of the time",
     "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+    "--max-size": "files up to 2 GiB are read",
 }
 """By option that is gone, what to do or what happens instead."""
 _SHORTEST = len("--to")

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nncftools import intake
 from nncftools.cli import destination
-from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
+from nncftools.cli.parameters import RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import ending_in
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
@@ -110,8 +109,6 @@ Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a 
 Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
 Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
 Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
-_MAX_SIZE = f"Largest file to read, unpacked; raises other limits, too. Default: {intake.Limits().size >> 30}GiB."
-MaxSize = Annotated[int | None, option("--max-size SIZE", READ, _MAX_SIZE, parser=bytes_from)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -256,13 +253,6 @@ def naming_option(option: str) -> Iterator[None]:
         if not isinstance(error, SessionFileError):
             error.args = (f"option {option}: {error}",)
         raise
-
-
-@contextlib.contextmanager
-def reading(max_size: int | None) -> Iterator[None]:
-    """Read files up to ``max_size`` bytes, None for the usual limits; an error of a larger file names the option."""
-    with intake.raised(max_size), naming_remedy(size="; to read it anyway, raise the limit with --max-size"):
-        yield
 
 
 @contextlib.contextmanager

@@ -96,7 +96,6 @@ def report(  # noqa: PLR0913 — one parameter per option
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
     title: Annotated[str, option("--title TEXT", SHOW, "Title to show instead of the command.")] = "",
-    max_size: options.MaxSize = None,
     opens: options.Open = False,
     force: options.Force = False,
 ) -> int:
@@ -147,7 +146,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         output = pictures.pop("--output", output)
     ways = ways_to(output, *pictures.values(), output and output / "any")
     remedy = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
-    with options.reading(max_size), options.naming_remedy(importer=remedy):
+    with options.naming_remedy(importer=remedy):
         tool = None if to is not None else from_
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], tool)
     available = memory_of(session.samples.metrics)

@@ -90,7 +90,6 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     ] = "",
     extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
-    max_size: options.MaxSize = None,
     terminal: Annotated[bool, option("--terminal", OTHER, "Print the picture in characters, too.")] = False,
     as_json: Annotated[bool, option("--json", OTHER, "Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
@@ -134,7 +133,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         ],
         max_error=options.share("--max-error", max_error, math.inf) if max_error else None,
     )
-    with options.reading(max_size), options.naming_remedy(**_REMEDIES):
+    with options.naming_remedy(**_REMEDIES):
         outcome = make(request)
     if as_json:
         import json

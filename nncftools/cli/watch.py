@@ -213,7 +213,6 @@ def replay(
     speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
-    max_size: options.MaxSize = None,
 ) -> int:
     """Show a recorded run in the live view, at a multiple of its speed.
 
@@ -230,8 +229,7 @@ def replay(
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
-    with options.reading(max_size):
-        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+    session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
     source, view = Replay(session, speed), View(metrics, unit)

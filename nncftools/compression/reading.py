@@ -21,7 +21,7 @@ from typing import NamedTuple
 from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.intake import limits
+from nncftools.intake import LIMITS
 from nncftools.units import MemoryUnit, nearest
 
 MODE = "mode"
@@ -214,13 +214,13 @@ def read(path: pathlib.Path) -> RawTable:
     """
     text = _text(path)
     _check_separator(path, text)
-    most = limits().table_rows
+    most = LIMITS.table_rows
     (_, header), *rows = list(itertools.islice(_rows(path, text), most + 2)) or [(0, [])]
     if not header:
         raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
     if len(rows) > most:
         why = f"more than {most:,} rows; split the file, or take the best rows"
-        raise ResultsError(f"{str(path)!r}: {why}", remedy="size")
+        raise ResultsError(f"{str(path)!r}: {why}")
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
@@ -237,10 +237,10 @@ def _text(path: pathlib.Path) -> str:
     if not path.exists():
         raise MissingInputError(f"cannot read {str(path)!r}: {os.strerror(errno.ENOENT)}")
     try:
-        content = intake.whole(path, most=limits().table_bytes)
+        content = intake.whole(path, most=LIMITS.table_bytes)
     except intake.TooLargeError as error:
-        most = f"at most {limits().table_rows:,} rows are read"
-        raise ResultsError(f"{error}; {most}", remedy=error.remedy) from error
+        most = f"at most {LIMITS.table_rows:,} rows are read"
+        raise ResultsError(f"{error}; {most}") from error
     except SessionFileError as error:
         raise ResultsError(str(error)) from error
     if content.startswith(intake.UTF_16_MARKS):

@@ -218,7 +218,7 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
             try:
                 check(imported)
             except WrongValueError as error:
-                raise SessionFileError(f"{source.path}: {error}", remedy=error.remedy) from error
+                raise SessionFileError(f"{source.path}: {error}") from error
             redaction = Redaction()  # other recorders store command lines as typed
             imported.command = redaction.words(imported.command)
             for process in imported.processes:

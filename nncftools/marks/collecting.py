@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.intake import limits
+from nncftools.intake import LIMITS
 from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import LimitedMarks, resolve
@@ -173,7 +173,7 @@ class LogNotes:
                 self._programs.add(entry.program)
                 self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
-            if entry.warning is not None and len(self.warnings) < limits().warnings:
+            if entry.warning is not None and len(self.warnings) < LIMITS.warnings:
                 self.warnings[entry.warning] = None
             if entry.failure is not None and len(self.failures) < _MOST:
                 self._take_failure(entry)
@@ -228,8 +228,8 @@ def _resolved(
     if together.counted:
         session.warnings.append(
             f"{together.counted:,} operations are counted together with others of their name: at most "
-            f"{limits().marks_of_operation:,} are listed of one process inside one operation, and "
-            f"{limits().marks_of_process:,} of one process"
+            f"{LIMITS.marks_of_operation:,} are listed of one process inside one operation, and "
+            f"{LIMITS.marks_of_process:,} of one process"
         )
     return marks
 

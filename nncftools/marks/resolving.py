@@ -13,7 +13,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from nncftools.intake import limits
+from nncftools.intake import LIMITS
 from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open, complete
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
 from nncftools.session.operation import kind_of
@@ -273,7 +273,6 @@ class LimitedMarks:
         """Start without operations."""
         self.counted = 0
         """How many operations are not listed."""
-        self._most = limits()
         self._listed = 0
         self._of_process: dict[int | None, int] = {}
         self._nesting: Nesting[_Inside] = Nesting()
@@ -320,7 +319,7 @@ class LimitedMarks:
         if not around.is_listed:  # part of an operation that is not listed
             return
         goes_on = entry.event is not None or (entry.end_s is None and entry.may_go_on)
-        if goes_on and (is_listed or self._nesting.open_count < self._most.marks_of_recording):
+        if goes_on and (is_listed or self._nesting.open_count < LIMITS.marks_of_recording):
             replaced = self._nesting.open(opened, _Inside(is_listed))
             if replaced is not None:
                 yield from self._ended(replaced, entry)
@@ -332,18 +331,17 @@ class LimitedMarks:
             return outer.what
         of_process = self._processes.get(entry.pid)
         if of_process is None:
-            if len(self._processes) >= self._most.marks_of_recording:
+            if len(self._processes) >= LIMITS.marks_of_recording:
                 return self._elsewhere
             of_process = self._processes[entry.pid] = _Inside()
         return of_process
 
     def _has_room(self, around: _Inside, opened: Open[_Inside]) -> bool:
-        most = self._most
         return (
             around.is_listed
-            and around.listed < most.marks_of_operation
-            and self._of_process.get(opened.entry.pid, 0) < most.marks_of_process
-            and self._listed < most.marks_of_recording
+            and around.listed < LIMITS.marks_of_operation
+            and self._of_process.get(opened.entry.pid, 0) < LIMITS.marks_of_process
+            and self._listed < LIMITS.marks_of_recording
             and sum(1 for _ in opened.outwards) <= _DEEPEST
         )
 
@@ -363,7 +361,7 @@ class LimitedMarks:
 
     def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
         self.counted += entry.count
-        into = around if self._listed < self._most.marks_of_recording else self._elsewhere
+        into = around if self._listed < LIMITS.marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER
         start_s = entry.start_s or 0.0
         end_s = max(start_s, end_s or start_s)

@@ -129,12 +129,14 @@ class Loop:
 
 
 _UNKNOWN = float("nan")
+_PROCESSES_OF_ROW = 16
 
 
 class Thinner:
     """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
 
-    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows.
+    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows. A row with the RSS of many
+    processes counts several times, so that the journal never grows too large to be read.
     """
 
     def __init__(self, limit: int, gauges: Sequence[int], write: Callable[[Row], None]) -> None:
@@ -168,7 +170,7 @@ class Thinner:
 
     def _write_kept(self, row: Row) -> None:
         self._write(row)
-        self._left -= 1
+        self._left -= 1 + len(row[2]) // _PROCESSES_OF_ROW
         if self._left <= 0:
             self._size = 2 * self._kept_most if self._size == 1 else 2 * self._size
             self._left = max(1, self._limit // 2)

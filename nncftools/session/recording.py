@@ -29,6 +29,8 @@ from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
+_MOST_VALUES = 1 << 26
+"""Figures of a session: its file stays below the largest that is read."""
 _MOST_OF_DEVICES = 500
 """Columns; with 8 GPUs of 7 instances each there are 168."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
@@ -453,7 +455,7 @@ class WholeRecording(Recording):
             file_systems=list(self._file_systems.values()),
             devices=list(self._devices.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
-            processes=processes,
+            processes=self._largest(processes),
             warnings=self._warnings,
             **self._fields,
         )
@@ -497,6 +499,15 @@ class WholeRecording(Recording):
                 process.high_water_mark = highest
         return processes
 
+    def _largest(self, processes: Sequence[Process]) -> list[Process]:
+        """Return the processes to list: the first one, and those that held the most."""
+        first, others = processes[:1], processes[1:]
+        most = intake.LIMITS.processes - len(first)
+        if len(others) > most:
+            self._warnings.append(f"of {len(processes):,} processes, the {most + 1:,} that held the most are listed")
+            others = sorted(others, key=lambda process: process.high_water_mark or process.peak_rss or 0)[-most:]
+        return [*first, *sorted(others, key=lambda process: process.id)]
+
     def _leave_out_of_order(self) -> int:
         """Leave out rows whose time goes back, or is far ahead of what follows; return how many."""
         kept = rising(self._columns[TIME])
@@ -516,13 +527,17 @@ class WholeRecording(Recording):
 
     def _merge(self) -> None:
         rows = len(self._columns[TIME])
-        if not rows > self.plan.max_samples > 0:
+        most = self.plan.max_samples if self.plan.max_samples > 0 else rows
+        values = rows * len(self._columns) + 2 * sum(len(series.time_s) for series in self._series.values())
+        if values > _MOST_VALUES:
+            most = min(most, rows * _MOST_VALUES // values)
+        if rows <= most:
             return
         samples = Samples(self._columns)
         memory = [name for name in samples.metrics if is_memory(name)]
         reached_s = (sampled_peak(name, samples).at_s for name in memory)
         reached = {bisect_left(samples.time_s, at_s) for at_s in reached_s if at_s is not None}
-        kept = kept_rows([self._columns[name] for name in memory], rows, self.plan.max_samples - len(memory))
+        kept = kept_rows([self._columns[name] for name in memory], rows, most - len(memory))
         self._keep(sorted(reached.union(kept)))
         times = set(self._columns[TIME])
         for series in self._series.values():

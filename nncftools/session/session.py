@@ -54,7 +54,7 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
     if f'"{reading.FORMAT}"'.encode() in first[:200]:
         snapshots = b""
         with contextlib.suppress(OSError), reading.reader(reading.snapshots_beside(path)) as log:
-            snapshots = log.read(intake.limits().size)
+            snapshots = log.read(intake.LIMITS.size)
         session = recording.session_from(io.BytesIO(data), origin, snapshots=snapshots)
         if not session.finished:
             killed = "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
@@ -125,7 +125,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         check(session)
     except intake.WrongValueError as error:
-        raise SessionFileError(f"{origin}: {error}", remedy=error.remedy) from error
+        raise SessionFileError(f"{origin}: {error}") from error
     session.__dict__[_AS_LOADED] = data
     return session
 

@@ -247,28 +247,24 @@ def test_a_pid_that_no_kernel_gives(in_process: Run, command: str) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_the_largest_size_of_a_file(in_process: Run, tmp_path: pathlib.Path, command: str) -> None:
-    """--max-size limits what is read; the error of a larger file names the option."""
-    session().save(tmp_path / "run.json")
-    session().save(tmp_path / "other.json")
-    files = ["run.json", "other.json"] if command == "compare" else ["run.json"]
-    result = in_process(command, *files, "--max-size", "100B")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("monitor --source psutil", "--source: removed; the platform decides: /proc on Linux, psutil on macOS"),
+        ("profile --pss-budget 5%", "--pss-budget: removed; PSS and USS take at most 1% of the time"),
+        (
+            "monitor --max-samples=1000",
+            "--max-samples: removed; beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+        ),
+        ("report --max-size 20GiB", "--max-size: removed; files up to 2 GiB are read"),
+    ],
+)
+def test_removed_options(in_process: Run, words: str, message: str) -> None:
+    """An option that is gone is answered by one line: what happens instead."""
+    result = in_process(*words.split(), "job.py")
 
-    assert result.returncode == 1
-    assert result.stderr == (
-        "nncf-tools: error: run.json: larger than 100 bytes, the largest file that is read; to read it anyway, raise "
-        "the limit with --max-size\n"
-    )
-    assert in_process(command, *files, "--max-size", "20GiB").returncode == 0
-
-
-def test_a_size_that_is_none(in_process: Run) -> None:
-    """A size without a unit is refused with what was expected."""
-    result = in_process("report", "run.json", "--max-size", "100")
-
-    assert result.returncode == 2
-    assert "option --max-size: a size above 0 with its unit" in result.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"nncf-tools: error: option {message}\n"
 
 
 @pytest.mark.process

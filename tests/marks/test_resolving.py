@@ -5,12 +5,12 @@ import json
 import time
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from nncftools import intake
 from nncftools.intake import Limits
-from nncftools.marks import resolving
+from nncftools.marks import collecting, resolving
 from nncftools.marks.collecting import take_log
 from nncftools.marks.entries import Entry
 from nncftools.marks.resolving import LimitedMarks, resolve
@@ -87,7 +87,7 @@ def test_log_that_is_cut() -> None:
 
 def test_limits_count_what_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations beyond the limits are counted once, also where ends may be missing before one comes."""
-    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=1))
+    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=1))
     together = resolving.LimitedMarks()
     entries = [begin("a", 1, 1), end(1, 2), begin("b", 3, 3), lost(4), end(3, 5), *both("b", 5, 6, 7)]
     listed = list(together.listed(entries))
@@ -99,7 +99,7 @@ def test_limits_count_what_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("ends", [[Entry(event="exec", pid=PID, start_s=8)], []], ids=["exec", "number used again"])
 def test_limits_count_what_another_program_left_open(monkeypatch: pytest.MonkeyPatch, ends: list[Entry]) -> None:
     """What is counted together inside an operation stays when the process runs another program, with equal numbers."""
-    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=2))
+    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=2))
     together = resolving.LimitedMarks()
     steps = [entry for op in (2, 3, 4, 5) for entry in both("step", op, op, op + 1)]
     new = [begin("new", 1, 9, tid=PID + len(ends) - 1), *both("step", 2, 9, 10, tid=PID + len(ends) - 1)]
@@ -113,7 +113,7 @@ def test_limits_count_what_another_program_left_open(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("last", ["exec", "lost"])
 def test_limits_count_what_is_open_inside_others(monkeypatch: pytest.MonkeyPatch, last: str) -> None:
     """An operation beyond the limits that is open at an exec, or where lines are missing, is counted."""
-    monkeypatch.setattr(resolving, "limits", lambda: Limits(marks_of_operation=1))
+    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=1))
     together = resolving.LimitedMarks()
     entries = [begin("old", 1, 1), *both("step", 2, 2, 3), begin("step", 3, 3), Entry(event=last, pid=PID, start_s=5)]
     listed = list(together.listed(entries))
@@ -509,11 +509,8 @@ def span(op: int, begin: int, end: int, name: str = "step", **more: object) -> l
 def taken(rows: list[Row], limits: Limits = FEW) -> Session:
     """Return a session of 1,000 seconds with the marks of a log."""
     of = session(duration_s=1000.0)
-    token = intake._in_force.set(limits)
-    try:
+    with mock.patch.object(resolving, "LIMITS", limits), mock.patch.object(collecting, "LIMITS", limits):
         take_log(of, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in rows)), "log", Redaction())
-    finally:
-        intake._in_force.reset(token)
     return of
 
 
@@ -640,12 +637,9 @@ def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
     every = [{different: number} for number in range(1, 1001)]
     if not is_moment:
         every = [{**fields, "event": "begin", "op": number} for number, fields in enumerate(every)]
-    token = intake._in_force.set(FEW)
-    try:
+    with mock.patch.object(resolving, "LIMITS", FEW):
         limited = LimitedMarks()
         listed = list(limited.listed(moment("step", 1.0, **fields) for fields in every))
-    finally:
-        intake._in_force.reset(token)
 
     assert sum(entry.count for entry in listed) == 1000
     assert limited._nesting.open_count <= 2 * FEW.marks_of_recording

@@ -346,3 +346,11 @@ def test_very_long_recording() -> None:
     thinner.flush()
 
     assert kept < 1_000 * (1 + log2(200) / 2) + 3
+
+
+def test_rows_of_many_processes_count_several_times() -> None:
+    """A journal with the RSS of 160 processes in each row merges 11 times as early."""
+    kept = thinned([(number, [number], dict.fromkeys(range(160), 1)) for number in range(1_100)], 1_100)
+
+    assert 100 < len(kept) < 550
+    assert [row[0] for row in kept[:100]] == list(range(100))
