@@ -190,14 +190,6 @@ def test_recorded(recorded: Session) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_logs(folder: pathlib.Path) -> None:
-    """A recording leaves a log for each device."""
-    names = {path.name for path in (folder / "memory_logs" / "latest").iterdir()}
-
-    assert names >= {f"npu_memory@{device}_memory_usage.txt" for device in ("npu0", "npu1")}
-
-
-@pytest.mark.usefixtures("recorded")
 class TestReport:
     @pytest.mark.parametrize("name", ["text", "markdown"])
     def test_tables(self, ours: Ours, name: str) -> None:

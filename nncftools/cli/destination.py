@@ -33,12 +33,12 @@ _LONGEST_NAME = 60
 
 
 class Log(NamedTuple):
-    """One memory metric's text log, and its picture if it has one of its own."""
+    """The text log of a memory metric and its picture, as NNCF's memory monitor writes them."""
 
     metric: str
     from_zero: bool
-    text: pathlib.Path
-    picture: pathlib.Path | None
+    name: str
+    """Of both files, without the ending."""
 
 
 class Destination(NamedTuple):
@@ -80,10 +80,9 @@ class Destination(NamedTuple):
         def moved(path: pathlib.Path | None) -> pathlib.Path | None:
             return None if path is None else folder / path.name
 
-        logs = [log._replace(text=folder / log.text.name, picture=moved(log.picture)) for log in self.logs]
         session = folder / self.session.name
         sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
-        return self._replace(session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
+        return self._replace(session=session, sidecar=sidecar, panels=panels, page=page)
 
     def point_latest(self) -> bool:
         """Point the link ``latest`` in the log folder to this run, if links can be made.
@@ -105,11 +104,8 @@ class Destination(NamedTuple):
         return True
 
 
-def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) -> Destination:
-    """Make a new folder for this run under ``log_dir``, with text logs of ``metrics``.
-
-    Raises UsageError if it cannot be made.
-    """
+def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
+    """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
@@ -120,8 +116,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
     journal = folder / f"session{JOURNAL_ENDING}"
-    logs = _logs(folder, metrics, (False, True), has_pictures=False)
-    return Destination(folder / SESSION, journal, logs, folder, str(made), Way(folder), option="--log-dir")
+    return Destination(folder / SESSION, journal, (), folder, str(made), Way(folder), option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
@@ -133,22 +128,18 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
-    logs = _logs(folder, metrics, (True, False), rank)
+    logs = [
+        Log(metric, from_zero, log_stem(metric, from_zero=from_zero, rank=rank))
+        for metric in metrics
+        for from_zero in (True, False)
+    ]
     refuse_link("--log-dir", journal)
-    for path in (session, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
-        check_file("--log-dir", path, force=True)
+    check_file("--log-dir", session, force=True)
+    for log in logs:
+        check_file("--log-dir", log_dir / f"{log.name}.txt", force=True)
+        check_file("--log-dir", log_dir / f"{log.name}.png", force=True)
     paths = folder / session.name, folder / journal.name
     return Destination(*paths, logs, None, str(log_dir), Way(folder), force=True, option="--log-dir")
-
-
-def _logs(
-    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], rank: str = "", *, has_pictures: bool = True
-) -> list[Log]:
-    names = {(metric, zero): log_stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
-    return [
-        Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if has_pictures else None)
-        for (metric, zero), name in names.items()
-    ]
 
 
 def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:

@@ -88,7 +88,7 @@ def _record(request: Request, *, profiles: bool) -> int:
             target = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
         else:
             name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
-            target = destination.new_folder(request.log_dir, f"{name}{suffix}", metrics[:1] if profiles else metrics)
+            target = destination.new_folder(request.log_dir, f"{name}{suffix}")
         target = destination.with_views(target, plot=request.plot, opens=request.opens)
         ours = (target.session, target.journal, target.marks, target.snapshots, target.panels, target.page, capture)
         if destination.given_twice(path for path in ours if path is not None):

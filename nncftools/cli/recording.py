@@ -25,14 +25,14 @@ from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.view import View, log_stem
+from nncftools.render.view import View
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.model import Exit, Snapshots
 from nncftools.session.recording import StarterFacts, session_from
 from nncftools.session.session import Session
-from nncftools.units import printable
+from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
     from nncftools.marks.calls import Call
@@ -365,8 +365,7 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
 
         write_sidecar(session.marks, target.sidecar)
     for log in target.logs:
-        for column in columns_of([log.metric], session.samples.metrics):
-            _write_log(session, log, column, view)
+        _write_log(session, log, view.unit, target.session.parent)
     if target.panels is not None:
         from nncftools.render import panels
 
@@ -378,21 +377,12 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
         write_file(target.page, page.report(session, view))
 
 
-def _write_log(session: Session, log: Log, column: str, view: View) -> None:
-    from nncftools.render import samples
+def _write_log(session: Session, log: Log, unit: MemoryUnit, folder: pathlib.Path) -> None:
+    from nncftools.render import plot, samples
 
-    of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
-    name = log_stem(column, from_zero=log.from_zero)
-    text, picture = (
-        path if path is None or column == log.metric else path.with_name(name + path.suffix)
-        for path in (log.text, log.picture)
-    )
-    if text is not None:
-        samples.write(session, of_log, column, text)
-    if picture is not None:
-        from nncftools.render import plot
-
-        plot.draw(session, of_log, picture)
+    view = View([log.metric], unit, from_zero=log.from_zero)
+    samples.write(session, view, log.metric, folder / f"{log.name}.txt")
+    plot.draw(session, view, folder / f"{log.name}.png")
 
 
 @contextlib.contextmanager
