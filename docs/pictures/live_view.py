@@ -68,9 +68,9 @@ STILLS = (
     Still("no_color", (80, 24), PLAIN),
     Still("ascii", (80, 24), ASCII),
     Still("dumb", (120, 10), DUMB),
-    Still("list", (80, 24), TRUE, keys=("l", "s", "/", "w", "o", "r", "k")),
+    Still("list", (80, 24), TRUE, keys=("l",)),
     Still("flat", (80, 24), TRUE, words=("monitor", "--live", "-q", "-o", "flat.json", "--", "sleep", "60")),
-    Still("zoom", (80, 24), TRUE, keys=("m", "+", "+")),
+    Still("metric", (80, 24), TRUE, keys=("m",)),
 )
 
 

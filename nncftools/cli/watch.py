@@ -56,8 +56,8 @@ def watch(
       nncf-tools watch --pid 4711
 
     \b
-    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-    s sort them, / filter them. Neither watching nor quitting affects the recording.
+    Keys: q quit, space pause, m metric, l list of processes, ? help.
+    Neither watching nor quitting affects the recording.
     """
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
@@ -222,8 +222,7 @@ def replay(
       nncf-tools replay run.json --speed 60
 
     \b
-    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-    s sort them, / filter them.
+    Keys: q quit, space pause, m metric, l list of processes, ? help.
     """
     from nncftools.live.follower import Replay
 

@@ -20,7 +20,6 @@ from rich.color import ColorSystem
 
 from nncftools import metrics
 from nncftools.analysis.code_places import brief_label
-from nncftools.backports import StrEnum
 from nncftools.limits.needs import Available, available
 from nncftools.live.run import LiveProcess, Run, SampledPeak
 from nncftools.metrics import is_memory
@@ -92,20 +91,6 @@ def time_until_full(used: Iterable[tuple[float, float]], available: float, size:
     return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else 30 * (time[-1] - time[0])) else None
 
 
-_ESCAPE, _ENTER, _ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
-
-
-class Order(StrEnum):
-    """What processes are sorted by, in the order in which the key changes it."""
-
-    MEMORY = "memory"
-    CPU = "CPU"
-    AGE = "age"
-    NAME = "name"
-    TREE = "tree"
-
-
-_ORDERS = list(Order)
 _STEP = 10
 
 
@@ -121,22 +106,15 @@ class ViewSettings:
     """None: no colours."""
     choice: int = 0
     """Which of ``charts`` is shown."""
-    zoom: int = 0
-    """Shows the last 1 / 2 ** zoom of the run."""
     paused: bool = False
     listing: bool = False
     """Whether a list of processes replaces the chart."""
     keys: bool = False
     """Whether keys work and are listed."""
-    order: Order = Order.MEMORY
     first: int = 0
     """How many processes are above the list."""
     helping: bool = False
     """Whether the keys and what they do replace the chart."""
-    filter: str = ""
-    """Only processes whose command or PID contains this are listed."""
-    typing: bool = False
-    """Whether keys are characters of the filter."""
     state: str = ""
     """What the title calls this: ``recording``, ``replay x10``."""
 
@@ -169,30 +147,18 @@ def _is_part(column: str) -> bool:
 
 def after(settings: ViewSettings, key: str) -> ViewSettings:
     """Return the settings after a key was pressed; unknown keys change nothing."""
-    if settings.typing:
-        if key in _ENTER:
-            return replace(settings, typing=False)
-        if key == _ESCAPE:
-            return replace(settings, typing=False, filter="")
-        if key in _ERASE:
-            return replace(settings, filter=settings.filter[:-1])
-        return replace(settings, filter=(settings.filter + key)[:80]) if key.isprintable() else settings
     changes = {
+        "p": {"paused": not settings.paused},
         " ": {"paused": not settings.paused},
         "m": {"choice": settings.choice + 1},
-        "+": {"zoom": min(6, settings.zoom + 1)},
-        "-": {"zoom": max(0, settings.zoom - 1)},
         "l": {"listing": not settings.listing},
-        "s": {"order": _ORDERS[(_ORDERS.index(settings.order) + 1) % len(_ORDERS)]},
         "?": {"helping": not settings.helping},
         "j": {"first": settings.first + 1},
         "k": {"first": max(0, settings.first - 1)},
         "J": {"first": settings.first + _STEP},
         "K": {"first": max(0, settings.first - _STEP)},
-        "/": {"typing": True, "first": 0},
-        _ESCAPE: {"filter": ""},
     }
-    return replace(settings, **changes.get({"p": " ", "=": "+", "_": "-", "f": "/"}.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
+    return replace(settings, **changes.get(key, {}))  # type: ignore[arg-type] # each value fits its name
 
 
 _NAME = 40

@@ -296,7 +296,7 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 def _live(process: Process, now_s: float) -> LiveProcess:
     rss, most = _rss(process, now_s), most_memory(process) or None
-    return LiveProcess(process.pid, process.name, rss, process.command, process.parent, most)
+    return LiveProcess(process.pid, process.name, rss, process.command, most)
 
 
 def _rss(process: Process, now_s: float) -> int | None:

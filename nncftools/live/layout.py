@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live import figures
-from nncftools.live.figures import Machine, Order, ShownProcess, ViewSettings, charted
-from nncftools.live.processes import chosen, gauge, process_rows
+from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
+from nncftools.live.processes import gauge, process_rows, sort_processes
 from nncftools.live.run import Run
 from nncftools.render import terminal_plot
 from nncftools.render.canvas import GUTTER, TerminalStyle, Window, fitted, length, painted, text
@@ -49,7 +49,7 @@ class Body:
         """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
         if not height:
             return []
-        shown = _window(run.latest_s, settings.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
+        shown = _window(run.latest_s, max(10, width - medium.gutter - 1), has_ended=run.ended)
         spans = run.operations.outermost(run.latest_s)
         below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
         below += self._rates(run, medium, shown, height)
@@ -104,18 +104,12 @@ def _drawn_rates(
             return
 
 
-def _window(now_s: float, zoom: int, columns: int, *, has_ended: bool) -> Window:
-    """Return what is visible: all of a run that has ended, else room for what comes."""
+def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
+    """Return the time axis: all of a run that has ended, else with room for what comes."""
     if has_ended:
-        end_s = max(now_s, 1e-3)
-        return Window(end_s - end_s / 2**zoom, end_s, columns, now_s)
-    doublings = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
-    length_s = _SHORTEST_S * _GROWTH**doublings / 2**zoom
-    end_s = length_s
-    if zoom:
-        step_s = length_s / 8  # zoomed in, the axis moves on in parts of its length
-        end_s = max(length_s, math.ceil(now_s / step_s) * step_s)
-    return Window(end_s - length_s, end_s, columns, now_s)
+        return Window(0.0, max(now_s, 1e-3), columns, now_s)
+    steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
+    return Window(0.0, _SHORTEST_S * _GROWTH**steps, columns, now_s)
 
 
 TOP, BETWEEN, BOTTOM = "╭╮", "├┤", "╰╯"
@@ -145,18 +139,14 @@ def sided(row: Row, width: int, medium: TerminalStyle) -> Row:
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
 _HIGH, _VERY_HIGH = 0.75, 0.9
-KEYS = {"q": "quit", "?": "help", "space": "pause", "s": "sort", "/": "filter"}
-KEYS |= {"l": "list", "m": "metric", "+ -": "zoom", "↑ ↓": "scroll"}
+KEYS = {"q": "quit", "?": "help", "space": "pause", "l": "list", "m": "metric", "↑ ↓": "scroll"}
 """In the order in which they are named where there is little room."""
 _HELP = {
     "q": "quit; a recording goes on",
     "space": "pause, and go on",
-    "s": "sort processes by memory, CPU, age, name, or as a tree",
-    "/": "filter processes by a part of the command or by PID; Esc clears it",
     "↑ ↓": "scroll the processes; Page Up and Page Down by ten",
     "l": "list processes instead of the chart",
     "m": "other metrics",
-    "+ -": "zoom to the last half, quarter, … of the time",
 }
 _NO_KEYS = "keys: nncf-tools watch, in another terminal"
 
@@ -247,13 +237,10 @@ def _shorter(words: str) -> Iterator[str]:
     yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
 
 
-def keys(settings: ViewSettings, medium: TerminalStyle, width: int) -> Row:
-    """Return the keys and what they do; while a filter is typed, the filter."""
+def keys(medium: TerminalStyle, width: int) -> Row:
+    """Return the keys and what they do, as many as fit."""
     row: Row = []
-    if settings.typing:
-        row = [text("filter: ", medium.style("key")), text(f"{printable(settings.filter)}▏   ")]
-    shown = {"enter": "keep", "esc": "clear"} if settings.typing else KEYS
-    for name, meaning in shown.items():
+    for name, meaning in KEYS.items():
         part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
         if length(row) + length(part) - _GAP <= width:
             row += part
@@ -275,9 +262,8 @@ class _Screen:
     medium: TerminalStyle
     width: int
     height: int
-    seen: Sequence[ShownProcess]
-    shown: Sequence[ShownProcess]
-    """The processes that pass the filter, in order."""
+    processes: Sequence[ShownProcess]
+    """The largest first."""
     available: float | None
 
     @property
@@ -303,9 +289,8 @@ class Drawing:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
         medium = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
-        seen = self._here.processes(run)
-        shown = chosen(seen, settings)
-        screen = _Screen(run, settings, medium, width, height, seen, shown, self._here.available(run))
+        processes = sort_processes(self._here.processes(run))
+        screen = _Screen(run, settings, medium, width, height, processes, self._here.available(run))
         return [painted(row, medium) for row in self._rows(screen)[:height]]
 
     def _rows(self, screen: _Screen) -> list[Row]:
@@ -325,23 +310,23 @@ class Drawing:
             ]
             body = [*rows, *body[len(rows) :]][: len(body)]
         if not screen.is_boxed:
-            below = [keys(screen.settings, medium, width)] if screen.settings.keys else []
+            below = [keys(medium, width)] if screen.settings.keys else []
             return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
         return _boxed(screen, [*head, *body], processes, foot)
 
     def _processes(self, screen: _Screen, room: int) -> list[Row]:
-        """Return the processes and, above them, their number, order and filter; nothing where there is no room."""
+        """Return the processes and, above them, their number; nothing where there is no room."""
         most = next((rows for height, rows in _MOST_PROCESSES if screen.height >= height), 0)
         size = screen.width, screen.height
-        self._most[size] = max(self._most.get(size, 0), len(screen.seen))
+        self._most[size] = max(self._most.get(size, 0), len(screen.processes))
         most = min(most, self._most[size], room - _SMALLEST_BODY - 1)
         if screen.settings.listing:
             most = room - 1
         if most <= 0:
             return []
-        first = min(screen.settings.first, max(0, len(screen.shown) - most))
-        part, tree = screen.shown[first : first + most], screen.settings.order is Order.TREE
-        rows = list(process_rows(part, screen.seen, screen.medium, screen.inner, tree=tree))
+        first = min(screen.settings.first, max(0, len(screen.processes) - most))
+        part = screen.processes[first : first + most]
+        rows = list(process_rows(part, screen.processes, screen.medium, screen.inner))
         return [_heading(screen, first), *rows, *[[]] * (most - len(rows))]
 
 
@@ -357,7 +342,7 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
     run, settings, medium, width = screen.run, screen.settings, screen.medium, screen.width
     right = state(run, settings, medium)
     command = shortened(printable(run.command), max(10, width - length(right) - 10))
-    bottom = [keys(settings, medium, width - 6) if settings.keys else [text(_NO_KEYS, medium.style("axis"))]]
+    bottom = [keys(medium, width - 6) if settings.keys else [text(_NO_KEYS, medium.style("axis"))]]
     inside = [sided(row, width, medium) for row in above]
     if processes:
         heading, *rows = processes
@@ -372,11 +357,6 @@ def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot
 
 
 def _heading(screen: _Screen, first: int) -> Row:
-    settings, medium = screen.settings, screen.medium
-    number = f"{len(screen.shown)} of {len(screen.seen)}" if settings.filter else f"{len(screen.seen)}"
-    row = [text("Processes", medium.style("title")), text(f" {number} by {settings.order}", medium.style("axis"))]
-    if first:
-        row.append(text(f", from number {first + 1}", medium.style("axis")))
-    if settings.filter and not settings.typing:
-        row.append(text(f" with {printable(settings.filter)}", medium.style("warning")))
-    return row
+    medium = screen.medium
+    words = f" {len(screen.processes)} by memory{f', from number {first + 1}' if first else ''}"
+    return [text("Processes", medium.style("title")), text(words, medium.style("axis"))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from nncftools.live.figures import Order, ShownProcess, ViewSettings
+from nncftools.live.figures import ShownProcess
 from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
@@ -105,49 +105,19 @@ _MOST = 200
 """The most commands that those on the screen are compared with."""
 
 
-def chosen(seen: Sequence[ShownProcess], settings: ViewSettings) -> list[ShownProcess]:
-    """Return the processes that pass the filter, in the order of the settings."""
-    wanted = settings.filter.casefold()
-    passed = [process for process in seen if not wanted or wanted in _whole(process).casefold()]
-    parents = {process.number: process.live.parent for process in seen}
-    keys: dict[Order, Callable[[ShownProcess], tuple[object, ...]]] = {
-        Order.MEMORY: lambda process: (-_size(process), process.number),
-        Order.CPU: lambda process: (-(process.cpu or 0.0), -_size(process), process.number),
-        Order.AGE: lambda process: (process.number,),
-        Order.NAME: lambda process: (_whole(process).casefold(), process.number),
-        Order.TREE: lambda process: _path(process, parents),
-    }
-    return sorted(passed, key=keys[settings.order])
+def sort_processes(seen: Sequence[ShownProcess]) -> list[ShownProcess]:
+    """Return processes, the largest first."""
+    return sorted(seen, key=lambda process: (-_size(process), process.number))
 
 
 def _size(process: ShownProcess) -> int:
     return process.rss if process.rss is not None else process.live.most or 0
 
 
-def _path(process: ShownProcess, parents: Mapping[int, int | None]) -> tuple[int, ...]:
-    """Return the numbers of a process and of those above it, from the top."""
-    path = [process.number]
-    while (above := parents.get(path[0])) is not None and above in parents and above not in path:
-        path.insert(0, above)
-    return tuple(path)
-
-
-def _whole(process: ShownProcess) -> str:
-    """Return the text that the filter searches: like the screen, without folders and interpreter."""
-    command = " ".join(without_interpreter(process.live.command))
-    return f"{command} {process.live.name} {process.live.pid or ''}"
-
-
 def process_rows(
-    shown: Sequence[ShownProcess],
-    seen: Sequence[ShownProcess],
-    medium: TerminalStyle,
-    width: int,
-    *,
-    tree: bool = False,
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: TerminalStyle, width: int
 ) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
-    parents = {process.number: process.live.parent for process in seen}
     compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
     labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
     whole = sum(map(_size, seen))
@@ -156,7 +126,6 @@ def process_rows(
     room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
     for process in shown:
         name = labels.get(process.number) or printable(process.live.name or "?")
-        name = f"{'  ' * (len(_path(process, parents)) - 1)}{name}" if tree else name
         name = shortened(name, max(1, room)).replace("……", "…")
         row = [
             text(f"{process.live.pid or '':>{_PID}} ", medium.style("axis")),

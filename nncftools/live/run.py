@@ -228,8 +228,6 @@ class LiveProcess:
     name: str = ""
     rss: int | None = None
     command: Sequence[str] = ()
-    parent: int | None = None
-    """Its number in the session."""
     most: int | None = None
     """The most memory it held by itself in a run that is replayed."""
 
@@ -355,7 +353,6 @@ class Run:
         process = self.processes.setdefault(number, LiveProcess())
         process.pid = fields.get("pid", process.pid)
         process.name = fields.get("name", process.name)
-        process.parent = fields.get("parent", process.parent)
         if "command" in fields:
             process.command = [word[:_CHARACTERS] for word in fields["command"][:_WORDS]]
         if number == 0 and self.attached_to is not None and fields.get("command"):

@@ -20,7 +20,7 @@ from nncftools.live.shared_terminal import Terminal
 
 _STEP_S = 0.5
 _GONE = b"\x04"
-_QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE.decode())
+_QUIT = ("q", "Q", "\x03", _GONE.decode())
 _ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[5~": "K", b"\x1b[6~": "J"}
 """The keys for arrows, page up and page down."""
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -195,7 +195,7 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
             if not more and not stays:
                 return True
             for key in (keys := screen.keys(max(0.0, next_s - time.monotonic()))):
-                if key in _QUIT_ALWAYS or (key in _QUIT and not settings.typing):
+                if key in _QUIT:
                     return not more
                 settings = after(settings, key)
                 settings = replace(settings, first=min(settings.first, max(0, len(source.run.processes) - 1)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
-from rich.color import ColorSystem
+from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -156,38 +156,27 @@ _DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0x9D, 0xC6)
 
 
 _STYLES = {
-    "axis": ("dim", "#808080", "dim"),
-    "title": ("bold", "bold", "bold"),
-    "curve 0": ("bright_blue", "#0098f0", "bold"),
-    "curve 1": ("magenta", "#c868b0", ""),
-    "curve 2": ("green", "#1fa060", ""),
-    "curve 3": ("cyan", "#c07f20", ""),
-    AREA: ("bright_blue", "", ""),
-    "peak": ("red", "#e85040", "bold"),
-    "limit": ("red", "#e85040", "dim"),
-    "cpu": ("green", "#1fa060", "dim"),
-    "read": ("bright_blue", "#4a90e0", "dim"),
-    "write": ("yellow", "#c07f20", "dim"),
-    "rate": ("magenta", "#c868b0", "dim"),
-    "good": ("green", "#1fa060", ""),
-    "warning": ("yellow", "#c07f20", ""),
-    "danger": ("bold red", "bold #e85040", "bold"),
-    "key": ("bold bright_blue", "bold #0098f0", "bold"),
+    "axis": "#787878",
+    "title": "bold",
+    "curve 0": "#0098f0",
+    "curve 1": "#c860b0",
+    "curve 2": "#209850",
+    "curve 3": "#c07f20",
+    "peak": "#e85040",
+    "limit": "#e85040",
+    "cpu": "#209850",
+    "read": "#4a90e0",
+    "write": "#c07f20",
+    "rate": "#c860b0",
+    "good": "#209850",
+    "warning": "#c07f20",
+    "danger": "bold #e85040",
+    "key": "bold #0098f0",
 }
-"""With 16 colours, whose shades the user of the terminal chooses; with 256 colours and more; and without colours."""
+"""Their nearest ones of 16 colours differ, too, and are neither black nor white."""
 CURVES = tuple(role for role in _STYLES if role.startswith("curve"))
-_FEW = {
-    "#56B4E9": "black on cyan",
-    "#E69F00": "black on yellow",
-    "#009E73": "black on green",
-    "#0072B2": "bright_white on blue",
-    "#CC79A7": "black on magenta",
-    "#D55E00": "bright_white on red",
-    "#F0E442": "black on bright_yellow",
-    "#332288": "bright_white on bright_blue",
-    "#3B3B3B": "bright_white on bright_black",
-}
-"""The colours of operations where there are only 16."""
+_DARK = (0, 4, 8)
+"""Of 16 colours: black, blue, grey."""
 
 
 class TerminalStyle(NamedTuple):
@@ -197,25 +186,23 @@ class TerminalStyle(NamedTuple):
     unicode: bool = True
     """Whether it shows more than ASCII."""
     colours: ColorSystem | None = ColorSystem.EIGHT_BIT
-    """None: no colours at all, but bold and dim characters."""
+    """None: no colours at all, but bold characters."""
     gutter: int = GUTTER
 
     def style(self, role: str, height: float = 0.0) -> Style:
         """Return the style of a part of the chart; that of the area depends on the height, from 0 to 1."""
-        if role == AREA and self.colours not in {None, ColorSystem.STANDARD}:
+        if role == AREA:
             share = round(height * 16) / 16
             mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
             return _style("#{:02x}{:02x}{:02x}".format(*mixed), self.colours)
-        few, many, plain = _STYLES[role]
-        is_few = self.colours == ColorSystem.STANDARD
-        return _style(plain if self.colours is None else few if is_few else many, self.colours)
+        return _style(_STYLES[role], self.colours)
 
     def filled(self, ink: str, colour: str) -> Style:
         """Return the style of text on an operation's colour."""
-        text = f"{ink} on {colour}"
         if self.colours == ColorSystem.STANDARD:
-            text = _FEW.get(colour, "reverse")
-        return _style(text, self.colours)
+            is_dark = Color.parse(colour).downgrade(self.colours).number in _DARK
+            ink = "bright_white" if is_dark else "black"
+        return _style(f"{ink} on {colour}", self.colours)
 
 
 def colours_of(console: Console) -> ColorSystem | None:
@@ -228,9 +215,12 @@ def colours_of(console: Console) -> ColorSystem | None:
 @lru_cache(maxsize=256)
 def _style(text: str, colours: ColorSystem | None) -> Style:
     """Return a style in the colours of the terminal. It is cached: Rich keeps the escape sequences of a style."""
-    parsed, shown = Style.parse(text), colours or ColorSystem.STANDARD
-    ink, ground = (None if of is None else of.downgrade(shown) for of in (parsed.color, parsed.bgcolor))
-    return Style(color=ink, bgcolor=ground, bold=parsed.bold, dim=parsed.dim, reverse=parsed.reverse)
+    style = Style.parse(text)
+    if colours is None:
+        return style.without_color
+    ink = style.color and style.color.downgrade(colours)
+    ground = style.bgcolor and style.bgcolor.downgrade(colours)
+    return Style(color=ink, bgcolor=ground, bold=style.bold)
 
 
 _ASCII = str.maketrans("›–…●×·◆━─│┤├┬└╭╮╰╯█▏", ">-~*x-^=-|++++++++# ")

@@ -100,10 +100,10 @@ def with_operation(of: Run, name: str = "Weight Compression", start_s: float = 4
     [
         ViewSettings(),
         ViewSettings(keys=True, listing=True),
-        ViewSettings(keys=True, typing=True),
+        ViewSettings(keys=True, helping=True),
         ViewSettings(unicode=False, colours=None),
     ],
-    ids=["chart", "list", "filter", "ASCII"],
+    ids=["chart", "list", "help", "ASCII"],
 )
 def test_fits_any_screen(width: int, height: int, look: ViewSettings) -> None:
     """A view has as many lines as it was given room, none of them too wide."""
@@ -138,7 +138,7 @@ def test_what_stands_there() -> None:
     ):
         assert expected in text
     assert "│ Machine  5.8 GiB available of 8.0 GiB " in text
-    assert "╰─ q quit   ? help   space pause   s sort   / filter   l list   m metric ─" in text
+    assert "╰─ q quit   ? help   space pause   l list   m metric   ↑ ↓ scroll ─" in text
 
 
 def rows_of_chart(width: int, height: int, look: ViewSettings = PLAIN) -> int:
@@ -172,9 +172,9 @@ def test_curve_is_brighter_than_the_axis() -> None:
     few = "".join(painted(run(), ViewSettings(colours=ColorSystem.STANDARD)))
 
     assert re.search(r"\x1b\[38;2;0;152;240m[⠀-⣿]", true)
-    assert re.search(r"\x1b\[38;2;128;128;128m[^\x1b]*└", true)
-    assert re.search(r"\x1b\[94m[⠀-⣿]", few)
-    assert re.search(r"\x1b\[2m[^\x1b]*└", few)
+    assert re.search(r"\x1b\[38;2;120;120;120m[^\x1b]*└", true)
+    assert re.search(r"\x1b\[36m[⠀-⣿]", few)
+    assert re.search(r"\x1b\[90m[^\x1b]*└", few)
 
 
 def test_axis_runs_on_when_memory_is_flat() -> None:
@@ -299,12 +299,6 @@ def test_no_colour() -> None:
     assert sum("oooo" in line for line in frame(run())) > 2
 
 
-def test_zoom() -> None:
-    """Zoomed in, the axis begins later."""
-    assert "└0:00 " in "\n".join(frame(run()))
-    assert "└0:00 " not in "\n".join(frame(run(), ViewSettings(colours=None, zoom=1)))
-
-
 def test_control_characters_of_names_are_harmless() -> None:
     """A command or process cannot write to the terminal through its name, its arguments or an operation."""
     of = with_operation(run(), "\x1b[2Jop")
@@ -418,7 +412,7 @@ class TestKeys:
         assert "scroll the processes" in shown
         assert "quit; a recording goes on" in shown
         narrow = " ".join(line.strip() for line in self.screen("?", width=40, height=40))
-        assert "filter processes by a part of the command or by PID; Esc clears it" in narrow
+        assert "scroll the processes; Page Up and Page Down by ten" in narrow
         assert "scroll the processes" not in "\n".join(self.screen("?", "?"))
 
     @pytest.mark.parametrize("height", [12, 16, 20, 24])

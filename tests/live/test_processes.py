@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from nncftools.live.figures import Order, ShownProcess, ViewSettings
-from nncftools.live.processes import chosen, process_rows, short_commands
+from nncftools.live.figures import ShownProcess
+from nncftools.live.processes import process_rows, short_commands, sort_processes
 from nncftools.live.run import LiveProcess
 from nncftools.render.canvas import TerminalStyle, length
 from tests.live.made_up import MIB
@@ -44,21 +44,11 @@ def test_no_column_without_figures() -> None:
     assert not any("%" in line for line in shown(seen=unknown))
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [(Order.MEMORY, [0, 1, 2]), (Order.CPU, [1, 0, 2]), (Order.AGE, [0, 1, 2]), (Order.NAME, [2, 0, 1])],
-)
-def test_order(order: Order, expected: list[int]) -> None:
-    """Processes are sorted by memory, CPU, age or name."""
-    assert [one.number for one in chosen(SEEN[::-1], ViewSettings(order=order))] == expected
+def test_order() -> None:
+    """The largest process comes first; of equal ones, that which began first."""
+    equal = ShownProcess(3, LiveProcess(103, "sh"), 2 * MIB, None)
 
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("RANK 1", [1]), ("102", [2]), ("train", [0, 1]), ("opt", []), ("python3", [0, 1])]
-)
-def test_filter(text: str, expected: list[int]) -> None:
-    """The filter is looked for in commands and PIDs, in any case."""
-    assert [one.number for one in chosen(SEEN, ViewSettings(filter=text))] == expected
+    assert [one.number for one in sort_processes([equal, *SEEN[::-1]])] == [0, 1, 2, 3]
 
 
 SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, pipe_handle={})"
@@ -132,40 +122,6 @@ def test_hostile() -> None:
 
     assert "\x1b" not in found[0]
     assert len(found[0]) <= 200
-
-
-def family(*parents: int | None) -> list[ShownProcess]:
-    """Return processes with these parents, by their numbers."""
-    return [
-        ShownProcess(number, LiveProcess(100 + number, f"p{number}", command=[f"p{number}"], parent=parent), MIB, None)
-        for number, parent in enumerate(parents)
-    ]
-
-
-class TestTree:
-    @pytest.mark.parametrize(
-        ("parents", "expected"),
-        [
-            ((None, 0, 0, 1, None), [0, 1, 3, 2, 4]),
-            ((None, None, 1, 0), [0, 3, 1, 2]),
-            ((7, 0), [0, 1]),
-            ((1, 0), [1, 0]),
-        ],
-        ids=["children after their parent", "two roots", "a parent that has ended", "a circle of a damaged journal"],
-    )
-    def test_order(self, parents: tuple[int | None, ...], expected: list[int]) -> None:
-        """In a tree, each process is followed by its descendants."""
-        found = chosen(family(*parents)[::-1], ViewSettings(order=Order.TREE))
-
-        assert [one.number for one in found] == expected
-
-    def test_indented(self) -> None:
-        """Each level is indented by two columns."""
-        seen = family(None, 0, 1)
-        rows = process_rows(seen, seen, TerminalStyle(), 80, tree=True)
-        texts = ["".join(part.text for part in row) for row in rows]
-
-        assert [line.index(f"p{number}") - texts[0].index("p0") for number, line in enumerate(texts)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.color import Color, ColorSystem
 
-from nncftools.render.canvas import Canvas, Levels, levels
+from nncftools.render.canvas import _STYLES, CURVES, Canvas, Levels, TerminalStyle, levels
+from nncftools.render.listing import luminance
 
 
 def drawn(canvas: Canvas) -> list[str]:
@@ -106,3 +108,46 @@ class TestCanvas:
     def test_row(self, part: float, row: int) -> None:
         """The row of a height is the one that an area of this height ends in."""
         assert Canvas(1, 4, unicode=True).row_of(part) == row
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast of two colours as WCAG defines it."""
+    light, dark = sorted((luminance(of.get_truecolor().hex) for of in (one, other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+BLACK, WHITE = Color.parse("#000000"), Color.parse("#ffffff")
+
+
+class TestColours:
+    @pytest.mark.parametrize("role", _STYLES)
+    @pytest.mark.parametrize("colours", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT])
+    def test_contrast(self, role: str, colours: ColorSystem) -> None:
+        """Every colour has a contrast of at least 3 to white and to black."""
+        ink = TerminalStyle(colours=colours).style(role).color
+        if ink is not None:
+            assert min(contrast(ink, BLACK), contrast(ink, WHITE)) >= 3
+
+    def test_few_colours(self) -> None:
+        """With 16 colours, curves are told apart, and nothing is black or white."""
+        few = TerminalStyle(colours=ColorSystem.STANDARD)
+        curves = [few.style(role).color for role in CURVES]
+        inks = [few.style(role).color for role in _STYLES]
+
+        assert len(set(curves)) == len(CURVES)
+        assert not {0, 7, 15} & {ink.number for ink in inks if ink is not None}
+
+    @pytest.mark.parametrize("colour", ["#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#332288"])
+    def test_names_on_few_colours(self, colour: str) -> None:
+        """Names of operations can be read on each of 16 colours."""
+        style = TerminalStyle(colours=ColorSystem.STANDARD).filled("white", colour)
+        assert style.color is not None
+        assert style.bgcolor is not None
+
+        assert contrast(style.color, style.bgcolor) >= 3
+
+    def test_without_colours(self) -> None:
+        """Without colours, important words are bold."""
+        plain = TerminalStyle(colours=None)
+
+        assert [str(plain.style(role)) for role in ("danger", "axis")] == ["bold", "none"]
