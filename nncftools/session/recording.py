@@ -499,14 +499,14 @@ class WholeRecording(Recording):
                 process.high_water_mark = highest
         return processes
 
-    def _largest(self, processes: Sequence[Process]) -> list[Process]:
-        """Return the processes to list: the first one, and those that held the most."""
-        first, others = processes[:1], processes[1:]
-        most = intake.LIMITS.processes - len(first)
-        if len(others) > most:
-            self._warnings.append(f"of {len(processes):,} processes, the {most + 1:,} that held the most are listed")
-            others = sorted(others, key=lambda process: process.high_water_mark or process.peak_rss or 0)[-most:]
-        return [*first, *sorted(others, key=lambda process: process.id)]
+    def _largest(self, processes: list[Process]) -> list[Process]:
+        """Return the processes to list: if there are too many, the first one and those that held the most."""
+        most = intake.LIMITS.processes
+        if len(processes) <= most:
+            return processes
+        self._warnings.append(f"of {len(processes):,} processes, the {most:,} that held the most are listed")
+        largest = sorted(processes[1:], key=lambda process: process.high_water_mark or process.peak_rss or 0)
+        return [processes[0], *sorted(largest[1 - most :], key=lambda process: process.id)]
 
     def _leave_out_of_order(self) -> int:
         """Leave out rows whose time goes back, or is far ahead of what follows; return how many."""

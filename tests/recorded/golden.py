@@ -280,7 +280,7 @@ def whole(name: str, number: int, folder: pathlib.Path) -> str:
 SIZES = ((80, 24), (40, 20), (200, 60))
 MOMENTS = (0.3, 0.7, 1.0)
 COLOURS = ("STANDARD", "EIGHT_BIT", "TRUECOLOR")
-PRESSED = ("", "?", "m", "mm", "mmmmmm", "l", "ls", "lss", "lsss", "+", "+++", "+-", " ", "/pyth", "/c\r", "s/x\x1b")
+PRESSED = ("", "?", "m", "mm", "mmmmmm", "l", "lj", " ", "s/+-x\x1b")
 
 
 def loaded(name: str, folder: pathlib.Path) -> nncftools.Session:
