@@ -42,7 +42,6 @@ LONGER = {
     "cli.forecast.runs": "the runs of a forecast share one state",
     "compression.outputs": "the table and the pictures of viz-compression share columns and files",
     "compression.picture": "the trade-off picture, with the solver that keeps its labels apart",
-    "live.layout": "the one layout of the live view",
     "render.comparison": "the tables of compare",
     "render.page": "the page, with its data and its script",
     "session.recording": "the one reader of a recording's lines",

@@ -67,14 +67,13 @@ class Body:
             None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * 256)
             for name, peak in zip(names, peaks, strict=True)
         ]
-        dot_s = (shown.end_s - shown.begin_s) / shown.columns / 2
+        dot_s = shown.end_s / shown.columns / 2
         limit = run.limit.size if run.limit is not None and names[:1] == ["rss"] else None
         state = names, medium, height, shown._replace(now_s=shown.now_s // dot_s), peaks, heights, limit
         if self._state != state:
             self._state = state
             marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
-            ends = shown.begin_s, shown.end_s, 2 * shown.columns
-            lines = [Line(label(name), *run.history.points(name, *ends)) for name in names]
+            lines = [Line(label(name), *run.history.points(name, shown.end_s, 2 * shown.columns)) for name in names]
             self._drawn = terminal_plot.plot(lines, marked, shown, height, medium)
         return self._drawn
 
@@ -95,7 +94,7 @@ def _drawn_rates(
     run: Run, shown: Window, medium: TerminalStyle, heights: Sequence[int]
 ) -> Iterator[tuple[Rate, list[Row]]]:
     for number, rate in enumerate(terminal_plot.rates_shown(run.columns)):
-        series = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
+        series = [run.history.rates(name, 0.0, shown.end_s, shown.columns) for name in rate.counters]
         if all(len(rates) for rates in series):
             rates = np.sum(series, axis=0)
             rates[shown.column(shown.now_s) + 1 :] = np.nan
@@ -107,9 +106,9 @@ def _drawn_rates(
 def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
     """Return the time axis: all of a run that has ended, else with room for what comes."""
     if has_ended:
-        return Window(0.0, max(now_s, 1e-3), columns, now_s)
+        return Window(max(now_s, 1e-3), columns, now_s)
     steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
-    return Window(0.0, _SHORTEST_S * _GROWTH**steps, columns, now_s)
+    return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
 
 
 TOP, BETWEEN, BOTTOM = "╭╮", "├┤", "╰╯"

@@ -168,23 +168,20 @@ class History:
         self.width_s *= 2
         self._used = -(-self._used // 2)
 
-    def points(self, name: str, begin_s: float, end_s: float, cells: int) -> Points:
+    def points(self, name: str, end_s: float, cells: int) -> Points:
         """Return times and values to draw on ``cells`` columns: the smallest and the largest value of each.
 
         There are no points where nothing is known.
         """
-        first = max(0, int(begin_s / self.width_s))
         last = min(self._used, int(end_s / self.width_s) + 1)
-        group = max(1, -(-(last - first) // max(cells, 1)))
-        first -= first % group  # groups stay the same as the window moves on: the chart does not flicker
-        groups = range(first, max(last, first), group)
-        if name not in self._places or not groups:
+        if name not in self._places or not last:
             return np.empty(0), np.empty(0)
+        group = max(1, -(-last // max(cells, 1)))
         row = self._places[name]
-        starts = np.arange(len(groups)) * group
-        low = np.fmin.reduceat(self._low[row, first:last], starts)
-        high = np.fmax.reduceat(self._high[row, first:last], starts)
-        middle = np.minimum((first + starts + group / 2) * self.width_s, self.last_s)
+        starts = np.arange(0, last, group)
+        low = np.fmin.reduceat(self._low[row, :last], starts)
+        high = np.fmax.reduceat(self._high[row, :last], starts)
+        middle = np.minimum((starts + group / 2) * self.width_s, self.last_s)
         known = ~np.isnan(high)
         middle, low, high = middle[known], low[known], high[known]
         rising = np.diff(high, prepend=high[:1]) >= 0

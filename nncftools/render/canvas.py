@@ -38,18 +38,18 @@ class Levels(NamedTuple):
     high: Floats
 
 
-def levels(time_s: Floats, values: Floats, begin_s: float, end_s: float, cells: int) -> tuple[Floats, Floats]:
+def levels(time_s: Floats, values: Floats, end_s: float, cells: int) -> tuple[Floats, Floats]:
     """Return the least and the largest value in each of ``cells`` equal parts of a time; between values, a line.
 
     ``time_s`` rises. There is nothing before the first and after the last value.
     """
     if not len(time_s):
         return np.full(cells, np.nan), np.full(cells, np.nan)
-    middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
+    middles = (np.arange(cells) + 0.5) * end_s / cells
     low = np.interp(middles, time_s, values, left=np.nan, right=np.nan)
     high = low.copy()
-    places = np.floor((time_s - begin_s) / (end_s - begin_s) * cells)
-    within = (places >= 0) & (time_s <= end_s)
+    places = np.floor(time_s / end_s * cells)
+    within = time_s <= end_s
     places = np.minimum(places[within], cells - 1).astype(np.intp)
     np.fmin.at(low, places, values[within])
     np.fmax.at(high, places, values[within])
@@ -262,9 +262,8 @@ def plain(content: str, medium: TerminalStyle) -> str:
 
 
 class Window(NamedTuple):
-    """The visible part of a run, and its number of columns."""
+    """The time axis, from the start of a run, and its number of columns."""
 
-    begin_s: float
     end_s: float
     columns: int
     now_s: float
@@ -272,5 +271,4 @@ class Window(NamedTuple):
 
     def column(self, at_s: float) -> int:
         """Return the column of a moment."""
-        part = (at_s - self.begin_s) / (self.end_s - self.begin_s)
-        return min(max(int(part * self.columns), 0), self.columns - 1)
+        return min(max(int(at_s / self.end_s * self.columns), 0), self.columns - 1)

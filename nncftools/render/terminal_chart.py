@@ -52,7 +52,7 @@ def report(session: Session, view: View) -> _Chart:
 def chart(session: Session, view: View, width: int, height: int, medium: TerminalStyle) -> list[Row]:
     """Return the chart of a session: ``height`` rows of ``width`` columns."""
     run_s = max(session.duration_s, 1e-3)
-    shown = Window(0.0, run_s, max(10, width - GUTTER - 1), run_s)
+    shown = Window(run_s, max(10, width - GUTTER - 1), run_s)
     names = _names(session, view)
     lines, peak, peak_at = [], None, ""
     for name in names:
@@ -96,8 +96,8 @@ def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: st
 
 
 def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, series.Floats]]:
-    width_s = (shown.end_s - shown.begin_s) / shown.columns
-    middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
+    width_s = shown.end_s / shown.columns
+    middles = width_s * (np.arange(shown.columns) + 0.5)
     for rate in terminal_plot.rates_shown(session.samples):
         moments, speed = series.rates_of(session, rate.counters, shown.columns)
         if len(speed):

@@ -119,15 +119,14 @@ def operations_row(spans: Sequence[Span], shown: Window, medium: TerminalStyle) 
     """Return one row with the names of the operations, each at the time of its operation."""
     label = _LABEL if len(_LABEL) < medium.gutter else ""
     row = [Segment(f"{label:<{medium.gutter + 1}}", medium.style("axis"))]
-    visible = [span for span in spans if span.end_s is None or span.end_s >= shown.begin_s]
-    colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in visible])
+    colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in spans])
     last = shown.column(shown.now_s)
     column = 0
-    for number, span in enumerate(visible):
-        begin = max(column, shown.column(max(span.start_s, shown.begin_s)))
+    for number, span in enumerate(spans):
+        begin = max(column, shown.column(span.start_s))
         end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
-        if number + 1 < len(visible):  # the next one must keep a column of its own
-            end = min(end, shown.column(max(visible[number + 1].start_s, shown.begin_s)) - 1)
+        if number + 1 < len(spans):  # the next one must keep a column of its own
+            end = min(end, shown.column(spans[number + 1].start_s) - 1)
         room = min(end + 1, shown.columns) - begin
         if room <= 0:
             continue
@@ -208,16 +207,14 @@ def ticks(end: float, most: int) -> list[float]:
     return [number * step for number in range(int(end / step + 1e-6) + 1)]
 
 
-def time_ticks(begin_s: float, end_s: float, most: int) -> list[float]:
-    """Return about ``most`` round moments from ``begin_s`` to ``end_s``."""
-    span = end_s - begin_s
-    step: float = next((step for step in _TIME_STEPS if span / step <= max(most, 1)), _TIME_STEPS[-1])
-    if span / step > max(most, 1):
-        step *= math.ceil(span / step / max(most, 1))
-    if span < 2:  # noqa: PLR2004 — below two seconds, whole ones are too few
-        step = ticks(span, most)[1] if len(ticks(span, most)) > 1 else span
-    first = math.ceil(begin_s / step - 1e-9)
-    return [number * step for number in range(first, int(end_s / step + 1e-9) + 1)]
+def time_ticks(end_s: float, most: int) -> list[float]:
+    """Return about ``most`` round moments from 0 to ``end_s``."""
+    step: float = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), _TIME_STEPS[-1])
+    if end_s / step > max(most, 1):
+        step *= math.ceil(end_s / step / max(most, 1))
+    if end_s < 2:  # noqa: PLR2004 — below two seconds, whole ones are too few
+        step = ticks(end_s, most)[1] if len(ticks(end_s, most)) > 1 else end_s
+    return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
 
 def clock(seconds: float) -> str:
@@ -263,7 +260,7 @@ def key(number: int, medium: TerminalStyle) -> Row:
 def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medium: TerminalStyle) -> list[Row]:
     """Return ``height`` rows: the canvas with the axis of memory on its left, and the axis of time."""
     rows = max(_FEWEST_ROWS, height - 1)
-    peak = marked.peak if marked.peak is not None and shown.begin_s <= marked.peak[1] <= shown.end_s else None
+    peak = marked.peak if marked.peak is not None and marked.peak[1] <= shown.end_s else None
     largest = max((float(line.values.max(initial=0.0)) for line in lines), default=0.0)
     largest = max(largest, 0.0 if peak is None else peak[0])
     limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
@@ -272,7 +269,7 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     canvas = Canvas(shown.columns, rows, unicode=medium.unicode)
     drawn = []
     for line in lines[:MOST_LINES]:
-        low, high = levels(line.time_s, line.values, shown.begin_s, shown.end_s, canvas.dots)
+        low, high = levels(line.time_s, line.values, shown.end_s, canvas.dots)
         drawn.append(Levels(low / top, high / top))
     for first in drawn[:1]:
         canvas.area(first, AREA)
@@ -311,8 +308,8 @@ def _times(shown: Window, medium: TerminalStyle) -> Row:
     corner, flat, tick = ("└", "─", "┬") if medium.unicode else ("+", "-", "+")
     axis = [flat] * shown.columns
     free_from = 0
-    for at_s in time_ticks(shown.begin_s, shown.end_s, shown.columns // _COLUMNS_PER_TICK):
-        column = int((at_s - shown.begin_s) / (shown.end_s - shown.begin_s) * shown.columns + 1e-6)
+    for at_s in time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK):
+        column = int(at_s / shown.end_s * shown.columns + 1e-6)
         label = f"{tick if column else ''}{clock(round(at_s, 6))} "
         if free_from <= column <= shown.columns - len(label):
             axis[column : column + len(label)] = label

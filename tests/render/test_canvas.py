@@ -21,27 +21,27 @@ def flat(canvas: Canvas, level: float) -> Levels:
 class TestLevels:
     def test_least_and_largest(self) -> None:
         """No spike is lost, however many values a cell holds."""
-        low, high = levels(np.arange(100.0), np.r_[np.zeros(55), 9.0, np.zeros(44)], 0, 100, 10)
+        low, high = levels(np.arange(100.0), np.r_[np.zeros(55), 9.0, np.zeros(44)], 100, 10)
 
         assert high.tolist() == [0, 0, 0, 0, 0, 9, 0, 0, 0, 0]
         assert not low.any()
 
     def test_line_between_values(self) -> None:
         """Where there are fewer values than cells, a line joins them; it ends with the last one."""
-        _, high = levels(np.array([0.0, 4.0]), np.array([0.0, 8.0]), 0, 8, 8)
+        _, high = levels(np.array([0.0, 4.0]), np.array([0.0, 8.0]), 8, 8)
 
         assert high.tolist()[:5] == [1, 3, 5, 7, 8]
         assert np.isnan(high[5:]).all()
 
     def test_nothing_known(self) -> None:
         """Without values nothing is drawn."""
-        assert np.isnan(levels(np.empty(0), np.empty(0), 0, 1, 3)).all()
+        assert np.isnan(levels(np.empty(0), np.empty(0), 1, 3)).all()
 
     def test_part_of_the_time(self) -> None:
-        """Values outside of the visible time only lead the line to its edge."""
-        _, high = levels(np.array([0.0, 10.0]), np.array([0.0, 10.0]), 4, 6, 2)
+        """Values after the visible time only lead the line to its edge."""
+        _, high = levels(np.array([0.0, 10.0]), np.array([0.0, 10.0]), 2, 2)
 
-        assert high.tolist() == [4.5, 5.5]
+        assert high.tolist() == [0.5, 1.5]
 
 
 class TestCanvas:
