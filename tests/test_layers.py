@@ -201,7 +201,6 @@ MAY_NAME_OPTIONS = {
     "limits.needs": "the kind of a limit, which reports show",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
-    "session.recording": "a warning that stays in the session",
 }
 
 
