@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
@@ -26,7 +26,9 @@ _STARTING_S, _OF_PYTHON = 0.5, 12 << 20
 """A Python process that is first seen this soon after its start holds Python itself, which takes about so much."""
 _AROUND_S = 0.06
 """The helper reads RSS at other moments than the sampler."""
-
+_ENDING_S, _JUST_BEFORE_S = 0.1, 1e-6
+"""A process that did not report the end of its code clears its memory in the first time before it is gone. At the last
+moment that shows memory, it may have none already."""
 
 _INNERMOST = 2
 """What is certain but for so many of the innermost frames counts as certain."""
@@ -124,6 +126,27 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
     With ``since_s``, what those that grew since then held more. None where the helper saw no process.
     """
     return build_ups(session, [Moment(time_s, time_s, since_s=since_s)])[0]
+
+
+def at_end(session: SessionData) -> BuildUp | None:
+    """Return the build-up of what the program still held when its code had finished; None for unknown.
+
+    That is when the last Python finished. Those that another Python began do not count: the resource tracker of
+    ``multiprocessing`` outlives the program. Without Python, it is when the last process was gone.
+    """
+    snapshots = session.snapshots or Snapshots()
+    pythons = {watched.process: watched for watched in snapshots.processes if watched.windows}
+    outermost = [pythons[of.id] for of in session.processes if of.id in pythons and of.parent not in pythons]
+    return at(session, max(map(_end_of, outermost or snapshots.processes), default=0.0))
+
+
+def _end_of(watched: WatchedProcess) -> float:
+    """Return when a process reported the end of its code, or when it held the most shortly before it was gone."""
+    if watched.code_end_s is not None:
+        return watched.code_end_s
+    gone_s = max(compress(watched.time_s, watched.rss), default=0.0)
+    last_s = watched.time_s[bisect_left(watched.time_s, gone_s - _ENDING_S) :]
+    return max(last_s, key=lambda time_s: rss_at(watched, time_s), default=0.0) - _JUST_BEFORE_S
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:

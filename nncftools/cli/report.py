@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 _RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
 
 
-_PEAK_FORMATS = (render_view.TEXT, "markdown")
+_JSON = "json"
+_PEAK_FORMATS = (render_view.TEXT, "markdown", _JSON)
+
+
+def _moment_from(text: str) -> float:
+    """Parse a time, or the word for the end of the program. Raises ValueError."""
+    return render_view.END if text == "end" else seconds_from(text)
 
 
 def report(  # noqa: PLR0913 — one parameter per option
@@ -84,7 +90,12 @@ def report(  # noqa: PLR0913 — one parameter per option
     ] = None,
     at: Annotated[
         float | None,
-        option("--at TIME", SHOW, "With --peak: this time since the start instead: 7.5, 2min.", parser=seconds_from),
+        option(
+            "--at TIME",
+            SHOW,
+            "With --peak: this time since the start instead: 7.5, 2min; or end: what was never given back.",
+            parser=_moment_from,
+        ),
     ] = None,
     to: Annotated[
         float | None,
@@ -114,6 +125,7 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report run.json --peak
       nncf-tools report run.json --peak --operation Export
       nncf-tools report run.json --peak --at 7.5
+      nncf-tools report run.json --peak --at end
       nncf-tools report run.json --peak --from 4.2 --to 6
       nncf-tools report run.json --plot run.svg --type rss --from-zero
       nncf-tools report latest --title 'int4, group 64'
@@ -131,8 +143,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --open: it opens the page; not with --format {format_}")
     of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
-        endings = "or an --output that ends in .txt or .md"
-        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}, {endings}")
+        endings = "or an --output that ends in .txt, .md, .json"
+        raise UsageError(f"option --peak: only with --format {', '.join(_PEAK_FORMATS)}, {endings}")
     if opens:
         output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
         destination.check_file("--output", output, force=True)
@@ -215,6 +227,10 @@ def _build_up(session: Session, view: View, format_: str, part: _Part) -> Conten
 
     with options.naming_option(part.option), options.naming_remedy(stacks=_RECORD_STACKS):
         whole = build_up.build_up_report(session, view.unit, *part[1:])
+    if format_ == _JSON:
+        from nncftools.render.summary_json import peak_tree
+
+        return peak_tree(session, whole.rise, whole.title)
     return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
 
 

@@ -185,21 +185,24 @@ class Loader:
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
-def _report_failure(path: bytes) -> None:
+def _report_end(path: bytes) -> None:
+    """Report which exception ended the program, and what it holds before Python clears its modules."""
     from . import causes
 
     causes.report_at_exit(path)
+    if line.has_grown():
+        line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))
 
 
 def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
-    line.append(path, line.started(monotonic_ns()))
+    line.append(path, line.describe_python(monotonic_ns()))
     if HELPER in os.environ:
         _attempt(allow_helper, os.environ[HELPER])
     import atexit
 
-    atexit.register(_attempt, _report_failure, path)
+    atexit.register(_attempt, _report_end, path)  # the first one runs last
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")

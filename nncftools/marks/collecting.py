@@ -141,6 +141,7 @@ class LogNotes:
 
     def __init__(self, session: Session) -> None:
         self._devices = session.devices
+        self._watched = [] if session.snapshots is None else session.snapshots.processes
         self.programs = 0
         """How many Pythons the hook ran in."""
         self.begun_s: dict[int | None, list[float]] = {}
@@ -168,8 +169,11 @@ class LogNotes:
                 self.wrong += 1
                 continue
             entry = _shown(row.entry, redaction)
-            self.programs += entry.python is not None
-            if entry.program not in self._programs and len(self._programs) <= limits().marks_of_recording:
+            self.programs += entry.python is not None and not entry.ended
+            for watched in self._watched if entry.ended else ():
+                if watched.pid == entry.pid and entry.rss:
+                    watched.take_end_of_code(entry.start_s or 0.0, max(0, entry.rss))
+            if entry.program not in self._programs and len(self._programs) <= LIMITS.marks_of_recording:
                 self._programs.add(entry.program)
                 self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)

@@ -92,6 +92,7 @@ class Entry(Reading, kw_only=True):
     rt_info: _Text | None = None
     warning: _Text | None = None
     python: _Text | None = None
+    ended: bool = False
     program: Whole | None = None
     failure: _Text | None = None
     cause: _Text | None = None

@@ -45,6 +45,7 @@ _AT_ONCE_NS = 2_000_000
 _ONE_THREAD = 3
 """The links of ``/proc/self/task``: a folder for each thread, besides its own."""
 _NONE = ',"descendants":[]'
+_GROWN = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
@@ -364,9 +365,17 @@ def end(op: int, t_ns: int, error: str | None = None, facts: str = "", where: st
     return f'{{"event":"end","op":{op},"t_ns":{t_ns},{where or here()}{own_memory()}{facts}}}\n'
 
 
-def started(t_ns: int) -> str:
-    """Return the line of a Python that the hook runs in."""
-    return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}{PROGRAM}}}\n'
+def describe_python(t_ns: int, members: str = PROGRAM) -> str:
+    """Return the line of a Python that the hook runs in, which starts or has run all its code."""
+    return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}{members}}}\n'
+
+
+def has_grown() -> bool:
+    """Return whether this program ever held so much that its memory at the end matters.
+
+    ``ru_maxrss`` would be that of the parent before exec. Raises OSError, ValueError, IndexError.
+    """
+    return int(_content("/proc/self/status").partition(b"VmHWM:")[2].split(None, 1)[0]) * 1024 >= _GROWN
 
 
 def failure(error: str, cause: str | None, t_ns: int, *, fatal: bool, device: str = "") -> str:

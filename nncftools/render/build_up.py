@@ -28,7 +28,7 @@ from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
-from nncftools.render.view import command_text
+from nncftools.render.view import END, command_text
 from nncftools.session.model import MappingGroup, Process
 from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
@@ -55,6 +55,7 @@ class BuildUpReport(NamedTuple):
     """By their titles; those without rows are not shown."""
     notes: Sequence[str]
     """What a reader should know about the tables."""
+    rise: BuildUp
 
 
 def build_up_report(
@@ -64,7 +65,7 @@ def build_up_report(
     at_s: float | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> BuildUpReport:
-    """Return the build-up of the peak of a session, of one of its operations, of a moment, or of growth.
+    """Return the build-up of the peak of a session, of one of its operations, of a moment (``END``), or of growth.
 
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
     """
@@ -81,6 +82,10 @@ def build_up_report(
         rise = build_up.at(session, to_s, since_s=from_s)
         if rise is not None and not rise.size:
             raise NncfToolsError(f"{title}: no process grew")
+    elif at_s == END:
+        title, whole = "Still held at the end", "this memory"
+        if (rise := build_up.at_end(session)) is not None:
+            title += f", at {seconds_text(rise.at_s)}"
     elif at_s is not None:
         title, whole = f"At {seconds_text(_checked(at_s, session))}", "this memory"
         rise = build_up.at(session, at_s)
@@ -96,6 +101,7 @@ def build_up_report(
         lines_of(session, rise, whole),
         {"Code": _code(rise, unit), "Processes": _processes(rise, session, unit), "Memory": _memory(kinds, unit)},
         [*([] if is_growth else _notes_on_kinds(kinds, unit)), *_notes(session, rise)],
+        rise,
     )
 
 

@@ -66,7 +66,7 @@ def _headlines(session: Session, view: View) -> Iterator[list[str]]:
     yield [f"- {text(row.size)} {text(row.label)} {_source(row)}".rstrip() for row in rows]
     yield [text(line) for line in (answer.sufficient(session, view.unit), answer.other_peaks(session, view)) if line]
     if session_tables.peak(session, view):
-        yield [f"- {text(line)}" for line in as_sentences(peak_lines(session))]
+        yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
 
 
 def _source(row: answer.HolderRow) -> str:

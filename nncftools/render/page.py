@@ -365,7 +365,7 @@ def _flame(session: Session, view: View) -> dict[str, Any] | None:
 def _data(session: Session, view: View) -> dict[str, Any]:
     rows = answer.rows_of_peak(session, view)
     held = [(f"{row.size} {row.label}", row.text) for row in rows]
-    lines = peak_lines(session) if session_tables.peak(session, view) else []
+    lines = peak_lines(session, view.unit) if session_tables.peak(session, view) else []
     every = with_inner_levels(session, view.depth)
     return {
         "title": shortened(printable(view.title) or command_text(session), _TITLE),

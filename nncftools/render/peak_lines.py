@@ -138,7 +138,7 @@ def peak_label(session: Session, unit: MemoryUnit) -> str:
     return " · ".join(filter(None, (where, largest_holder(session, unit))))
 
 
-def peak_lines(session: Session) -> list[tuple[str, str]]:
+def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
     limit = limit_text(session)
     lines = [] if limit is None else [("limit", limit)]
@@ -146,7 +146,7 @@ def peak_lines(session: Session) -> list[tuple[str, str]]:
         return lines
     from nncftools.render.stacks import lines_of_peak
 
-    return [*lines, *lines_of_peak(session)]
+    return [*lines, *lines_of_peak(session, unit)]
 
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:

@@ -12,9 +12,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Moment, Part, build_ups, of_peak
+from nncftools.analysis.build_up import (
+    NOT_SEEN,
+    PROGRAM,
+    SEEN,
+    SHARED,
+    BuildUp,
+    Moment,
+    Part,
+    at_end,
+    build_ups,
+    of_peak,
+)
 from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
+from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
@@ -38,15 +50,22 @@ PEAK = "the peak"
 _LONGEST = 200
 _SHORT = 32
 """Characters of a name."""
+_MOST_HELD = 2
+"""Rows about what was never given back, besides everything else."""
 _WORDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
 """Other kinds are called by their names."""
 
 
-def lines_of_peak(session: Session) -> list[tuple[str, str]]:
-    """Return headings and texts about the peak of RSS of a session with snapshots."""
-    if (rise := of_peak(session)) is not None:
-        return lines_of(session, rise)
-    return [("stacks", f"none: {missing(session)}")]
+def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about the peak of RSS of a session with snapshots, and about its end."""
+    if (rise := of_peak(session)) is None:
+        return [("stacks", f"none: {missing(session)}")]
+    lines = lines_of(session, rise)
+    if (end := at_end(session)) is not None:
+        rows = [f"{holder.label} {unit.brief(holder.size)}" for holder in holders(end, session, _MOST_HELD)]
+        held = f"{unit.brief(end.size)} {unit} at the end ({seconds_text(end.at_s)}): {', '.join(rows)}"
+        lines.append(("still held", held))
+    return lines
 
 
 def lines_of(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The summary of a run, and the comparison, for scripts: one JSON document with stable keys.
+"""The summary of a run, the tree of its peak, and the comparison, for scripts: JSON documents with stable keys.
 
 ``docs/report.md`` and ``docs/compare.md`` describe the keys.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
+import msgspec
+
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak
+from nncftools.analysis.code_places import brief_label, is_of_user, last_line
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
-from nncftools.analysis.frames import running_text, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.holders import Holder, holders
 from nncftools.analysis.memory_kinds import near
@@ -23,6 +26,7 @@ from nncftools.metrics import is_memory
 from nncftools.render.listing import bounds_by_key, by_key, timeline
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
+from nncftools.session.model import Frame
 from nncftools.session.operation import Operation
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -162,6 +166,39 @@ def _processes(session: Session) -> dict[str, Any]:
         "short_lived": short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
         "mattering": [_fields(process, _OF_PROCESS) for process in significant(session.processes)],
+    }
+
+
+PEAK_FORMAT = "nncf-tools-peak"
+_DEEPEST = 401
+"""Levels of a tree, as many as a recorded stack has. Python's own ``json`` reads fewer than 500."""
+
+
+def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
+    """Return which code held the memory as one line of JSON: deep trees would be mostly spaces with indentation."""
+    has_files = session.snapshots is not None and any(watched.shared for watched in session.snapshots.processes)
+    root = _node(tree_of(rise), _DEEPEST, has_files=has_files)
+    document = {"format": PEAK_FORMAT, "version": VERSION, "at_s": rise.at_s, **root, "label": title}
+    return msgspec.json.encode(document).decode() + "\n"
+
+
+def _node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
+    """Return a place in the code with so many levels of its parts; None for unknown."""
+    frame = node.frame or Frame("", "", 0)
+    last = last_line(frame)
+    children = node.sorted_children if levels else ()
+    return {
+        "bytes": node.size,
+        "certain": None if node.kind in WITHOUT_STACK else node.certain,
+        "file_bytes": node.file_size if has_files else None,
+        "kind": node.kind,
+        "file": frame.file or None,
+        "function": frame.function or None,
+        "line": None if last else frame.line or None,
+        "lines": [frame.line, last] if last else None,
+        "own": None if node.frame is None else is_of_user(frame),
+        "label": node.text if node.frame is None else brief_label(frame),
+        "children": [_node(child, levels - 1, has_files=has_files) for child in children],
     }
 
 

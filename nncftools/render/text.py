@@ -140,6 +140,6 @@ def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
         yield _Rows(rows)
     yield _sufficient(session, view, has_verdict=False)
     if peak := session_tables.peak(session, view):
-        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session)]
+        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session, view.unit)]
         yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
     yield Text()

@@ -14,6 +14,7 @@ type of its result decides where the result can go:
 from __future__ import annotations
 
 import importlib
+import math
 import pathlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +74,8 @@ def as_json(document: object) -> str:
 Files = Mapping[str, Callable[[pathlib.Path], None]]
 """Functions that write files, by file name."""
 Content = Union["RenderableType", bytes, Files]
+END = math.inf
+"""As a moment in seconds: when the code of the program had finished."""
 FROM_ZERO = "_from-zero"
 """Ends the file names of figures that count from their first sample."""
 

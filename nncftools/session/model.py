@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -105,6 +106,19 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     ranges: list[RangeChange] = []
     """Read when memory had changed by much."""
     windows: list[StackWindow] = []
+    code_end_s: float | None = None
+    """When its Python had run all its code, by its own report; null if unknown. Later, it only clears its modules."""
+
+    def take_end_of_code(self, time_s: float, rss: int) -> None:
+        """Add what the process read of itself when its code had ended; later points were read before."""
+        place = bisect_left(self.time_s, time_s)
+        if 0 < place < len(self.time_s):
+            self.code_end_s = time_s
+            self.apart_s.insert(place, time_s - self.time_s[place - 1])
+            self.time_s.insert(place, time_s)
+            for sizes in (self.rss, self.shared):
+                sizes[place:] = [min(rss, size) for size in sizes[place - 1 :]]
+            self.rss[place] = rss
 
     def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
         """Return the indexes of the frames that were in a stack of the process, of ``stacks`` of the session."""

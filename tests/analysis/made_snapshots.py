@@ -92,9 +92,9 @@ class Made:
         self.processes.append(Process(id=number, pid=MAIN, counted_s=0.0))
         return watched
 
-    def build_up(self, from_s: float, size: int = -1, to_s: float | None = None, process: int | None = None) -> BuildUp:
-        """Return the build-up of a moment; of what was held then without ``size``."""
-        session = SessionData(
+    def session(self) -> SessionData:
+        """Return a session with these snapshots."""
+        return SessionData(
             start=Start(),
             duration_s=100.0,
             host=Host(),
@@ -103,7 +103,10 @@ class Made:
             processes=self.processes,
             snapshots=self.snapshots,
         )
-        (found,) = build_ups(session, [Moment(from_s, from_s if to_s is None else to_s, size, process)])
+
+    def build_up(self, from_s: float, size: int = -1, to_s: float | None = None, process: int | None = None) -> BuildUp:
+        """Return the build-up of a moment; of what was held then without ``size``."""
+        (found,) = build_ups(self.session(), [Moment(from_s, from_s if to_s is None else to_s, size, process)])
         assert found is not None
         assert sum(part.size for part in found.parts) == found.size
         return found

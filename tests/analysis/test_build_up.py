@@ -15,6 +15,7 @@ from nncftools.analysis.build_up import (
     Moment,
     Part,
     at,
+    at_end,
     build_ups,
     of_operation,
     of_peak,
@@ -422,3 +423,69 @@ class TestGrowth:
 
         assert growth(made, 0.5, 2.0).size == 0
         assert build_up.at(session(), 1.0, since_s=0.0) is None
+
+
+class TestAtEnd:
+    """A program takes 300 bytes until 0.5 s and ends at 1.0 s."""
+
+    @pytest.mark.parametrize(
+        ("points", "report", "expected"),
+        [
+            pytest.param([(1.0, 300), (1.0, 0)], None, 300, id="killed"),
+            pytest.param([(0.9, 300), (0.95, 80), (1.0, 20), (1.0, 0)], None, 300, id="torn down by Python"),
+            pytest.param([(0.6, 300), (0.65, 30), (1.0, 30), (1.0, 0)], None, 30, id="freed before"),
+            pytest.param([(0.98, 300), (0.99, 700), (1.0, 0)], None, 700, id="rises at the end"),
+            pytest.param([(1.0, 300)], None, 300, id="goes on"),
+            pytest.param([(1.0, 300), (1.0, 0)], (0.97, 30), 30, id="reported, freed unseen"),
+            pytest.param([(0.9, 300), (1.0, 0)], (0.97, 500), 500, id="reported, taken unseen"),
+            pytest.param([(0.96, 300), (0.97, 20), (1.0, 20), (1.0, 0)], (0.965, 290), 290, id="reported"),
+            pytest.param([(1.0, 300), (1.0, 0)], (1.2, 30), 300, id="report of another process"),
+        ],
+    )
+    def test_moment(
+        self, made: Made, points: list[tuple[float, int]], report: tuple[float, int] | None, expected: int
+    ) -> None:
+        """It is when Python reported the end of its code, else the highest level just before the process was gone."""
+        watched = made.process([(0, 0), (0.5, 300), *points], (0.0, "main>load"))
+        if report is not None:
+            watched.take_end_of_code(*report)
+        found = at_end(made.session())
+
+        assert found is not None
+        assert found.size == pytest.approx(expected, abs=1)
+        assert by_function(found) == {"load": found.size}
+
+    def test_report(self, made: Made) -> None:
+        """Levels that were read before a report do not come back after it; pages of files are at most all of them."""
+        watched = made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)], (0.0, "load"))
+        watched.shared = [0, 40, 40, 0]
+        watched.take_end_of_code(0.9, 30)
+
+        assert (watched.time_s, watched.rss) == ([0, 0.5, 0.9, 1.0, 1.0], [0, 300, 30, 30, 0])
+        assert watched.shared == [0, 40, 30, 30, 0]
+        assert watched.apart_s == [0, 0, pytest.approx(0.4), 0, 0]
+
+    def test_last_program(self, made: Made) -> None:
+        """The last Python counts that no other one began: neither a shell around it nor a helper that outlives it."""
+        made.process([(0, 0), (0.1, 5), (9.0, 5), (9.0, 0)])
+        made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)], (0.0, "earlier"))
+        made.process([(1.0, 0), (1.5, 200), (2.0, 200), (2.0, 0)], (1.0, "main"))
+        made.process([(1.5, 0), (1.6, 10), (3.0, 10), (3.0, 0)], (1.5, "tracker"))
+        for process, parent in zip(made.processes, (None, 0, 0, 2), strict=True):
+            process.parent = parent
+        found = at_end(made.session())
+
+        assert found is not None
+        assert by_function(found) == {"main": 200, "tracker": 10}
+
+    def test_without_python(self, made: Made) -> None:
+        """Of a program without Python, it is when the last process was gone."""
+        made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)]).is_native = True
+        found = at_end(made.session())
+
+        assert found is not None
+        assert by_kind(found) == {PROGRAM: 300}
+
+    def test_unknown(self, made: Made) -> None:
+        """Where the helper saw no process, the answer is not known."""
+        assert at_end(made.session()) is None

@@ -282,12 +282,15 @@ class TestPeak:
         [
             ((), "Peak at 0.980 s: RSS 400.0 MiB"),
             (("--at", "0.75"), "At 0.750 s: RSS 350.0 MiB"),
+            (("--at", "end"), "Still held at the end, at 0.980 s: RSS 400.0 MiB"),
+            (("--format", "json"), '"label":"Peak at 0.980 s: RSS 400.0 MiB"'),
+            (("--format", "json", "--at", "end"), '"label":"Still held at the end, at 0.980 s: RSS 400.0 MiB"'),
             (("--format", "markdown"), "**Peak at 0.980 s: RSS 400.0 MiB**"),
             (("--unit", "GiB"), "Peak at 0.980 s: RSS 0.391 GiB"),
         ],
     )
     def test_whole(self, in_process: Run, words: tuple[str, ...], expected: str) -> None:
-        """--peak shows the whole build-up, of the peak or of a moment, as text or Markdown."""
+        """--peak shows the whole build-up, of the peak or of a moment, as text, Markdown or JSON."""
         result = in_process("report", "stacks.json", "--peak", *words)
 
         assert result.returncode == 0
@@ -304,8 +307,8 @@ class TestPeak:
             (("--at", "1"), "option --at: only with --peak"),
             (("--operation", "X"), "option --operation: only with --peak"),
             (
-                ("--peak", "--format", "json"),
-                "option --peak: only with --format text or markdown, or an --output that ends in .txt or .md",
+                ("--peak", "--format", "csv"),
+                "option --peak: only with --format text, markdown, json, or an --output that ends in .txt, .md, .json",
             ),
         ],
     )

@@ -81,7 +81,7 @@ def _marks_log() -> bytes:
     members = line.common_members("Weight Compression", "auto", "compress", "nncf.compress_weights")
     step = line.common_members("Calibration", "auto", "calibrate", "openvino.infer", step=True)
     texts = [
-        line.started(5).replace(f'"pid":{os.getpid()}', '"pid":100'),
+        line.describe_python(5).replace(f'"pid":{os.getpid()}', '"pid":100'),
         line.moment(line.common_members("Load", "api"), 100_000_005, where),
         line.begin(2, members + ',"arguments":["INT4_SYM","g64"]', 200_000_005, where),
         *(line.begin(op, step, op * 100_000_005, where) + line.end(op, op * 110_000_005, where=where) for op in (4, 6)),

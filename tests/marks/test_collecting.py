@@ -27,7 +27,7 @@ from nncftools.marks.collecting import (
 )
 from nncftools.marks.entries import Entry
 from nncftools.redaction import Redaction
-from nncftools.session.model import Mark, OwnMemory, Process, Rise
+from nncftools.session.model import Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from nncftools.session.readings import HeldLines, keep
 from nncftools.session.session import Session
 from tests.conftest import Run
@@ -100,6 +100,20 @@ class TestLog:
         assert take_log(of, rows, "marks", Redaction()).programs == 1
         assert names(of) == [("a", 0)]
         assert of.warnings == []
+
+    @pytest.mark.parametrize(("pid", "rss", "expected"), [(100, 30, 30), (7, 30, None), (100, None, None)])
+    def test_end_of_code(self, pid: int, rss: int | None, expected: int | None) -> None:
+        """What a watched Python held when its code had ended is known; its line is not another program."""
+        of = run()
+        watched = WatchedProcess(pid=100, time_s=[0.0, 2.0, 2.0], rss=[0, 300, 0], apart_s=[0.0] * 3)
+        of.snapshots = Snapshots(processes=[watched])
+        start_ns = of.start.monotonic_ns or 0
+        line = {"python": "3.12.3", "ended": True, "pid": pid, "t_ns": start_ns + 1_500_000_000, "rss": rss}
+
+        assert take_log(of, log(line), "marks", Redaction()).programs == 0
+        assert of.warnings == []
+        assert watched.code_end_s == (None if expected is None else 1.5)
+        assert watched.rss == ([0, 300, 0] if expected is None else [0, expected, 30, 0])
 
     def test_lines_that_are_missing(self) -> None:
         """What a program could not write is counted; a line that was written in part came again."""

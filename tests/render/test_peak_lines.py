@@ -43,22 +43,23 @@ LOAD, RUN = stack(MAIN, "torch/load.py:1 load"), stack(MAIN, "torch/run.py:2 run
 
 def lines(of: Session) -> dict[str, str]:
     """Return the lines under the peak by their headings."""
-    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of)))
+    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of, MemoryUnit.MiB)))
 
 
-def test_two_lines() -> None:
-    """The lines say which function ran at the peak, and how much was seen."""
+def test_lines_of_stacks() -> None:
+    """The lines say which function ran at the peak, how much was seen, and what was held at the end."""
     found = lines(grown((LOAD, 400), (RUN, 100)))
 
     assert found == {
         "running": "torch/run.py:2 run, called by a/b.py:9",
         "seen": "100 % of the peak, 100 % certain",
+        "still held": "500 MiB at the end (0.980 s): b.py:9 main (torch load) 500",
     }
 
 
 def test_recorded_without_stacks() -> None:
     """A session without snapshots has no such lines."""
-    assert peak_lines(session()) == []
+    assert peak_lines(session(), MemoryUnit.MiB) == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_recorded_without_stacks() -> None:
 )
 def test_no_stacks(of: Snapshots, expected: str) -> None:
     """If there are no stacks, one line says why."""
-    assert peak_lines(session(snapshots=of)) == [("stacks", expected)]
+    assert peak_lines(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
 
 
 def test_several_processes() -> None:
@@ -234,7 +235,7 @@ class TestText:
 
     def test_under_the_headline(self) -> None:
         """The limit is the first line under the peak, without stacks, too."""
-        assert peak_lines(limited(400)) == [("limit", limit_text(limited(400)))]
+        assert peak_lines(limited(400), MemoryUnit.MiB) == [("limit", limit_text(limited(400)))]
 
 
 class TestDrawn:

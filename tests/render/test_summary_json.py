@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nncftools.render.summary_json import report
+import pytest
+
+from nncftools.analysis.build_up import SEEN, BuildUp, Part, of_peak
+from nncftools.analysis.rise_owners import FrameRange
+from nncftools.render.summary_json import peak_tree, report
 from nncftools.render.view import View
-from nncftools.session.model import END_UNKNOWN, Floor, Mark, OwnMemory
+from nncftools.session.model import END_UNKNOWN, MOST_FRAMES, Floor, Frame, Mark, OwnMemory
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session
@@ -46,6 +51,78 @@ def test_every_key_is_documented() -> None:
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def tree(of: Session) -> dict[str, Any]:
+    """Return the tree of the peak."""
+    rise = of_peak(of)
+    assert rise is not None
+    found: dict[str, Any] = json.loads(peak_tree(of, rise, "Peak"))
+    return found
+
+
+class TestPeakTree:
+    def test_every_key_is_documented(self) -> None:
+        """The documentation names the keys, and no other."""
+        section = DOCUMENTED.read_text(encoding="utf-8").partition("## The tree of the peak")[2].partition("\n## ")[0]
+        found = tree(built_up(([MAIN, LOAD], 10)))
+
+        assert [*found] == re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        assert {*found} == {*found["children"][0], "format", "version", "at_s"}
+
+    def test_places(self) -> None:
+        """Lines and their callers, libraries, and what has no stack: the largest first."""
+        of = built_up(([MAIN, TRACE], 100), ([MAIN, LOAD], 60), ([], 50))
+        found = tree(of)
+        main, unseen = found["children"]
+        keys = ("label", "function", "line", "lines", "own", "kind")
+
+        assert (found["format"], found["version"], found["at_s"]) == ("nncf-tools-peak", 1, pytest.approx(3, abs=0.1))
+        assert (found["bytes"], found["label"]) == (210 * MIB, "Peak")
+        assert [main[key] for key in keys] == ["me/export.py:10 main", "main", 10, None, True, "seen"]
+        assert main["file"] == "/home/me/export.py"
+        assert [unseen[key] for key in keys] == ["not seen", None, None, None, None, "not_seen"]
+        assert (unseen["bytes"], unseen["certain"], unseen["children"]) == (50 * MIB, None, [])
+        assert [child["label"] for child in main["children"]] == [
+            "torch/jit/_trace.py:455 trace",
+            "me/export.py:20 load",
+        ]
+        assert [child["own"] for child in main["children"]] == [False, True]
+        assert [child["bytes"] for child in main["children"]] == [100 * MIB, 60 * MIB]
+
+    @pytest.mark.parametrize(
+        ("frame", "line", "lines", "label"),
+        [
+            (Frame("f", "/a/b.py", 7), 7, None, "a/b.py:7 f"),
+            (Frame("f", "/a/b.py", 0), None, None, "a/b.py f"),
+            (FrameRange("f", "/a/b.py", 5, 8), None, [5, 8], "a/b.py:5-8 f"),
+        ],
+    )
+    def test_lines(self, frame: Frame, line: int | None, lines: list[int] | None, label: str) -> None:
+        """A place is a line, a range of lines, or only a function."""
+        rise = BuildUp(1.0, 10, [Part(10, SEEN, 0, (frame,))])
+        (found,) = json.loads(peak_tree(session(), rise, ""))["children"]
+
+        assert (found["line"], found["lines"], found["label"]) == (line, lines, label)
+
+    @pytest.mark.parametrize(("shared", "expected"), [([], None), ([0, 0, 4 * MIB, 4 * MIB], 4 * MIB)])
+    def test_bytes_of_files(self, shared: list[int], expected: int | None) -> None:
+        """Bytes of files are not known of earlier recordings."""
+        of = built_up(([MAIN], 10))
+        assert of.snapshots is not None
+        of.snapshots.processes[0].shared = shared
+
+        assert tree(of)["file_bytes"] == tree(of)["children"][0]["file_bytes"] == expected
+
+    def test_deep(self) -> None:
+        """The deepest stack that is recorded can be written and read; a deeper one has no inner frames."""
+        frames = tuple(Frame(f"f{depth}", "/a.py", 1) for depth in range(MOST_FRAMES))
+        rise = BuildUp(1.0, 10, [Part(10, SEEN, 0, frames)])
+        found = json.loads(peak_tree(session(), rise, ""))
+        for _ in range(401):
+            (found,) = found["children"]
+
+        assert (found["function"], found["bytes"], found["children"]) == ("f400", 10, [])
 
 
 def test_an_unknown_end() -> None:
