@@ -393,6 +393,7 @@ _PEAK_OF = {
     "recorded": "recorded.json",
     "recorded.operation": "recorded.json --operation Calibration",
     "recorded.at": "recorded.json --at 0.9",
+    "recorded.end": "recorded.json --at end",
     "parallel": "parallel.json",
     "stacks": "stacks.json",
     "built_up": "built_up.json",
@@ -468,6 +469,8 @@ def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, files in _PEAK_OF.items():
         yield f"peak.{name}.txt", _told(f"report {files} --peak")
         yield f"peak.{name}.md", _told(f"report {files} --peak -f markdown")
+    for name in ("recorded", "recorded.end", "parallel", "built_up"):
+        yield f"peak.{name}.json", _told(f"report {_PEAK_OF[name]} --peak -f json")
     yield "peak.colour.txt", _told("report built_up.json --peak", in_colour=True)
     yield "peak.none.txt", _told("report export.json --peak")
 

@@ -50,8 +50,6 @@ PEAK = "the peak"
 _LONGEST = 200
 _SHORT = 32
 """Characters of a name."""
-_MOST_HELD = 2
-"""Rows about what was never given back, besides everything else."""
 _WORDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
 """Other kinds are called by their names."""
 
@@ -62,7 +60,7 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
         return [("stacks", f"none: {missing(session)}")]
     lines = lines_of(session, rise)
     if (end := at_end(session)) is not None:
-        rows = [f"{holder.label} {unit.brief(holder.size)}" for holder in holders(end, session, _MOST_HELD)]
+        rows = [f"{unit.brief(holder.size)} {holder.label}" for holder in holders(end, session)]
         held = f"{unit.brief(end.size)} {unit} at the end ({seconds_text(end.at_s)}): {', '.join(rows)}"
         lines.append(("still held", held))
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -169,6 +170,35 @@ def test_from_zero(nncf_tools: Run) -> None:
 
     assert done.returncode == 0
     assert "above the first sample" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "how", "expected"),
+    [
+        ("profile", "keeps", "normally", 80),
+        ("profile", "frees", "normally", 0),
+        ("profile", "keeps", "suddenly", 80),
+        ("profile", "frees", "suddenly", 0),
+        ("monitor", "keeps", "suddenly", 80),
+    ],
+)
+def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: str, expected: int) -> None:
+    """What a program never gave back is there at its end, though Python frees it then; what it freed is not."""
+    words = [sys.executable, str(BURNERS / "leaves.py"), what, how]
+    nncf_tools(command, "-q", "--stacks", "-o", "run.json", "--", *words)
+    done = nncf_tools("report", "run.json", "--peak", "--at", "end", "--format", "json")
+    waiting = [json.loads(done.stdout)]
+    held = dict.fromkeys(("keep", "work"), 0.0)
+    for place in waiting:
+        waiting += place["children"]
+        if place["function"] in held:
+            held[place["function"]] += place["bytes"] / MIB
+    (line,) = [
+        line for line in nncf_tools("report", "run.json", "--details").stdout.splitlines() if "still held" in line
+    ]
+
+    assert held == pytest.approx({"keep": expected, "work": 0}, abs=12)
+    assert ("leaves.py:12 keep" in line) == (expected > 0)
 
 
 MAPS_AND_ALLOCATES = """import mmap, sys, time

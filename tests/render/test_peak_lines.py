@@ -53,7 +53,7 @@ def test_lines_of_stacks() -> None:
     assert found == {
         "running": "torch/run.py:2 run, called by a/b.py:9",
         "seen": "100 % of the peak, 100 % certain",
-        "still held": "500 MiB at the end (0.980 s): b.py:9 main (torch load) 500",
+        "still held": "500 MiB at the end (0.980 s): 500 b.py:9 main (torch load)",
     }
 
 
