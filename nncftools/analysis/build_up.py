@@ -141,7 +141,7 @@ def at_end(session: SessionData) -> BuildUp | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when a process reported the end of its code, or when it held the most shortly before it was gone."""
+    """Return when a process reported the end of its code, else when it held the most shortly before it was gone."""
     if watched.code_end_s is not None:
         return watched.code_end_s
     gone_s = max(compress(watched.time_s, watched.rss), default=0.0)

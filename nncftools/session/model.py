@@ -110,9 +110,9 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """When its Python had run all its code, by its own report; null if unknown. Later, it only clears its modules."""
 
     def take_end_of_code(self, time_s: float, rss: int) -> None:
-        """Add what the process read of itself when its code had ended; later points were read before."""
+        """Add the RSS that the process read when its code had ended, if it was watched then; later points are older."""
         place = bisect_left(self.time_s, time_s)
-        if 0 < place < len(self.time_s):
+        if rss > 0 and 0 < place < len(self.time_s):
             self.code_end_s = time_s
             self.apart_s.insert(place, time_s - self.time_s[place - 1])
             self.time_s.insert(place, time_s)
