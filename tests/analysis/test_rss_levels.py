@@ -87,6 +87,13 @@ def test_went_before_rss_fell(end: tuple[tuple[float, list[int], list[int]], ...
     assert levels_at(of, 5.0).falls == []
 
 
+def test_more_went_than_fell() -> None:
+    """Where addresses took more than RSS lost, nobody knows whose the rest is: it counts as there at first."""
+    of = watched([(0.0, 0), (1.0, 100), (2.0, 100), (2.1, 60), (3.0, 60)], (1.1, [A, 100], []), (2.2, [], [A, 100]))
+
+    assert bands(of, 3.0) == [(0.0, 0.0, 60)]
+
+
 @pytest.mark.parametrize(
     ("read", "expected"), [((), [(0.0, 1.0, 50)]), (((4.2, [], []),), [(1.0, 1.5, 50)])], ids=["no", "yes"]
 )
