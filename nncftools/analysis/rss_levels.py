@@ -116,6 +116,8 @@ class _Process:
         """The size of malloc's heap at the last reading of addresses."""
         self._waiting: list[Rise] = []
         """Rises since then; those of less than 0 bytes are falls."""
+        self._going: list[Rise] = []
+        """What went at that reading, and RSS had not fallen yet: the kernel frees the pages after the addresses."""
 
     def change(self, rise: Rise) -> None:
         """Take a rise; one of less than 0 bytes is a fall."""
@@ -124,7 +126,7 @@ class _Process:
         elif rise.size > 0:
             self._keep(rise, FILE)
         elif rise.size < 0:
-            removed = self._take_last(FILE, -rise.size)
+            removed = self._take_last((FILE,), -rise.size, is_ordered=True)
             self._doubt(FILE, -rise.size, removed)
 
     def _keep(self, rise: Rise, memory: str) -> None:
@@ -140,12 +142,13 @@ class _Process:
         fallen = -sum(rise.size for rise in self._waiting if rise.size < 0)
         size = sum(part.size for part in lost)
         rises = self._settle(min(fallen, size), is_read=True)
-        if size > fallen:  # something took the place of what went before RSS was read
-            replaced = [part.cut_share(1 - fallen / size) for part in lost]
-            for part in replaced:
+        self._going = []
+        if size > fallen:  # something took the place of what went, or RSS falls later
+            self._going = [part.cut_share(1 - fallen / size) for part in lost]
+            for part in self._going:
                 part.is_replaced = True
                 self._keep(part, HEAP)
-            rises = [*replaced, *rises]
+            rises = [*self._going, *rises]
         self._place(rises, _Block(_spans(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
@@ -175,27 +178,30 @@ class _Process:
         self._waiting = []
         rises = []
         unexplained = 0.0
-        removed: list[Rise] = []
+        removed: dict[str, list[Rise]] = {HEAP: [], BLOCK: []}
         for rise in waiting:
             if rise.size > 0:
                 self._keep(rise, HEAP)
                 rises.append(rise)
-            else:
-                known = min(-rise.size, explained)
-                explained -= known
-                size = -rise.size - known
-                unexplained += size
-                removed += self._take_last(HEAP, size)
-        of_blocks = self._take_last(BLOCK, unexplained - sum(rise.size for rise in removed))
-        self._doubt(HEAP, unexplained, removed)
-        self._doubt(BLOCK, sum(rise.size for rise in of_blocks) if is_read else unexplained, of_blocks)
+                continue
+            size = -rise.size
+            for part in self._going:
+                size -= part.cut_last(size).size
+            known = min(size, explained)
+            explained -= known
+            unexplained += size - known
+            for part in self._take_last((HEAP, BLOCK), size - known, is_ordered=is_read):
+                removed[part.memory].append(part)
+        self._doubt(HEAP, unexplained, removed[HEAP])
+        of_blocks = sum(part.size for part in removed[BLOCK])
+        self._doubt(BLOCK, of_blocks if is_read else unexplained, removed[BLOCK])
         return [rise for rise in rises if rise.size > 0]
 
-    def _take_last(self, memory: str, size: float) -> list[Rise]:
-        """Remove the bytes that came last of a kind of memory, and return them."""
-        rises = self._rises[memory]
+    def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
+        """Remove the bytes that came last, and return them: of the first kind of memory first, if it ``is_ordered``."""
         removed: list[Rise] = []
-        while rises and size > 0:
+        while size > 0 and (left := [self._rises[kind] for kind in kinds if self._rises[kind]]):
+            rises = left[0] if is_ordered else max(left, key=lambda rises: rises[-1].to_s)
             part = rises[-1].cut_last(size)
             size -= part.size
             removed.append(part)

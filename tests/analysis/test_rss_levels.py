@@ -77,36 +77,6 @@ def test_replaced_between_two_readings() -> None:
     assert [(rise.is_replaced, round(rise.size / MIB)) for rise in found] == [(True, 100), (False, 10)]
 
 
-@pytest.mark.parametrize("end", [(), ((4.6, [], []),)], ids=["last", "before another reading"])
-def test_went_before_rss_fell(end: tuple[tuple[float, list[int], list[int]], ...]) -> None:
-    """Addresses go at once, and RSS falls after that, page by page: the later fall is theirs, too."""
-    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 120), (4.4, 50), (5.0, 50)]
-    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), (4.15, [], [A, 100]), *end)
-
-    assert [band for band in bands(of, 5.0) if band[-1]] == [(0.0, 1.0, 50)]
-    assert levels_at(of, 5.0).falls == []
-
-
-def test_more_went_than_fell() -> None:
-    """Where addresses took more than RSS lost, nobody knows whose the rest is: it counts as there at first."""
-    of = watched([(0.0, 0), (1.0, 100), (2.0, 100), (2.1, 60), (3.0, 60)], (1.1, [A, 100], []), (2.2, [], [A, 100]))
-
-    assert bands(of, 3.0) == [(0.0, 0.0, 60)]
-
-
-@pytest.mark.parametrize(
-    ("read", "expected"), [((), [(0.0, 1.0, 50)]), (((4.2, [], []),), [(1.0, 1.5, 50)])], ids=["no", "yes"]
-)
-def test_fall_after_the_last_reading(
-    read: tuple[tuple[float, list[int], list[int]], ...], expected: list[tuple[float, float, int]]
-) -> None:
-    """Memory with addresses may be what a large fall took, unless a later reading shows these addresses."""
-    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 50), (5.0, 50)]
-    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), *read)
-
-    assert bands(of, 5.0) == expected
-
-
 def test_fall_that_nothing_explains() -> None:
     """A fall without addresses puts all earlier rises on the heap in doubt, and says how much it was."""
     of = watched(REBOUND, (1.1, [], []), (3.1, [], []), (4.2, [], []))
@@ -122,6 +92,29 @@ def test_fall_after_the_last_reading_of_addresses() -> None:
     of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []))
 
     assert [round(fall.size / MIB) for fall in levels_at(of, 5.0).falls[BLOCK]] == [100]
+
+
+@pytest.mark.parametrize("end", [(), ((4.6, [], []),)], ids=["last", "before another reading"])
+def test_went_before_rss_fell(end: tuple[tuple[float, list[int], list[int]], ...]) -> None:
+    """Addresses go at once, and RSS falls after that, page by page: the later fall is theirs, too."""
+    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 120), (4.4, 50), (5.0, 50)]
+    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), (4.15, [], [A, 100]), *end)
+
+    assert left(of, 5.0) == [(0.0, 1.0, 50)]
+    assert not any(levels_at(of, 5.0).falls.values())
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"), [((), [(0.0, 1.0, 50)]), (((4.2, [], []),), [(1.0, 1.5, 50)])], ids=["no", "yes"]
+)
+def test_memory_with_addresses_went_last(
+    read: tuple[tuple[float, list[int], list[int]], ...], expected: list[tuple[float, float, int]]
+) -> None:
+    """A block may be what a fall took, unless a later reading shows its addresses."""
+    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 50), (5.0, 50)]
+    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), *read)
+
+    assert left(of, 5.0) == expected
 
 
 def test_what_may_be_on_the_heap() -> None:
