@@ -169,7 +169,7 @@ class LogNotes:
                 continue
             entry = _shown(row.entry, redaction)
             self.programs += entry.python is not None
-            if entry.program not in self._programs and len(self._programs) <= limits().marks_of_recording:
+            if entry.program not in self._programs and len(self._programs) <= LIMITS.marks_of_recording:
                 self._programs.add(entry.program)
                 self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)

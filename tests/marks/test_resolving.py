@@ -661,11 +661,8 @@ def test_known_programs_have_a_limit() -> None:
     """A log with the numbers of very many programs does not take more memory the more there are."""
     names = [{"program": number, "python": "3.13", "pid": number, "t_ns": 5} for number in range(1, 1001)]
     log = io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in names))
-    token = intake._in_force.set(FEW)
-    try:
+    with mock.patch.object(collecting, "LIMITS", FEW):
         notes = take_log(session(duration_s=1000.0), log, "log", Redaction())
-    finally:
-        intake._in_force.reset(token)
 
     assert notes.programs == 1000
     assert len(notes.begun_s) == FEW.marks_of_recording
