@@ -216,7 +216,9 @@ class RiseOwners:
         if last_s - first_s >= _SHORTEST_S:
             return self._risen(first_s, last_s) / (last_s - first_s)
         first_s, last_s = sorted((times[number], times[number] + step * _MOMENT_S))
-        return 0.0 if self._risen(first_s, last_s) < _STANDING * _MOMENT_S else None  # another stack may take it
+        is_known = self._watched.time_s[0] <= first_s and last_s <= self._watched.time_s[-1]
+        has_stood = is_known and self._risen(first_s, last_s) < _STANDING * _MOMENT_S
+        return 0.0 if has_stood else None  # what rose may be of another stack
 
     def _risen(self, from_s: float, to_s: float) -> float:
         return max(0.0, rss_at(self._watched, to_s) - rss_at(self._watched, from_s))
