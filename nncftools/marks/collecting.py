@@ -169,7 +169,10 @@ class LogNotes:
                 self.wrong += 1
                 continue
             entry = _shown(row.entry, redaction)
-            if entry.program not in self._programs and len(self._programs) <= LIMITS.marks_of_recording:
+            self.programs += entry.python is not None and not entry.ended
+            for watched in self._watched if entry.ended else ():
+                if watched.pid == entry.pid:
+                    watched.take_end_of_code(entry.start_s or 0.0, entry.rss or 0)
             if entry.program not in self._programs and len(self._programs) <= LIMITS.marks_of_recording:
                 self._programs.add(entry.program)
                 self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
