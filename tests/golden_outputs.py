@@ -363,8 +363,6 @@ _ENDINGS = {
     "csv": "csv",
     "terminal": "chart.txt",
     "perfetto": "perfetto.json",
-    "openmetrics": "openmetrics.txt",
-    "hyperfine": "hyperfine.json",
     "bencher": "bencher.json",
     "benchmark-action": "benchmark-action.json",
     "session": "session.json",
@@ -438,7 +436,6 @@ def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
             yield f"report.{name}.{ending}", _told(f"report {files} --details -f {of}")
     for name in ("parallel", "job", "recorded"):
         yield f"report.{name}.perfetto.json", _told(f"report {_SESSIONS[name]} -f perfetto")
-        yield f"report.{name}.openmetrics.txt", _told(f"report {_SESSIONS[name]} -f openmetrics")
     for name in ("recorded", "stacks", "built_up"):
         for ending in ("collapsed", "speedscope"):
             yield f"report.{name}.{ending}.txt", _told(f"report {_SESSIONS[name]} -f {ending}")
@@ -498,7 +495,7 @@ def _comparisons() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, words in _COMPARISONS.items():
         for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
             yield f"compare.{name}.{ending}", _told(f"compare {words} -f {of}")
-    for of in ("hyperfine", "bencher", "benchmark-action"):
+    for of in ("bencher", "benchmark-action"):
         yield f"compare.{of}.json", _told(f"compare --base 'base-*.json' --new 'new-*.json' -f {of}")
     for name, how in _VIEWS.items():
         yield f"compare.{name}-columns.txt", _told("compare base-1.json new-1.json", in_colour=False, **how)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -259,16 +258,6 @@ class TestReport:
         frame = pd.read_parquet(folder / "run.parquet")
 
         assert [str(frame[name].dtype) for name in COLUMNS] == ["Int64"] * 4
-
-    def test_openmetrics(self, ours: Ours) -> None:
-        """OpenMetrics has peaks by metric, and counters by their names."""
-        text = ours("report", "run.json", "--format", "openmetrics").stdout
-
-        assert 'metric="npu_memory@npu0",bound="low"} ' in text
-        assert "nncf_tools_wakeups{" in text
-        assert "nncf_tools_operation_wakeups{" in text
-        assert "nncf_tools_operation_peak_huge_bytes{" in text
-        assert re.search(r'operation_peak_npu_memory_bytes{.*device="npu1"} ', text)
 
     def test_perfetto(self, ours: Ours, folder: pathlib.Path) -> None:
         """The trace has a track for each."""

@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.comparison import Comparison, Run
     from nncftools.analysis.gates import Verdict
-    from nncftools.render.benchmarks import Timing
     from nncftools.render.overlay import Curve
 
 
-HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
-FORMATS = (TEXT, "markdown", "json", PAGE, HYPERFINE, BENCHER, BENCHMARK_ACTION)
-_OF_NEW = (BENCHER, BENCHMARK_ACTION)
+_OF_NEW = ("bencher", "benchmark-action")
 """Formats of services that keep a history: they hold only the figures of NEW."""
+FORMATS = (TEXT, "markdown", "json", PAGE, *_OF_NEW)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
@@ -83,7 +81,6 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
       nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
-      nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
     \b
@@ -175,22 +172,19 @@ class _Group(NamedTuple):
 
     runs: list[Run]
     curves: list[Curve]
-    timings: list[Timing]
 
 
 def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
     """Load a group, one session at a time, to bound the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
-    from nncftools.render.benchmarks import timing
 
-    group = _Group([], [], [])
+    group = _Group([], [])
     ranks: set[tuple[str, int]] = set()
     for path in paths:
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
         if session.rank is not None:
             ranks.add((session.rank.job, session.rank.number))
         group.runs.append(measured(session, str(path), depth, with_inner=with_inner))
-        group.timings.append(timing(session))
         if with_curves:
             from nncftools.render.overlay import curve
 
@@ -211,8 +205,11 @@ def _rendered(
     *,
     has_details: bool,
 ) -> RenderableType:
-    if format_ == HYPERFINE or format_ in _OF_NEW:
-        return _benchmarks(groups, format_)
+    if format_ in _OF_NEW:
+        from nncftools.render.benchmarks import write_history
+
+        new = groups[1:] or groups
+        return write_history(format_, {name: group.runs for name, group in zip(_names(new), new, strict=True)})
     if format_ == "json":
         from nncftools.render import summary_json
 
@@ -229,18 +226,6 @@ def _rendered(
     pieces = [piece for text in texts for piece in ("", text)][1:]
     whole = Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
     return comparison_outputs.as_page(whole) if format_ == PAGE else whole
-
-
-def _benchmarks(groups: Sequence[_Group], format_: str) -> str:
-    """Return each group as one command with its runs, or the figures of NEW for a service that keeps them."""
-    from nncftools.render import benchmarks
-
-    if format_ == HYPERFINE:
-        named = zip(_names(groups), groups, strict=True)
-        return benchmarks.document([benchmarks.result(name, group.timings) for name, group in named])
-    new = groups[1:] or groups
-    document = benchmarks.bencher_document if format_ == BENCHER else benchmarks.benchmark_action_document
-    return document({name: group.runs for name, group in zip(_names(new), new, strict=True)})
 
 
 def _names(groups: Sequence[_Group]) -> list[str]:

@@ -18,7 +18,7 @@ from nncftools.cli.parameters import RECORD, RUN, SHOW, WRITE, File, Texts, argu
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import ending_in
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
-from nncftools.render.view import ENDINGS, PICTURE, PICTURES, TEXT
+from nncftools.render.view import ENDINGS, PICTURE, PICTURES, REMOVED, TEXT
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 
@@ -297,6 +297,8 @@ def format_of(asked: str | None, output: pathlib.Path | None, known: Collection[
         name = asked.lower()
         if f".{name}" in PICTURES:
             raise UsageError(f"option --format: {name} is a picture; write it with --output FILE.{name}")
+        if name in REMOVED:
+            raise UsageError(f"option --format: {name} was removed; use --format {REMOVED[name]}")
         if name not in known:
             raise UsageError(f"option --format: {not_one_of(name, known)}")
         if name not in ENDINGS.get(ending, [name]):

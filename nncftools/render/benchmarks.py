@@ -1,21 +1,23 @@
-"""The figures of runs for tools that keep a history: Bencher, github-action-benchmark, and readers of hyperfine's JSON.
+"""The figures of runs for services that keep a history: Bencher and github-action-benchmark.
 
 Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
-(https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all is in bytes and seconds.
+(https://bencher.dev/docs/reference/bencher-metric-format). It has no units: all figures are in bytes and seconds.
 github-action-benchmark with its tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and texts
 that it only shows: ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). There memory
-is always in MiB: a history needs one unit. hyperfine's format is that of ``--export-json`` of version 1.
+is always in MiB: a history needs one unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, median, stdev
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 from nncftools import metrics
 from nncftools.analysis.comparison import Run, figures_of_run, longest_in_all
-from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, Value, Values, figure_of
+from nncftools.analysis.figures import CPU_TIME, DURATION, PEAK, Figure, Value, Values, known_figure
 from nncftools.render.view import View, as_json, command_text
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
@@ -23,8 +25,11 @@ from nncftools.units import MemoryUnit, printable, shortened
 SEPARATOR = " › "
 _LONGEST = 1000
 """Bencher takes names of up to 1,024 characters."""
+_LONGEST_SLUG = 64
 _MOST_OPERATIONS = 50
-_OF_OPERATIONS = ("peak_rss", DURATION, CPU_TIME)
+_OF_OPERATIONS = (f"{PEAK}rss", DURATION, CPU_TIME)
+_UNIT = MemoryUnit.MiB
+_DIGITS = 6
 
 
 class Tracked(NamedTuple):
@@ -34,30 +39,45 @@ class Tracked(NamedTuple):
     """The run, or an operation of it."""
     figure: Figure
     value: float
-    """Of several runs the median."""
+    """The median of several runs."""
     lower: float | None
     upper: float | None
     runs: int
 
 
-def tracked(name: str, runs: Sequence[Run]) -> Iterator[Tracked]:
+def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return runs, or groups of repeated runs, as JSON for a service; ``groups`` has them by name of benchmark."""
+    figures = [figure for name, runs in groups.items() for figure in _tracked(name, runs)]
+    return as_json(_SERVICES[service](figures))
+
+
+def _report(service: str, session: Session, view: View) -> str:
+    """Return the figures of a session; the benchmark has the name of the title, or else of the command."""
+    name = view.title or command_text(session)
+    return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
+
+
+bencher_report = partial(_report, "bencher")
+benchmark_action_report = partial(_report, "benchmark-action")
+
+
+def _tracked(name: str, runs: Sequence[Run]) -> Iterator[Tracked]:
     """Yield the figures of one run or a group of repeated runs, then those of its longest operations.
 
-    The bounds of a peak are its bracket. Of several runs, all bounds are the smallest and the largest one.
+    The bounds of a peak are its bracket. The bounds of several runs are the smallest and the largest value.
     """
-    yield from _figures(name, [run.figures for run in runs], None)
+    yield from _figures(name, [run.figures for run in runs], _is_tracked)
     for title, values in longest_in_all(runs, _MOST_OPERATIONS, max):
-        yield from _figures(f"{name}{SEPARATOR}{title}", values, _OF_OPERATIONS)
+        yield from _figures(f"{name}{SEPARATOR}{title}", values, _OF_OPERATIONS.__contains__)
 
 
-def _figures(name: str, runs: Sequence[Values], wanted: Sequence[str] | None) -> Iterator[Tracked]:
+def _figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str], bool]) -> Iterator[Tracked]:
     benchmark = shortened(printable(name), _LONGEST)
     for key in runs[0]:
-        figure = figure_of(key)
         values = [of[key] for of in runs if key in of]
-        if figure is None or len(values) < len(runs) or not (_is_tracked(figure) if wanted is None else key in wanted):
-            continue
-        yield Tracked(benchmark, figure, median(value.low for value in values), *_bounds(values), len(values))
+        if is_wanted(key) and len(values) == len(runs):
+            middle = median(value.low for value in values)
+            yield Tracked(benchmark, known_figure(key), middle, *_bounds(values), len(values))
 
 
 def _bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
@@ -68,50 +88,30 @@ def _bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
     return (min(lows), max(lows)) if len(values) > 1 else (None, None)
 
 
-def _is_tracked(figure: Figure) -> bool:
+def _is_tracked(name: str) -> bool:
     """Return whether a figure is worth a history: no address space, no part of RSS, no I/O, not the machine's.
 
-    I/O depends on what the page cache holds.
+    I/O depends on the contents of the page cache.
     """
-    if (metric := metrics.of(figure.name.removeprefix("peak_"))) is None:
+    metric = metrics.of(name.removeprefix(PEAK))
+    if metric is None:
         return True
     is_whole = not metric.is_virtual and not metric.part_of
     return is_whole and metric.scope != metrics.MACHINE and metric.family in {None, metrics.CPU_TIME}
 
 
-def _as_group(session: Session, view: View) -> dict[str, list[Run]]:
-    name = view.title or command_text(session)
-    return {name: [figures_of_run(session, name, view.depth)]}
-
-
-def bencher_report(session: Session, view: View) -> str:
-    """Return the figures of a session; the benchmark is called as the title, or else as the command."""
-    return bencher_document(_as_group(session, view))
-
-
-def bencher_document(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Return runs or groups of repeated runs by the names of their benchmarks, as JSON."""
+def _as_bencher(figures: Sequence[Tracked]) -> dict[str, dict[str, Any]]:
     benchmarks: dict[str, dict[str, Any]] = {}
-    for figure in (figure for name, runs in groups.items() for figure in tracked(name, runs)):
+    for figure in figures:
         values = {"value": figure.value, "lower_value": figure.lower, "upper_value": figure.upper}
-        slug = "".join(character if character.isalnum() else "-" for character in figure.figure.name)[:64]
+        slug = re.sub(r"[\W_]", "-", figure.figure.name)[:_LONGEST_SLUG]
         measures = benchmarks.setdefault(figure.benchmark, {})
         measures[slug] = {key: value for key, value in values.items() if value is not None}
-    return as_json(benchmarks)
+    return benchmarks
 
 
-_UNIT = MemoryUnit.MiB
-_DIGITS = 6
-
-
-def benchmark_action_report(session: Session, view: View) -> str:
-    """Return the figures of a session; their names begin with the title, or else with the command."""
-    return benchmark_action_document(_as_group(session, view))
-
-
-def benchmark_action_document(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Return runs or groups of repeated runs by the names of their benchmarks, as JSON."""
-    return as_json([_entry(figure) for name, runs in groups.items() for figure in tracked(name, runs)])
+def _as_benchmark_action(figures: Sequence[Tracked]) -> list[dict[str, Any]]:
+    return list(map(_entry, figures))
 
 
 def _entry(of: Tracked) -> dict[str, Any]:
@@ -131,56 +131,4 @@ def _entry(of: Tracked) -> dict[str, Any]:
     return entry
 
 
-_KILLED = 128
-"""Added to a signal's number, as hyperfine and shells do."""
-
-
-class Timing(NamedTuple):
-    """The figures of one run in hyperfine's export; seconds and bytes, None for unknown."""
-
-    duration_s: float
-    user_s: float | None
-    system_s: float | None
-    peak_rss: int | None
-    exit_code: int | None
-
-
-def report(session: Session, view: View) -> str:
-    """Return the session as one command with one run; all in seconds and bytes."""
-    return document([result(view.title or command_text(session), [timing(session)])])
-
-
-def timing(session: Session) -> Timing:
-    """Return the figures of a run; the peak of RSS is the lower bound of its bracket."""
-    peak, exit_ = None if session.from_zero else session.peaks.get("rss"), session.exit
-    code = None if exit_ is None else exit_.code if exit_.signal is None else _KILLED + exit_.signal
-    user_s, system_s = session.totals.get("cpu_user"), session.totals.get("cpu_system")
-    return Timing(session.duration_s, user_s, system_s, None if peak is None else peak.low, code)
-
-
-def result(command: str, runs: Sequence[Timing]) -> dict[str, Any]:
-    """Return one command with its runs, of which there is at least one."""
-    times = [run.duration_s for run in runs]
-    sizes = [run.peak_rss for run in runs]
-    return {
-        "command": command,
-        "mean": fmean(times),
-        "stddev": stdev(times) if len(times) > 1 else None,
-        "median": median(times),
-        "user": _mean([run.user_s for run in runs]),
-        "system": _mean([run.system_s for run in runs]),
-        "min": min(times),
-        "max": max(times),
-        "times": times,
-        **({} if None in sizes else {"memory_usage_byte": sizes}),
-        "exit_codes": [run.exit_code for run in runs],
-    }
-
-
-def document(results: Sequence[dict[str, Any]]) -> str:
-    """Return the export of several commands as JSON."""
-    return as_json({"results": results})
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    return None if None in values else fmean(value for value in values if value is not None)
+_SERVICES = {"bencher": _as_bencher, "benchmark-action": _as_benchmark_action}

@@ -94,11 +94,11 @@ PICTURE = "picture"
 """What stands for a format in a file that ends as a picture does: the picture of ``--plot``."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
-    ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed", "openmetrics"),
+    ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),
     ".md": ("markdown",),
     ".html": (PAGE,),
     ".htm": (PAGE,),
-    ".json": ("json", "session", "perfetto", "speedscope", "hyperfine", "bencher", "benchmark-action"),
+    ".json": ("json", "session", "perfetto", "speedscope", "bencher", "benchmark-action"),
     ".csv": ("csv",),
     ".parquet": ("parquet",),
     **dict.fromkeys(PICTURES, (PICTURE,)),
@@ -114,14 +114,14 @@ FORMATS = {
     "memory-log": "nncftools.render.samples:memory_log_report",
     "session": "nncftools.render.samples:session_report",
     "perfetto": "nncftools.render.perfetto:report",
-    "openmetrics": "nncftools.render.openmetrics:report",
     "collapsed": "nncftools.render.stacks:collapsed_report",
     "speedscope": "nncftools.render.stacks:report",
     "parquet": "nncftools.render.samples:parquet_report",
-    "hyperfine": "nncftools.render.benchmarks:report",
     "bencher": "nncftools.render.benchmarks:bencher_report",
     "benchmark-action": "nncftools.render.benchmarks:benchmark_action_report",
 }
+REMOVED = {"openmetrics": "json", "hyperfine": "json"}
+"""By a format of an earlier version: the one that has the same figures."""
 
 
 def format_named(name: str) -> Format:

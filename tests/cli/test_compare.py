@@ -62,14 +62,6 @@ class TestPair:
         assert "work --fast › Export" in both.stdout
         assert str(1050 if format_ == "benchmark-action" else 1050 * MIB) in group.stdout
 
-    def test_hyperfine(self, in_process: Run, pair: pathlib.Path) -> None:
-        """Different commands are named, and gates are judged as usual."""
-        save(pair, "c.json", 500, command=["work", "--slow"])
-        result = in_process("compare", "a.json", "c.json", "-f", "hyperfine", "--fail-if", "peak_rss<-10%")
-
-        assert (result.returncode, "gate failed" in result.stderr) == (3, True)
-        assert [of["command"] for of in json.loads(result.stdout)["results"]] == ["work --fast", "work --slow"]
-
     def test_several(self, in_process: Run, pair: pathlib.Path) -> None:
         """Each NEW is compared with BASE."""
         save(pair, "c.json", 500)
@@ -80,7 +72,7 @@ class TestPair:
 
     @pytest.mark.parametrize(
         ("format_", "start"),
-        [("text", "Peak memory rose"), ("markdown", "**Peak memory rose"), ("json", "{"), ("hyperfine", "{")],
+        [("text", "Peak memory rose"), ("markdown", "**Peak memory rose"), ("json", "{"), ("bencher", "{")],
     )
     def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would show."""
@@ -209,19 +201,6 @@ class TestGroups:
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
         assert "+100.0*" in result.stdout
-
-    def test_hyperfine(self, in_process: Run) -> None:
-        """Each group is one command with all its runs, named by its files when the commands are the same."""
-        result = in_process("compare", "--base", "old-*.json", "--new", "new-*.json", "--format", "hyperfine")
-        found = json.loads(result.stdout)["results"]
-
-        assert (result.returncode, result.stderr) == (0, "")
-        assert [of["command"] for of in found] == [
-            "5 runs: old-0.json, …, old-4.json",
-            "5 runs: new-0.json, …, new-4.json",
-        ]
-        assert [len(of["times"]) for of in found] == [5, 5]
-        assert found[0]["memory_usage_byte"] == mib(1000, 1001, 1002, 1003, 1004)
 
     def test_sidecars_are_no_sessions(self, in_process: Run, groups: pathlib.Path) -> None:
         """A pattern leaves out the sidecars that it matches, too."""

@@ -52,7 +52,7 @@ PEAK = "--peak: only with --format text or markdown, or an --output that ends in
 OTHER_NAME = "this command also reads or writes {!r}; choose another name"
 ONE_OF = "{!r} does not end in one of {}; choose such a name, or a format with --format"
 NEVER = "no {} file holds the format {}; choose another ending"
-OF_JSON = ("session", "perfetto", "speedscope", "hyperfine", "bencher", "benchmark-action")
+OF_JSON = ("session", "perfetto", "speedscope", "bencher", "benchmark-action")
 """Formats whose files end as those of the summary do."""
 
 
@@ -124,6 +124,16 @@ def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, 
     judge_refused(done, folder, before, "option --output: " + NEVER.format(ending, format_))
 
 
+@pytest.mark.parametrize("format_", ["openmetrics", "hyperfine", "HYPERFINE"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_removed_format(in_process: Run, folder: pathlib.Path, command: str, format_: str) -> None:
+    """A format of an earlier version is refused with the one that has its figures."""
+    before = content_of(folder)
+    refused = in_process(*COMMANDS[command], "-f", format_, "-o", "out.json")
+
+    judge_refused(refused, folder, before, f"option --format: {format_.lower()} was removed; use --format json")
+
+
 def test_every_format_has_an_ending() -> None:
     """Each format has an ending, but the one that makes a folder."""
     held = {name for formats in view.ENDINGS.values() for name in formats}
@@ -137,7 +147,7 @@ def test_every_format_has_an_ending() -> None:
     [
         (("-f", "markdown", "-o", "x.html"), NEVER.format(".html", "markdown")),
         (("-f", "html", "-o", "x.json"), NEVER.format(".json", "html")),
-        (("-f", "hyperfine", "-o", "x.svg"), NEVER.format(".svg", "hyperfine")),
+        (("-f", "bencher", "-o", "x.svg"), NEVER.format(".svg", "bencher")),
         (("-o", "a.json", "--force"), OTHER_NAME.format("a.json")),
         (("-o", "b.json", "--force"), OTHER_NAME.format("b.json")),
         (("-o", "link.html"), "'link.html' is a link to 'elsewhere'; name that file"),

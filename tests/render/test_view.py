@@ -139,5 +139,5 @@ def test_devices_in_every_format(name: str) -> None:
     text = content.decode(errors="replace") if isinstance(content, bytes) else content
 
     assert content
-    if isinstance(text, str) and name not in {"parquet", "session", "hyperfine"}:
+    if isinstance(text, str) and name not in {"parquet", "session"}:
         assert "nvidia0" in text

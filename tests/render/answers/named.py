@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client.openmetrics import parser
-
 from nncftools import metrics
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import cores_average, cpu_s, level
@@ -239,50 +237,12 @@ def _of_trace(text: str) -> Said:
             yield f"{args['operation']} duration_s", _exact(event["dur"] / 1e6)
 
 
-_OF_METRICS = {
-    "duration_seconds": ("", "duration"),
-    "final_bytes": ("metric", "final"),
-    "average_bytes": ("metric", "average"),
-    "operation_start_offset_seconds": ("operation", "start_s"),
-    "operation_duration_seconds": ("operation", "duration_s"),
-    "operation_peak_rss_bytes": ("operation", "rss_peak"),
-    "operation_rss_change_bytes": ("operation", "delta"),
-    "operation_cpu_seconds": ("operation", "cpu_s"),
-    "peak_offset_seconds": ("metric", "to"),
-    "peak_earliest_offset_seconds": ("metric", "from"),
-}
-
-
-def _of_openmetrics(text: str) -> Said:
-    for family in parser.text_fd_to_metric_families(io.StringIO(text)):
-        for sample in family.samples:
-            name = family.name.removeprefix("nncf_tools_")
-            labels, value = sample.labels, _exact(sample.value)
-            if name in _OF_METRICS:
-                of, key = _OF_METRICS[name]
-                label = labels.get(of, "")
-                yield f"{metrics.METRICS[label].label if of == 'metric' else label} {key}".strip(), value
-            elif name == "peak_bytes":
-                yield f"{metrics.METRICS[labels['metric']].label} {labels['bound']}", value
-                if (labels["metric"], labels["bound"]) == ("rss", "low"):
-                    yield "RSS peak", value
-            elif name == "cpu_seconds":
-                yield labels["mode"], value
-
-
 def _of_stacks(text: str) -> Said:
     yield "RSS peak", _exact(sum(int(line.rpartition(" ")[2]) for line in text.splitlines()))
 
 
 def _of_speedscope(text: str) -> Said:
     yield "RSS peak", _exact(sum(json.loads(text)["profiles"][0]["weights"]))
-
-
-def _of_hyperfine(text: str) -> Said:
-    for result in json.loads(text)["results"]:
-        yield "RSS peak", _exact(result["memory_usage_byte"][0])
-        yield "duration", _exact(result["mean"])
-        yield "cpu", _exact(result["user"] + result["system"])
 
 
 _OF_HISTORY = {"peak-rss": "RSS peak", "peak-pss": "PSS peak", "duration": "duration", "cpu": "cpu"}
@@ -341,10 +301,8 @@ _READERS = {
     "parquet": _of_samples,
     "html": _of_page,
     "perfetto": _of_trace,
-    "openmetrics": _of_openmetrics,
     "collapsed": _of_stacks,
     "speedscope": _of_speedscope,
-    "hyperfine": _of_hyperfine,
     "bencher": _of_bencher,
     "benchmark-action": _of_benchmark_action,
     "compare json": _of_comparison,

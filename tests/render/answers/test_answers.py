@@ -117,10 +117,6 @@ def _figures(name: str, text: str) -> Iterator[Figure]:
     """Yield all figures of an output, of texts and of documents; none of what it shows over time."""
     if name in OVER_TIME:
         return
-    if name == "openmetrics":
-        values = re.findall(r"^(?!nncf_tools_start_time)[^#].* (\S+)$", text, re.MULTILINE)
-        yield from (Figure(float(value), 0.5 if value.isdigit() else 1e-6, text=value) for value in values)
-        return
     try:
         document = document_of_page(text) if name == "html" else json.loads(text)
     except json.JSONDecodeError:
