@@ -1,6 +1,6 @@
 """Wraps the functions of the catalogue, and those that the user names, as their modules are imported.
 
-Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible. ``json``
+Runs in the marked program at its start: Python 3.10 and later, as little of the standard library as possible. ``json``
 is imported with the first catalogued library, and ``ctypes`` (10 ms) only where the kernel allows nobody but parents to
 read stacks (yama), so that this process must allow it to the recording's helper.
 

@@ -1,6 +1,6 @@
 """Replaces functions by ones that record their calls in the marks log: a line each, aggregated when thousands.
 
-Runs in the marked program: Python 3.8 and later, the standard library only. Arguments are shown as the catalogue says,
+Runs in the marked program: Python 3.10 and later, the standard library only. Arguments are shown as the catalogue says,
 and no code of the program runs for that: a value is shown only if it is a number, a text, a path, an enumeration's
 member, or a short list of these. The line of a saved OpenVINO model has what the model holds about itself.
 """
@@ -86,7 +86,7 @@ def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
         return (), {}
     names = code.co_varnames[: code.co_argcount]
     last = getattr(function, "__defaults__", None) or ()
-    defaults = dict(zip(names[len(names) - len(last) :], last))  # noqa: B905 — strict needs Python 3.10
+    defaults = dict(zip(names[len(names) - len(last) :], last, strict=False))
     defaults.update(getattr(function, "__kwdefaults__", None) or {})
     return names, defaults
 
@@ -242,12 +242,9 @@ class Thread(_local):
         """
         self.open.discard(call)
         if self.raised and not self.open:
-            raised, self.raised = self.raised, 0
-            try:
-                if sys.getrecursionlimit() == self.limit:
-                    sys.setrecursionlimit(self.limit - raised)
-            except RecursionError:  # Python 3.8 wants more room below it: later
-                self.raised = raised
+            if sys.getrecursionlimit() == self.limit:
+                sys.setrecursionlimit(self.limit - self.raised)
+            self.raised = 0
 
 
 class Recorder:
@@ -352,10 +349,10 @@ _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method",
 _READ = 64 * 1024
 _ROOM = 60
 """Frames that marking needs for a moment; while the function itself runs, it needs one."""
-_SLACK = 1 if sys.version_info >= (3, 12) else 2 if sys.version_info >= (3, 9) else 60
+_SLACK = 1 if sys.version_info >= (3, 12) else 2
 """By how much the recursion limit is raised besides our frames, for raising it.
 
-Before Python 3.12, calls of built-in functions count, too; Python 3.8 sets no limit that is less than 50 frames away.
+Before Python 3.12, calls of built-in functions count, too.
 """
 
 

@@ -1,6 +1,6 @@
 """What an exception says about memory or disk space that ran out.
 
-Runs in the marked program: Python 3.8 and later, the standard library only.
+Runs in the marked program: Python 3.10 and later, the standard library only.
 """
 
 from __future__ import annotations

@@ -440,7 +440,10 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
         ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
         called = "but called none of these functions: check their names, and whether a Python without our environment"
         return f"{ran}, and {known}" if known else f"{ran}, {called} (env -i, tox) calls them"
-    usual = "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on"
+    usual = (
+        "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on; "
+        "or it is older than Python 3.10: use a newer one"
+    )
     return f"no Python program loaded the hook: {known or f'the reason is not known; {usual}'}"
 
 

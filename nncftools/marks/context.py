@@ -1,6 +1,6 @@
 """The operation that is open in this context (contextvars); coroutines and generators that record what they run.
 
-Runs in any marked program: Python 3.8 and later, the standard library only. The hook has a copy of this module besides
+Runs in any marked program: Python 3.10 and later, the standard library only. The hook has a copy of this module besides
 that of nncftools; both use the variable of the one that was loaded first. What a wrapper returns is of the same type
 as what the function returns; it passes on all that is sent, thrown and yielded, and holds none of it while it waits.
 """

@@ -1,6 +1,6 @@
 """Lines of the marks log, and how they are written: each line is one write(2) to an existing file.
 
-Runs in any marked program (Python 3.8 and later, the standard library only), as a separate copy from the one in
+Runs in any marked program (Python 3.10 and later, the standard library only), as a separate copy from the one in
 nncftools.
 """
 

@@ -59,11 +59,8 @@ _FIELDS = (
     "text",  # in a string of ASCII
 )
 _NONE = -1
-_OLD = (32, 8, 176, 24, _NONE, 24, 32, 104, _NONE, 56, 360, 28, 40, 104, 112, 120, 0, 48)
 _LAYOUTS = {
-    8: _OLD,
-    9: _OLD,
-    10: (*_OLD[:7], 96, _NONE, 56, 352, *_OLD[11:]),
+    10: (32, 8, 176, 24, _NONE, 24, 32, 96, _NONE, 56, 352, 28, 40, 104, 112, 120, 0, 48),
     11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 24, 72, 76, 72, 112, 128, 136, 184, 48),
     12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40),
     13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 200, 40),
@@ -72,8 +69,6 @@ _LAYOUTS = {
 _NEXT_THREAD = 8
 _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
-_UNITS = 10
-"""This version counts instructions by two bytes; later ones know their addresses."""
 _BEFORE_FIRST = -2
 """The offset of the instruction of a function that has not begun."""
 _OF_INTERPRETER = 3
@@ -272,11 +267,11 @@ class PythonMemory:
             self._held += _PLACE
             if self.version >= _KERNEL_IDS:
                 offset = instruction - address - self._layout["bytecode"]
-            else:
-                offset = (instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+            else:  # the number of the instruction, each of two bytes
+                offset = ((instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)) * 2
             if not _BEFORE_FIRST <= offset < code.size:  # a frame that is being made holds what was there before
                 raise ValueError
-            code.offsets[instruction] = offset * 2 if self.version == _UNITS else offset
+            code.offsets[instruction] = offset
         return code, code.offsets[instruction]
 
     def _code_at(self, address: int) -> Code:

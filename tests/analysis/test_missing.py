@@ -118,7 +118,7 @@ ISOLATED = re.compile(
 )
 CLEARED = (
     "no Python program loaded the hook: the reason is not known; usually its environment lacks our PYTHONPATH and "
-    "NNCF_TOOLS_* (env -i, tox): pass them on"
+    "NNCF_TOOLS_* (env -i, tox): pass them on; or it is older than Python 3.10: use a newer one"
 )
 NOT_CALLED = (
     "1 Python program loaded the hook, but called none of these functions: check their names, and whether a Python "
@@ -129,7 +129,8 @@ HIDDEN = re.compile(
     r"the kernel does not allow reading the memory of process \d+; run nncf-tools as the same user, or as root \(in a "
     r"container: with the capability SYS_PTRACE\)"
 )
-NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.8 to 3.13"
+NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.10 to 3.13"
+OLD = "nncf-tools reads neither stacks nor operations of Python {}; use Python 3.10 to 3.13"
 MADE_UP = ("profile", "--mark-call", "made.up:f", "--")
 
 
@@ -186,13 +187,23 @@ def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [
-        ("3.7", NOT_READ.format("3.7")),
-        ("3.6", "nncf-tools cannot read the stacks of this Python; use CPython 3.8 to 3.13"),
+        ("3.9", OLD.format("3.9")),
+        ("3.7", OLD.format("3.7")),
+        ("3.6", "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.13"),
     ],
 )
 def test_old_python(nncf_tools: Run, version: str, sentence: str) -> None:
-    """The stacks of a Python that is too old cannot be read."""
+    """A Python that is too old has no stacks and no operations, and one sentence says so."""
     assert run(nncf_tools, "monitor", "--stacks", "--", python(version), "-c", GROWS) == LINES + sentence
+    assert run(nncf_tools, "profile", "--force", "--", python(version), "-c", GROWS) == LINES + sentence
+
+
+@pytest.mark.long
+def test_old_python_without_stacks(nncf_tools: Run) -> None:
+    """Where no stacks are asked for, the sentence is about the operations."""
+    missing = run(nncf_tools, "profile", "--no-stacks", "--", python("3.9"), "-c", GROWS)
+
+    assert missing == f"operations are missing: {CLEARED}"
 
 
 @pytest.mark.long
@@ -201,7 +212,7 @@ def test_python_below_another_one(nncf_tools: Run) -> None:
     code = f"import subprocess; subprocess.run([{python('3.7')!r}, '-c', {GROWS!r}])"
     found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", code)
 
-    assert found == LINES + NOT_READ.format("3.7")
+    assert found == LINES + OLD.format("3.7")
 
 
 @pytest.mark.long
@@ -228,7 +239,7 @@ REFUSED = "the kernel does not allow it (kernel.yama.ptrace_scope is {})"
 DAMAGED = "the log of the helper is damaged (number 0 is missing), after 0.0 s"
 REASONS = {
     f"{PROBLEM}the layout of Python 3.13t is not known": "nncf-tools cannot read the stacks of Python 3.13, a build "
-    "without the global lock; use Python 3.8 to 3.13 with the lock",
+    "without the global lock; use Python 3.10 to 3.13 with the lock",
     f"{REFUSED.format(1)}, except of Pythons that load the hook": "kernel.yama.ptrace_scope is 1, and no Python loaded "
     "the hook; run nncf-tools as root, or set it to 0 with sysctl",
     f"{REFUSED.format(2)}: run as root, or set it to 0 with sysctl": "",
@@ -249,7 +260,7 @@ def test_reasons(missing: str) -> None:
 
 def test_versions() -> None:
     """The sentence names the versions whose layouts are known."""
-    assert (min(_LAYOUTS), max(_LAYOUTS)) == (8, 13)
+    assert (min(_LAYOUTS), max(_LAYOUTS)) == (10, 13)
 
 
 def test_most_was_seen() -> None:

@@ -1,4 +1,4 @@
-"""The file that any Python may meet: it parses with Python 2.7, and steps aside for all before 3.8."""
+"""The file that any Python may meet: it parses with Python 2.7, and steps aside for all before 3.10."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_hook_has_no_newer_syntax() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", f"3.{sys.version_info[1]}"])
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", "3.9", "3.10", f"3.{sys.version_info[1]}"])
 @pytest.mark.parametrize("own", [True, False])
 def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own: bool) -> None:  # noqa: FBT001 — a parameter
     """The program's own sitecustomize runs, nothing is written but the marks, and no trace is left on the path."""
@@ -56,4 +56,4 @@ def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own
 
     assert done.stdout == f"{'own ' if own else ''}{own} []"
     assert done.stderr == ""
-    assert ('"python":' in log.read_text(encoding="utf-8")) == (tuple(map(int, version.split("."))) >= (3, 8))
+    assert ('"python":' in log.read_text(encoding="utf-8")) == (tuple(map(int, version.split("."))) >= (3, 10))

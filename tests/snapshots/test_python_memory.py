@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
 VERSIONS = sorted(pathlib.Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
-PYTHONS = [path for path in VERSIONS if 8 <= int(path.parts[-3].split(".")[1]) <= 13] or [pathlib.Path(sys.executable)]
+PYTHONS = [path for path in VERSIONS if 10 <= int(path.parts[-3].split(".")[1]) <= 13] or [pathlib.Path(sys.executable)]
 STEPS = """\
 import sys, threading, time
 

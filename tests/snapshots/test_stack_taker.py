@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 VERSIONS = [
     pytest.param(version, marks=() if version in {"3.11", "3.13"} else pytest.mark.long)
-    for version in ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+    for version in ("3.10", "3.11", "3.12", "3.13")
 ]
 MIB = 1 << 20
 MS = 1_000_000

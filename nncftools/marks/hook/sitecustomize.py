@@ -2,7 +2,7 @@
 
 This folder does not stay on ``sys.path``. The sitecustomize that this one hides runs in its place; if there is none,
 the import below fails as Python's own would. Any Python may meet this file: it parses with Python 2.7, and steps aside
-for all before 3.8.
+for all before 3.10.
 """
 
 import os
@@ -16,7 +16,9 @@ _FILE = "<frozen importlib._bootstrap nncf-tools>"
 (CPython's ``_is_internal_frame``), hides our files from coverage tools, and keeps torch.compile away.
 """
 
-if sys.version_info >= (3, 8):
+sys.path[:] = [entry for entry in sys.path if entry != _HOOK]
+sys.path_importer_cache.pop(_HOOK, None)
+if sys.version_info >= (3, 10):
     from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
 
     def _renamed(code):
@@ -51,10 +53,6 @@ if sys.version_info >= (3, 8):
         except Exception:  # a program that cannot be marked must run as it would have
             pass
 
-
-sys.path[:] = [entry for entry in sys.path if entry != _HOOK]
-sys.path_importer_cache.pop(_HOOK, None)
-if sys.version_info >= (3, 8):
     _start()
 _this = sys.modules.pop("sitecustomize", None)  # Python 2 would clear the names of a module that nobody holds
 __import__("sitecustomize")
