@@ -134,8 +134,8 @@ def report(  # noqa: PLR0913 — one parameter per option
 
     \b
     Recordings of the ranks of one job are merged by time: each rank, their sum,
-    and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
-    memory monitor and prmon are read, too.
+    and the rank with the highest peak. Logs of mprof, psrecord, con-duct and
+    NNCF's memory monitor are read, too.
     """
     by_default = render_view.PAGE if opens else None
     format_ = options.format_of(format_ or by_default, output, render_view.FORMATS)

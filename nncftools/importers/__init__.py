@@ -10,5 +10,4 @@ IMPORTERS = {
     "psrecord": "nncftools.importers.psrecord",
     "con-duct": "nncftools.importers.con_duct",
     "nncf": "nncftools.importers.nncf",
-    "prmon": "nncftools.importers.prmon",
 }

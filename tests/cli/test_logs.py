@@ -94,7 +94,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "line 1 is '# of last week'" in refused.stderr
-    known = "mprof, psrecord, con-duct, nncf, prmon"
+    known = "mprof, psrecord, con-duct, nncf"
     assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "Peak memory 120 MiB" in result.stdout
     assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
@@ -105,9 +105,9 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     [
         (
             ["mprofile.dat", "--from", "mprov"],
-            "option --from: 'mprov' is not one of mprof, psrecord, con-duct, nncf, prmon",
+            "option --from: 'mprov' is not one of mprof, psrecord, con-duct, nncf",
         ),
-        (["mprofile.dat", "--from", "prmon"], "mprofile.dat: nothing could be read as a log of prmon:"),
+        (["mprofile.dat", "--from", "psrecord"], "mprofile.dat: nothing could be read as a log of psrecord:"),
     ],
 )
 @pytest.mark.usefixtures("log")

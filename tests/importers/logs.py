@@ -39,12 +39,6 @@ NNCF = b"""0 100.000
 Total time: 1.0002
 Max memory: 300.000 (MiB)"""
 LLM_BENCH = NNCF.replace(b"Total", b"Timestamp: 1700000000\nTotal")
-PRMON = b"""Time\twtime\tstime\tutime\tpss\trss\tswap\tvmem\trchar\tread_bytes\tnprocs\tnthreads\trx_bytes
-1527669447\t1\t0\t1\t90\t100\t0\t500\t7492\t4096\t1\t4\t2421
-1527669448\t2\t1\t2\t290\t300\t1\t800\t9000\t8192\t2\t5\t3000
-1527669449\t3\t1\t4\t190\t200\t1\t800\t8000\t4096\t1\t4\t3000
-"""
-PRMON_SUMMARY = b'{"Avg": {"rss": 1}, "HW": {}, "Max": {"rss": 2, "wtime": 3}, "prmon": {"Version": "3.1.1"}}\n'
 
 
 def report(second: float, rss: int | None, processes: dict[int, int], samples: int = 1) -> dict[str, Any]:
@@ -127,8 +121,6 @@ LOGS = {
     "psrecord.csv": (PSRECORD_CSV, "psrecord"),
     "rss_memory_usage.txt": (NNCF, "nncf"),
     "rss_memory_usage_0.txt": (LLM_BENCH, "nncf"),
-    "prmon.txt": (PRMON, "prmon"),
-    "prmon.json": (PRMON_SUMMARY, "prmon"),
     "usage.jsonl": (USAGE, "con-duct"),
     "info.json": (INFO, "con-duct"),
     "usage.json": (USAGE_KIB, "con-duct"),

@@ -17,7 +17,7 @@ import pytest
 from nncftools.errors import SessionFileError
 from nncftools.importers import IMPORTERS
 from tests.conftest import HANGING_S
-from tests.importers.logs import LOGS, MPROF, NNCF, PRMON, PSRECORD, PSRECORD_CSV, USAGE, imported
+from tests.importers.logs import LOGS, MPROF, NNCF, PSRECORD, PSRECORD_CSV, USAGE, imported
 from tests.made_up import mib
 
 ROWS = {
@@ -25,7 +25,6 @@ ROWS = {
     "psrecord": (PSRECORD, 3),
     "psrecord.csv": (PSRECORD_CSV, 3),
     "rss_memory_usage.txt": (NNCF, 2),
-    "prmon": (PRMON, 3),
     "usage.jsonl": (USAGE, 2),
 }
 """By file name: a log, and which of its lines holds the second of three samples."""
@@ -130,7 +129,6 @@ LOGS_OF = {
     "psrecord": "psrecord",
     "psrecord.csv": "psrecord",
     "rss_memory_usage.txt": "nncf",
-    "prmon": "prmon",
     "usage.jsonl": "con-duct",
 }
 

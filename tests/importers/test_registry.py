@@ -144,14 +144,14 @@ def test_forced(tmp_path: pathlib.Path) -> None:
 def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
     """A log that is not of the forced kind is refused with its first line."""
     with pytest.raises(
-        SessionFileError, match=r"log: nothing could be read as a log of prmon: line 1: 'CMDLINE python"
+        SessionFileError, match=r"log: nothing could be read as a log of psrecord: line 1: 'CMDLINE python"
     ):
-        imported(tmp_path, MPROF, forced="prmon")
+        imported(tmp_path, MPROF, forced="psrecord")
 
 
 def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
     """An unknown name is refused with all valid ones."""
-    with pytest.raises(UsageError, match=r"^'x' is not one of mprof, psrecord, con-duct, nncf, prmon"):
+    with pytest.raises(UsageError, match=r"^'x' is not one of mprof, psrecord, con-duct, nncf"):
         imported(tmp_path, MPROF, forced="x")
 
 
