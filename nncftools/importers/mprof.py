@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import heapq
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from nncftools.importers.source import Head, Source
@@ -26,12 +25,11 @@ from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-_WORDS = (b"MEM ", b"CHLD ")
-_OF_COMMAND = -1.0
-_LINE = re.compile(rb"CMDLINE .|MEM -?[\d.]+ [\d.]+$|CHLD \d+ [\d.]+ [\d.]+$|FUNC .+( [\d.]+){4}( \d+)?$")
-_FUNCTION = re.compile(
-    r"FUNC (?P<name>.+?) -?\d+\.\d+ (?P<start>\d+\.\d+) -?\d+\.\d+ (?P<end>\d+\.\d+)(?: (?P<level>\d{1,4}))?"
+_HEAD = re.compile(
+    rb"(CMDLINE .|MEM -?[\d.]+ [\d.]+(\n|$)|CHLD \d+ [\d.]+ [\d.]+(\n|$)|FUNC .+( [\d.]+){4}( \d+)?(\n|$))"
 )
+_OF_COMMAND = -1.0
+"""Stands for the PID of the command, in place of ``MEM``."""
 _MAX_CALLS = 10_000
 _LONGEST_LIST = 1 << 16
 """A longer one is text: of 400 KB, a list takes 240 MB while it is parsed."""
@@ -39,7 +37,7 @@ _LONGEST_LIST = 1 << 16
 
 def recognises(head: Head) -> bool:
     """Return whether the first line is one of mprof's."""
-    return _LINE.match(head.line(0)) is not None
+    return _HEAD.match(head.text) is not None
 
 
 def read(source: Source) -> Session:
@@ -48,20 +46,21 @@ def read(source: Source) -> Session:
 
 
 class _Log(RowLog):
-    """A row is PID, MiB and Unix seconds; PID -1 stands for a ``MEM`` line, the command itself."""
+    """A row is PID, MiB and Unix seconds."""
 
     recorder = "mprof"
     unit = MemoryUnit.MiB.factor
-    lowest = _OF_COMMAND
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, ("pid", "rss", TIME))
-        self._command: str | None = None
-        self._calls: list[tuple[float, float, str, int]] = []
+        self._command: list[str] | None = None
+        self._attached_to: int | None = None
+        self._calls: list[tuple[float, float, int, str]] = []
         self._calls_left_out = 0
 
     def reset(self) -> None:
         super().reset()
+        self._limits["pid"] = _OF_COMMAND, LARGEST_PID
         self._children = Children()
         self._sample: tuple[float, float] | None = None
         """Time and value of the last ``MEM``; its children may follow."""
@@ -69,123 +68,96 @@ class _Log(RowLog):
         self._children_exceeded_mem = False
         self._unread_children = 0
 
-    def numbers_of(self, text: bytes) -> bytes:
-        lines = text.count(b"\n") + (not text.endswith(b"\n"))
-        rows = text.startswith(_WORDS) + sum(text.count(b"\n" + word) for word in _WORDS)
-        if rows != lines or b"-" in text:
+    def parse(self, text: bytes) -> dict[str, Any]:
+        if not text.startswith((b"MEM ", b"CHLD ")) or b"-" in text:
             raise ValueError("a line of CMDLINE, MEM, CHLD or FUNC, and numbers from 0 on, expected")
-        return text.replace(b"MEM ", b"-1 ").replace(b"CHLD ", b"")
+        return super().parse(text.replace(b"MEM ", b"-1 ").removeprefix(b"CHLD "))
 
-    def take(self, columns: dict[str, list[float]]) -> None:
-        pids, memory, times = columns.values()
-        if pids.count(_OF_COMMAND) < len(pids) or self._children:
-            self._take_each(pids, memory, times)
-            return
-        self._end_sample()
-        self._sample = times.pop(), memory.pop()
-        super().take(columns)
-
-    def _take_each(self, pids: Sequence[float], memory: Sequence[float], times: Sequence[float]) -> None:
-        for pid, value, time in zip(pids, memory, times, strict=True):
-            if pid == _OF_COMMAND:
-                self._end_sample()
-                self._sample = time, value
-            elif self._sample is None:
-                self._source.problems.warn("children (CHLD) before the first sample (MEM) were left out")
-            elif pid == 0:
-                self._unread_children += 1
-            elif pid > LARGEST_PID:
-                self._source.problems.warn("children (CHLD) with impossible PIDs were left out")
-            else:
-                if not self._children:
-                    self._take_command_alone()
-                self._children.take(int(pid), self._sample[0], value)
-                self._children_mib += value
-
-    def _take_command_alone(self) -> None:
-        """Use the samples before the first child as those of the first process, the command."""
-        command, _ = _command(self._command or "")
-        before = self.table.columns()
-        for sample in zip(before[TIME], before["rss"], strict=True):
-            self._children.take(None, *sample, command)
-        if self._sample is not None and not self._children:
-            self._children.take(None, *self._sample, command)
+    def take(self, row: dict[str, Any]) -> None:
+        pid, size, time = row.values()
+        if pid == _OF_COMMAND:
+            self._end_sample()
+            self._sample = time, size
+            self._children.take(None, time, size, self._command or [])
+        elif self._sample is None:
+            self.source.problems.warn("children (CHLD) before the first sample (MEM) were left out")
+        elif pid == 0:
+            self._unread_children += 1
+        else:
+            self._children.take(int(pid), self._sample[0], size)
+            self._children_mib += size
 
     def _end_sample(self) -> None:
         """Add the last ``MEM`` with the children that followed it."""
-        if self._sample is None:
-            return
-        time, memory = self._sample
-        self.table.append((time, memory + self._children_mib))
-        if self._children:
-            self._children.take(None, time, memory)
-        self._children_exceeded_mem |= self._children_mib > memory
-        self._children_mib = 0.0
-        self._sample = None
+        if self._sample is not None:
+            time, size = self._sample
+            self.table.append((time, size + self._children_mib))
+            self._children_exceeded_mem |= self._children_mib > size
+            self._children_mib = 0.0
 
-    def take_line(self, number: int, line: bytes, /) -> bool:
-        text = line.decode("utf-8", "backslashreplace")
-        if text.startswith("CMDLINE "):
-            if self._command is not None:
-                self._end_sample()
-                self.begin_again(number)
-            self._command = text.removeprefix("CMDLINE ").strip()
-            return True
-        match = _FUNCTION.fullmatch(text)
-        if match is None:
-            return False
+    def _take_command(self, match: re.Match[str], number: int) -> None:
+        if self._command is not None:
+            self.begin_again(number)
+        text = match[1].strip()
+        self._attached_to = int(text) if is_pid(text) else None
+        self._command = [] if is_pid(text) else _words(text)
+
+    def _take_call(self, match: re.Match[str], _number: int) -> None:
         start, end = float(match["start"]), float(match["end"])
         if not start <= end <= LATEST_S:
-            return False
-        call = (end - start, start, match["name"].removeprefix("."), int(match["level"] or 0))
-        if len(self._calls) < _MAX_CALLS:
-            heapq.heappush(self._calls, call)
-        else:
-            heapq.heappushpop(self._calls, call)
+            self.source.problems.warn("calls (FUNC) with impossible times were left out")
+            return
+        heapq.heappush(self._calls, (end - start, start, int(match["level"] or 0), match["name"]))
+        if len(self._calls) > _MAX_CALLS:
+            heapq.heappop(self._calls)
             self._calls_left_out += 1
-        return True
 
     def known(self) -> dict[str, Any]:
         self._end_sample()
-        self._warn()
-        command, attached_to = _command(self._command or "")
-        begin = self.begin_s or 0.0
-        self.began = self.begin_s
+        begin = self.began = self.begin_s or 0.0
+        processes = self._children.processes(self.table.last_s, unit=self.unit, zero=begin)
+        self._warn(has_children=len(processes) > 1)
         marks = [  # those of this recording, sorted by start; the file may hold older ones
             Mark(name=name, start_s=max(0.0, start - begin), end_s=start + lasted - begin, depth=level, source="mprof")
-            for lasted, start, name, level in sorted(self._calls, key=lambda call: (call[1], call[3]))
+            for lasted, start, level, name in sorted(self._calls, key=lambda call: call[1:3])
             if start + lasted >= begin
         ]
         return {
             "zero": begin,
-            "command": command,
-            "attached_to": attached_to,
-            "processes": self._children.processes(self.table.last_s, unit=self.unit, zero=begin),
+            "command": self._command or [],
+            "attached_to": self._attached_to,
+            "processes": processes if len(processes) > 1 else [],
             "marks": marks,
             "duration_s": max([self.table.last_s - begin, *(mark.end_s or 0.0 for mark in marks)]),
         }
 
-    def _warn(self) -> None:
-        warn = self._source.problems.warn
-        if self._children and not self._children_exceeded_mem:
+    def _warn(self, *, has_children: bool) -> None:
+        warn = self.source.problems.warn
+        if has_children and not self._children_exceeded_mem:
             twice = "if mprof also ran with --include-children, MEM includes the children already"
             warn(f"RSS is the sum of the command (MEM) and its children (CHLD); {twice}, and they are counted twice")
         if self._unread_children:
             warn(f"mprof could not read all children (CHLD 0) {self._unread_children:,} times: RSS is a lower bound")
-        self._children.warn(self._source.problems)
+        self._children.warn(self.source.problems)
         if self._calls_left_out:
             warn(f"only the {_MAX_CALLS:,} longest calls (FUNC) are kept, {self._calls_left_out:,} were left out")
 
+    others = (
+        (r"CMDLINE (.*)", _take_command),
+        (
+            r"FUNC \.?(?P<name>.+?) -?\d+\.\d+ (?P<start>\d+\.\d+) -?\d+\.\d+ (?P<end>\d+\.\d+)( (?P<level>\d{1,4}))?",
+            _take_call,
+        ),
+    )
 
-def _command(text: str) -> tuple[list[str], int | None]:
-    """Return the command, and the PID when only that is known."""
-    if is_pid(text):
-        return [], int(text)
-    if text.startswith("[") and len(text) <= _LONGEST_LIST:  # attached by name
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command; ``mprof attach`` writes a list of them."""
+    if text.startswith("[") and len(text) <= _LONGEST_LIST:
         try:
             listed = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             listed = None
         if isinstance(listed, list) and all(isinstance(word, str) for word in listed):
-            return listed, None
-    return words(text), None
+            return listed
+    return words(text)

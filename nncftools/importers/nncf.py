@@ -10,6 +10,7 @@ llm_bench, ``rss_memory_usage_mem_increase_0.txt``; in the older ``memory_logger
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from nncftools.errors import SessionFileError
@@ -22,31 +23,26 @@ from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 _ALIASES = {"rss_top": "rss", "system-normalized": "system"}
-_METRICS = "|".join((*MEMORY, *_ALIASES))
-_NAME = re.compile(rf"(?:.*[^a-z])?((?:{_METRICS})(?:@[\w.]+?)?)_memory_usage(.*)")
-_FROM_ZERO = ("_from-zero", "_mem_increase", "system-normalized_")
+_NAME = re.compile(rf"(?:.*[^a-z])?((?:{'|'.join((*MEMORY, *_ALIASES))})(?:@[\w.]+?)?)_memory_usage(.*)")
+_FROM_ZERO = re.compile("_from-zero|_mem_increase|system-normalized_")
 _NEVER_ZERO = ("rss", "vms", "pss", "system")
 """A running program has some of each."""
-_ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
+_ROW = rb"\d+(?:\.\d+)?(?:e-\d+)? -?\d+\.\d{3}"
+_FIRST_ROW = re.compile(rb"%b(?:\n|$)" % _ROW)
+_ROWS_FROM_0 = re.compile(rb"0+(?:\.0+)?(?:e-\d+)? -?\d+\.\d{3}\n%b(?:\n|$)" % _ROW)
 _OURS = re.compile(rb"\d+\.\d{3} ")
 """Only nncf-tools writes times with three decimals."""
 _NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")
-_TIMESTAMP = re.compile(rb"Timestamp: (\d{1,10})\s*")
-_TOTAL = re.compile(rb"Total time: (\d+(?:\.\d+)?(?:e-\d+)?)\s*")
-_MAXIMUM = re.compile(rb"Max memory: (-?\d+(?:\.\d+)?) \((B|KiB|MiB|GiB|KB|MB|GB)\)\s*")
 _ROUNDED = 0.00051
 """Values are written with three decimals."""
 
 
 def recognises(head: Head) -> bool:
     """Return whether it begins with rows that start at 0 or lie in a file of that name, or says that there are none."""
-    if head.text.startswith(_NOTHING):
+    if head.text.startswith(_NOTHING) or _ROWS_FROM_0.match(head.text):
         return True
-    first = _ROW.fullmatch(head.line(0))
-    if first is None:
-        return False
-    begins_at_zero = float(first[1]) == 0 and _ROW.fullmatch(head.line(1)) is not None
-    return begins_at_zero or _NAME.fullmatch(head.name) is not None or b"\nMax memory: " in head.text
+    is_named = _NAME.fullmatch(head.name) is not None or b"\nMax memory: " in head.text
+    return is_named and _FIRST_ROW.match(head.text) is not None
 
 
 def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> Session:
@@ -57,18 +53,19 @@ def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUni
     """
     if source.head.text.startswith(_NOTHING):
         raise SessionFileError(f"{source.path}: nothing was recorded, the log says: {source.head.line(0).decode()}")
-    named = _NAME.fullmatch(source.head.name)
-    if metric is None and named is None:
-        names = "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
-        source.problems.warn(f"the file name does not give the metric, RSS is assumed; {names}")
-    metric = metric or (named[1] if named else "rss")
+    if metric is None:
+        named = _NAME.fullmatch(source.head.name)
+        metric = named[1] if named else "rss"
+        if named is None:
+            names = "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
+            source.problems.warn(f"the file name does not give the metric, RSS is assumed; {names}")
     return _Log(source, _ALIASES.get(metric, metric), unit).read()
 
 
 class _Log(RowLog):
     recorder = "nncf"
     lowest = -LARGEST
-    ends_open = True
+    other_may_end_open = True
 
     def __init__(self, source: Source, metric: str, unit: MemoryUnit) -> None:
         self.metrics = [metric]
@@ -80,23 +77,23 @@ class _Log(RowLog):
         self._unit: MemoryUnit | None = None
         self._maximum: float | None = None
 
-    def take_line(self, _number: int, line: bytes, /) -> bool:
-        if match := _TIMESTAMP.fullmatch(line):
-            self.began = float(match[1])
-        elif match := _MAXIMUM.fullmatch(line):
-            self._maximum = float(match[1])
-            self._unit = MemoryUnit(match[2].decode())
-            self.over = True
-        else:
-            return _TOTAL.fullmatch(line) is not None
-        return True
+    def _take_start(self, match: re.Match[str], _number: int) -> None:
+        self.began = float(match[1])
+
+    def _take_maximum(self, match: re.Match[str], _number: int) -> None:
+        self._maximum = float(match[1])
+        self._unit = MemoryUnit(match[2])
+        self.over = True
+
+    def _take_total(self, _match: re.Match[str], _number: int) -> None:
+        """Pass over the total time, which the rows give, too."""
 
     def known(self) -> dict[str, Any]:
-        warn = self._source.problems.warn
-        if self._unit is None:
-            warn(f"the last line, which gives the unit, is missing: {self._unit_assumed} is assumed")
+        warn = self.source.problems.warn
         unit = self._unit or self._unit_assumed
         self.unit = unit.factor
+        if self._unit is None:
+            warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
         values = self.table.columns()[self.metrics[0]]
         highest, lowest = max(values, default=0.0), min(values, default=0.0)
         if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
@@ -104,14 +101,26 @@ class _Log(RowLog):
             warn(f"the last line gives {differs}: rows are missing, or units are mixed")
         for value in (highest, lowest):
             if abs(value) * unit.factor > LARGEST:
-                raise SessionFileError(f"{self._source.path}: {value:g} {unit} is impossible: its unit or row is wrong")
-        from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
-        if not from_zero and lowest < 0:
-            from_zero = True
-            warn("values below zero: they are taken as relative to an unknown first sample")
-        is_ours = _OURS.match(self._source.head.line(0)) is not None
-        may_be_zero = is_ours or self.metrics[0] not in _NEVER_ZERO
-        if not from_zero and not may_be_zero and highest > 0 and values[0] == 0:
-            from_zero = True
-            warn("the first value is 0: all are taken as relative to an unknown first sample")
-        return {"from_zero": from_zero, "finished": self.over}
+                raise SessionFileError(f"{self.source.path}: {value:g} {unit} is impossible: its unit or row is wrong")
+        return {"from_zero": self._is_from_zero(values, lowest, highest), "finished": self.over}
+
+    def _is_from_zero(self, values: Sequence[float], lowest: float, highest: float) -> bool:
+        """Return whether the values are relative to a first sample that is unknown."""
+        head = self.source.head
+        if _FROM_ZERO.search(head.name):
+            return True
+        is_rounded = _OURS.match(head.line(0)) is not None or self.metrics[0] not in _NEVER_ZERO
+        why = ""
+        if lowest < 0:
+            why = "values below zero: they"
+        elif highest > 0 and values[0] == 0 and not is_rounded:
+            why = "the first value is 0: all"
+        if why:
+            self.source.problems.warn(f"{why} are taken as relative to an unknown first sample")
+        return why != ""
+
+    others = (
+        (r"Timestamp: (\d{1,10})\s*", _take_start),
+        (r"Total time: \d+(?:\.\d+)?(?:e-\d+)?\s*", _take_total),
+        (r"Max memory: (-?\d+(?:\.\d+)?) \((B|KiB|MiB|GiB|KB|MB|GB)\)\s*", _take_maximum),
+    )

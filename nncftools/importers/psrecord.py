@@ -8,41 +8,35 @@ the rows on standard output is read, too.
 from __future__ import annotations
 
 import re
-from itertools import accumulate
-from math import isnan, nan
 from typing import Any
 
 from nncftools.importers.source import Head, Source
 from nncftools.importers.table import RowLog, words
-from nncftools.intake import is_pid
 from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-_PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)")
-_CSV = b"elapsed_time,"
-_CSV_BEGINS = b"elapsed_time,nproc,cpu,mem_real,mem_virtual"
-_PREAMBLE = 3
-"""Lines that may precede the header."""
-_NAMES = {
-    **dict.fromkeys(("elapsed time", "elapsed_time"), TIME),
-    **dict.fromkeys(("real (mb)", "mem_real"), "rss"),
-    **dict.fromkeys(("virtual (mb)", "mem_virtual"), "vms"),
-    **dict.fromkeys(("cpu (%)", "cpu"), "cpu"),
+_HEAD = re.compile(
+    rb"(.*\n){0,2}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
+)
+"""Two lines may precede the header."""
+_COLUMNS = {
+    "elapsed time": TIME,
+    "real": "rss",
+    "mem real": "rss",
+    "virtual": "vms",
+    "mem virtual": "vms",
+    "cpu": "cpu",
     "nproc": "processes",
-    **dict.fromkeys(("read bytes", "read_bytes"), "read_bytes"),
-    **dict.fromkeys(("write bytes", "write_bytes"), "write_bytes"),
+    "read bytes": "read_bytes",
+    "write bytes": "write_bytes",
 }
-"""Metrics by column name; other columns are ignored."""
-_COMMAND = re.compile(r"Starting up command '(.*)' and attaching to process")
-_PROCESS = re.compile(r"Attaching to process (\d+)")
-_FINISHED = re.compile(r"Process finished \((\d{1,9}\.\d+) seconds\)")
+"""Metrics by column name, without unit; other columns are ignored."""
 
 
 def recognises(head: Head) -> bool:
     """Return whether one of the first lines is the header."""
-    lines = map(head.line, range(_PREAMBLE))
-    return any(_PLAIN.match(line) is not None or line.startswith(_CSV_BEGINS) for line in lines)
+    return _HEAD.match(head.text) is not None
 
 
 def read(source: Source) -> Session:
@@ -52,7 +46,7 @@ def read(source: Source) -> Session:
 
 class _Log(RowLog):
     recorder = "psrecord"
-    metrics = tuple(dict.fromkeys(_NAMES.values()))
+    metrics = tuple(dict.fromkeys(_COLUMNS.values()))
     unit = MemoryUnit.MiB.factor
 
     def __init__(self, source: Source) -> None:
@@ -61,46 +55,36 @@ class _Log(RowLog):
 
     def reset(self) -> None:
         super().reset()
-        self.counters.pop("cpu", None)
-        self._cpu_s, self._before_s = 0.0, nan
+        self._cpu_s = 0.0
 
-    def take(self, columns: dict[str, list[float]]) -> None:
-        if "cpu" in columns:
-            columns["cpu"] = self._cpu_seconds(columns[TIME], columns["cpu"])
-        super().take(columns)
+    def take(self, row: dict[str, Any]) -> None:
+        if "cpu" in row:  # of the time since the row before, in per cent of one core
+            self._cpu_s += (row[TIME] - self.table.last_s) * row["cpu"] / 100 if self.table.taken else 0.0
+            row["cpu"] = self._cpu_s
+        super().take(row)
 
-    def _cpu_seconds(self, time_s: list[float], percent: list[float]) -> list[float]:
-        """Return the CPU time up to each row; 100 % is one core, and the first row covers no time."""
-        before = [time_s[0] if isnan(self._before_s) else self._before_s, *time_s[:-1]]
-        seconds = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
-        _, *totals = accumulate(seconds, initial=self._cpu_s)
-        self._before_s, self._cpu_s = time_s[-1], totals[-1]
-        return totals
+    def _begin(self, header: re.Match[str], number: int) -> None:
+        self.separator = b"," if "," in header[0] else None
+        names = re.split(r" {2,}|,", header[0].strip("# "))
+        plain = [re.sub(r" \(.*\)$", "", name.lower().replace("_", " ")) for name in names]
+        self.begin_again(number, [_COLUMNS.get(name, f"?{name}") for name in plain])
 
-    def take_line(self, number: int, line: bytes) -> bool:
-        if _PLAIN.match(line):
-            return self._begin(number, re.split(r" {2,}", line.decode("ascii", "replace").strip("# ")), None)
-        if line.startswith(_CSV):
-            return self._begin(number, line.decode("ascii", "replace").strip().split(","), b",")
-        text = line.decode("utf-8", "backslashreplace")  # what psrecord prints around the log
-        if match := _COMMAND.fullmatch(text):
-            self._known["command"] = words(match[1])
-        elif (match := _PROCESS.fullmatch(text)) and is_pid(match[1]):
-            self._known["attached_to"] = int(match[1])
-        elif match := _FINISHED.fullmatch(text):
-            self._known["duration_s"] = max(float(match[1]), self.table.last_s)
-        else:
-            return False
-        return True
+    def _take_command(self, match: re.Match[str], _number: int) -> None:
+        self._known["command"] = words(match[1])
 
-    def _begin(self, number: int, names: list[str], separator: bytes | None) -> bool:
-        """Read a header; return whether it is one."""
-        columns = [_NAMES.get(name.lower(), f"?{name}") for name in names]
-        if TIME not in columns:
-            return False
-        self.begin_again(number, columns)
-        self.separator = separator
-        return True
+    def _take_pid(self, match: re.Match[str], _number: int) -> None:
+        self._known["attached_to"] = int(match[1])
+
+    def _take_duration(self, match: re.Match[str], _number: int) -> None:
+        self._known["duration_s"] = float(match[1])
 
     def known(self) -> dict[str, Any]:
-        return self._known
+        duration_s = max(self._known.get("duration_s", 0.0), self.table.last_s)
+        return {**self._known, "duration_s": duration_s}
+
+    others = (
+        (r"# *Elapsed time  .*|elapsed_time,.*", _begin),
+        (r"Starting up command '(.*)' and attaching to process", _take_command),
+        (r"Attaching to process (\d{1,9})", _take_pid),
+        (r"Process finished \((\d{1,9}\.\d+) seconds\)", _take_duration),
+    )

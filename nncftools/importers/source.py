@@ -42,20 +42,13 @@ class Head(NamedTuple):
         return next(iter(self.text.split(b"\n", number + 1)[number : number + 1]), b"")
 
 
-class Lines(NamedTuple):
-    """Some lines of a file, with Unix line ends."""
+class Line(NamedTuple):
+    """A line of a file that is not blank, without its end."""
 
+    number: int
     text: bytes
-    first: int
-    """The number of the first line."""
-    whole: bool = True
-    """False for a last line without a line break; it comes alone."""
-
-    def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the numbers and texts of the lines that are not blank, without line ends."""
-        for number, line in enumerate(self.text.split(b"\n"), start=self.first):
-            if line and not line.isspace():
-                yield number, line
+    is_whole: bool = True
+    """False for a last line without a line break."""
 
 
 class Problems:
@@ -70,12 +63,12 @@ class Problems:
         self._left_out = 0
         self._warnings: dict[str, None] = {}
 
-    def unreadable(self, number: int, line: bytes, why: object, *, is_whole: bool = True) -> None:
+    def unreadable(self, line: Line, why: object) -> None:
         """Count an unreadable line; one that is not whole is the last, and only cut off."""
-        if not is_whole:
+        if not line.is_whole:
             self.warn("the last line is cut off: it was left out")
             return
-        self.first_unreadable = self.first_unreadable or f"line {number}: {shown(line)}: {why}"
+        self.first_unreadable = self.first_unreadable or f"line {line.number}: {shown(line.text)}: {why}"
         self._unreadable += 1
 
     def went_back(self, number: int, before_s: float, after_s: float) -> None:
@@ -110,7 +103,7 @@ class Source:
         self.path = path
         self.problems = Problems()
         """What could not be read."""
-        self._progress = progress
+        self.progress = progress
         self._file = intake.open_file(path)
         try:
             self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
@@ -132,37 +125,30 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def sibling(self, name: str) -> Source:
-        """Open another file of the same folder. Raises SessionFileError."""
-        return Source(self.path.with_name(name), self._progress)
-
     def as_session(self) -> Session:
         """Read it as our own session or journal. Raises SessionFileError."""
         intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
-    def lines(self) -> Iterator[Lines]:
+    def lines(self) -> Iterator[Line]:
         """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""
         number = 1
         rest = b""
-        passing_over = False
+        is_too_long = False
         for piece in self._pieces():
-            if passing_over:
-                begin = piece.find(b"\n") + 1
-                if begin == 0:
-                    continue
-                passing_over, piece, number = False, piece[begin:], number + 1  # noqa: PLW2901 — the rest of the piece
-            text = rest + piece
-            end = text.rfind(b"\n") + 1
-            rest = text[end:]
-            if end:
-                yield Lines(text[:end].replace(b"\r\n", b"\n"), number)
-                number += text.count(b"\n", 0, end)
-            if len(rest) > _LONGEST_LINE:
-                self.problems.unreadable(number, rest, f"longer than {_LONGEST_LINE >> 20} MiB")
-                rest, passing_over = b"", True
-        if rest:
-            yield Lines(rest.removesuffix(b"\r"), number, whole=False)
+            *texts, rest = (rest + piece).split(b"\n")
+            for text in texts:
+                if text and not text.isspace() and not is_too_long:
+                    yield Line(number, text.removesuffix(b"\r"))
+                is_too_long = False
+                number += 1
+            if len(rest) > _LONGEST_LINE or is_too_long:
+                if not is_too_long:
+                    self.problems.unreadable(Line(number, rest), f"longer than {_LONGEST_LINE >> 20} MiB")
+                is_too_long = True
+                rest = b""
+        if rest and not rest.isspace():
+            yield Line(number, rest.removesuffix(b"\r"), is_whole=False)
 
     def _pieces(self) -> Iterator[bytes]:
         try:
@@ -178,9 +164,7 @@ class Source:
 
 def shown(line: bytes) -> str:
     """Return a line as a message quotes it: short, printable, in quotation marks."""
-    text = line[:_SHOWN].decode("utf-8", "backslashreplace")
-    plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    return f"'{plain}{'…' if len(line) > _SHOWN else ''}'"
+    return f"'{intake.shown(line[:_SHOWN].decode('utf-8', 'backslashreplace'))}'"
 
 
 _OURS = re.compile(rb'"format"\s*:\s*"nncf-tools-(session|journal)"')
