@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "sampler": {"journal"},
     "analysis": {"session"},
     "render": {"analysis", "limits", "session", "drawing"},
-    "importers": {"session"},
+    "importers": {"journal", "session"},
     "marks": {"session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
     "snapshots": {"journal", "sampler.target", "sampler.tree"},

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import re
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import msgspec
@@ -157,11 +157,12 @@ class _Reports(RowLog):
 
     recorder = "con-duct"
     metrics = ("rss", "vms")
+    is_unix = True
     row_may_end_open = True
 
     def __init__(self, source: Source, facts: dict[str, Any]) -> None:
-        self._start_s = facts.pop("start_s", None)
-        self._peak = facts.pop("peak_rss", None)
+        self.start_s = facts.pop("start_s", None) or inf
+        self._peak = facts.pop("peak_rss", None) or 0.0
         self._has_maxima = not facts.pop("version", "").startswith(_WITHOUT_MAXIMA)
         self._facts = facts
         self._children = Children()
@@ -172,54 +173,35 @@ class _Reports(RowLog):
     def parse(self, text: bytes) -> dict[str, Any]:
         report = _REPORT.decode(text)
         intake.check(report)
-        time_s = intake.moment(report.timestamp).timestamp()
         totals = report.totals
         if totals.rss_kb is not None:
             self.unit = _UNITS["KiB"]
             self._has_maxima = False
             totals.rss, totals.vsz = totals.rss_kb, totals.vsz_kb
-        sizes = {"rss": self._size(totals.rss), "vms": self._size(totals.vsz)}
-        return {**sizes, TIME: time_s, "report": report}
-
-    def _size(self, size: float | None) -> float:
-        """Return a size in the log's unit, NaN for unknown. Raises ValueError for impossible sizes."""
-        if size is not None and not 0 <= size * self.unit <= intake.LARGEST:
+        rss, vms = (nan if size is None else size for size in (totals.rss, totals.vsz))
+        if rss < 0 or vms < 0:
             raise ValueError("bytes from 0 to 2^63 expected")
-        return nan if size is None else size
+        return {"rss": rss, "vms": vms, TIME: intake.moment(report.timestamp).timestamp(), "report": report}
 
     def take(self, row: dict[str, Any]) -> None:
+        report: _Report = row.pop("report")
         super().take(row)
-        report: _Report = row["report"]
         self._samples += max(report.num_samples, 1)
         self._most_samples = max(self._most_samples, report.num_samples)
         for pid, process in report.processes.items():
-            if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss * self.unit <= intake.LARGEST:
+            if intake.is_pid(pid) and process.rss is not None and process.rss >= 0:
                 self._children.take(int(pid), row[TIME], process.rss, process.cmd.split())
 
     def known(self) -> dict[str, Any]:
-        begin_s = self.begin_s or 0.0
-        zero = self.began = begin_s if self._start_s is None else min(self._start_s, begin_s)
         self._warn()
+        if self._most_samples > 1 and self._has_maxima:
+            self.table.taken = self._samples
+            self.table.longest_gap_s = None
         return {
             **self._facts,
-            "zero": zero,
-            "processes": self._children.processes(self.table.last_s, unit=self.unit, zero=zero),
-            "duration_s": max(self._facts.get("duration_s", 0.0), self.table.last_s - zero),
+            "processes": self._children.processes(self.table.last_s, self.unit),
+            "duration_s": max(self._facts.get("duration_s", 0.0), self.table.last_s),
         }
-
-    def read(self) -> Session:
-        session = super().read()
-        if self._most_samples > 1 and self._has_maxima:
-            facts = session.sampler
-            span_s = session.samples.time_s[-1] - session.samples.time_s[0]
-            session.sampler = msgspec.structs.replace(
-                facts,
-                taken=self._samples,
-                achieved_interval_s=span_s / (self._samples - 1),
-                merged_s=facts.merged_s or facts.achieved_interval_s,
-                longest_gap_s=None,
-            )
-        return session
 
     def _warn(self) -> None:
         warn = self.source.problems.warn
@@ -231,6 +213,6 @@ class _Reports(RowLog):
             warn("each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher")
         self._children.warn(self.source.problems)
         highest = max(self.table.columns()["rss"], default=nan)
-        if self._has_maxima and self._peak is not None and self._peak > highest:
+        if self._has_maxima and self._peak > highest:
             peaks = f"a peak of {size_text(self._peak)}, the reports reach only {size_text(highest)}"
             warn(f"the info file gives {peaks}: reports are missing")

@@ -66,43 +66,37 @@ class _Log(RowLog):
     recorder = "nncf"
     lowest = -LARGEST
     other_may_end_open = True
+    others = (
+        r"(Timestamp: (?P<began>\d{1,10})|Total time: \d+(\.\d+)?(e-\d+)?|"
+        r"Max memory: (?P<maximum>-?\d+(\.\d+)?) \((?P<unit>B|KiB|MiB|GiB|KB|MB|GB)\))\s*"
+    )
+    last = "unit"
 
     def __init__(self, source: Source, metric: str, unit: MemoryUnit) -> None:
         self.metrics = [metric]
         self._unit_assumed = unit
         super().__init__(source, (TIME, metric))
 
-    def reset(self) -> None:
-        super().reset()
-        self._unit: MemoryUnit | None = None
-        self._maximum: float | None = None
-
-    def _take_start(self, match: re.Match[str], _number: int) -> None:
-        self.began = float(match[1])
-
-    def _take_maximum(self, match: re.Match[str], _number: int) -> None:
-        self._maximum = float(match[1])
-        self._unit = MemoryUnit(match[2])
-        self.over = True
-
-    def _take_total(self, _match: re.Match[str], _number: int) -> None:
-        """Pass over the total time, which the rows give, too."""
-
     def known(self) -> dict[str, Any]:
         warn = self.source.problems.warn
-        unit = self._unit or self._unit_assumed
-        self.unit = unit.factor
-        if self._unit is None:
+        unit = MemoryUnit(self.found.get("unit", self._unit_assumed))
+        if "unit" not in self.found:
             warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
         values = self.table.columns()[self.metrics[0]]
         highest, lowest = max(values, default=0.0), min(values, default=0.0)
-        if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
-            differs = f"a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}"
+        maximum = float(self.found.get("maximum", highest))
+        if abs(highest - maximum) > _ROUNDED:
+            differs = f"a maximum of {maximum:.3f} {unit}, the rows reach {highest:.3f}"
             warn(f"the last line gives {differs}: rows are missing, or units are mixed")
         for value in (highest, lowest):
             if abs(value) * unit.factor > LARGEST:
                 raise SessionFileError(f"{self.source.path}: {value:g} {unit} is impossible: its unit or row is wrong")
-        return {"from_zero": self._is_from_zero(values, lowest, highest), "finished": self.over}
+        return {
+            "unit": unit.factor,
+            "began": float(self.found["began"]) if "began" in self.found else None,
+            "from_zero": self._is_from_zero(values, lowest, highest),
+            "finished": "unit" in self.found,
+        }
 
     def _is_from_zero(self, values: Sequence[float], lowest: float, highest: float) -> bool:
         """Return whether the values are relative to a first sample that is unknown."""
@@ -118,9 +112,3 @@ class _Log(RowLog):
         if why:
             self.source.problems.warn(f"{why} are taken as relative to an unknown first sample")
         return why != ""
-
-    others = (
-        (r"Timestamp: (\d{1,10})\s*", _take_start),
-        (r"Total time: \d+(?:\.\d+)?(?:e-\d+)?\s*", _take_total),
-        (r"Max memory: (-?\d+(?:\.\d+)?) \((B|KiB|MiB|GiB|KB|MB|GB)\)\s*", _take_maximum),
-    )

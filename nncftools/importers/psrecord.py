@@ -22,16 +22,17 @@ _HEAD = re.compile(
 """Two lines may precede the header."""
 _COLUMNS = {
     "elapsed time": TIME,
-    "real": "rss",
+    "real (mb)": "rss",
     "mem real": "rss",
-    "virtual": "vms",
+    "virtual (mb)": "vms",
     "mem virtual": "vms",
+    "cpu (%)": "cpu",
     "cpu": "cpu",
     "nproc": "processes",
     "read bytes": "read_bytes",
     "write bytes": "write_bytes",
 }
-"""Metrics by column name, without unit; other columns are ignored."""
+"""Metrics by column name; other columns are ignored."""
 
 
 def recognises(head: Head) -> bool:
@@ -48,10 +49,11 @@ class _Log(RowLog):
     recorder = "psrecord"
     metrics = tuple(dict.fromkeys(_COLUMNS.values()))
     unit = MemoryUnit.MiB.factor
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._known: dict[str, Any] = {}
+    others = (
+        r"(?P<header># *Elapsed time  .*|elapsed_time,.*)|Attaching to process (?P<pid>\d{1,9})|"
+        r"Starting up command '(?P<command>.*)' and attaching to process|"
+        r"Process finished \((?P<duration>\d{1,9}\.\d+) seconds\)"
+    )
 
     def reset(self) -> None:
         super().reset()
@@ -63,28 +65,16 @@ class _Log(RowLog):
             row["cpu"] = self._cpu_s
         super().take(row)
 
-    def _begin(self, header: re.Match[str], number: int) -> None:
-        self.separator = b"," if "," in header[0] else None
-        names = re.split(r" {2,}|,", header[0].strip("# "))
-        plain = [re.sub(r" \(.*\)$", "", name.lower().replace("_", " ")) for name in names]
-        self.begin_again(number, [_COLUMNS.get(name, f"?{name}") for name in plain])
-
-    def _take_command(self, match: re.Match[str], _number: int) -> None:
-        self._known["command"] = words(match[1])
-
-    def _take_pid(self, match: re.Match[str], _number: int) -> None:
-        self._known["attached_to"] = int(match[1])
-
-    def _take_duration(self, match: re.Match[str], _number: int) -> None:
-        self._known["duration_s"] = float(match[1])
+    def take_other(self, found: dict[str, str], number: int) -> None:
+        super().take_other(found, number)
+        if "header" in found:
+            self.separator = b"," if "," in found["header"] else None
+            names = re.split(r" {2,}|,", found["header"].strip("# ").lower().replace("_", " "))
+            self.begin_again(number, [_COLUMNS.get(name, f"?{name}") for name in names])
 
     def known(self) -> dict[str, Any]:
-        duration_s = max(self._known.get("duration_s", 0.0), self.table.last_s)
-        return {**self._known, "duration_s": duration_s}
-
-    others = (
-        (r"# *Elapsed time  .*|elapsed_time,.*", _begin),
-        (r"Starting up command '(.*)' and attaching to process", _take_command),
-        (r"Attaching to process (\d{1,9})", _take_pid),
-        (r"Process finished \((\d{1,9}\.\d+) seconds\)", _take_duration),
-    )
+        return {
+            "command": words(self.found.get("command", "")),
+            "attached_to": int(self.found.get("pid", 0)) or None,
+            "duration_s": max(float(self.found.get("duration", 0)), self.table.last_s),
+        }

@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from nncftools import intake
 from nncftools.errors import SessionFileError, UsageError
@@ -58,9 +58,8 @@ class Problems:
         """Start without problems."""
         self.first_unreadable = ""
         """The first unreadable line, and why; empty when all are readable."""
-        self._unreadable = 0
         self._first_left_out = ""
-        self._left_out = 0
+        self._unreadable = self._left_out = 0
         self._warnings: dict[str, None] = {}
 
     def unreadable(self, line: Line, why: object) -> None:
@@ -84,15 +83,14 @@ class Problems:
 
     def warnings(self) -> list[str]:
         """Return all warnings."""
-        warnings = []
-        if self._unreadable:
-            lines = "1 line" if self._unreadable == 1 else f"{self._unreadable:,} lines"
-            first = "" if self._unreadable == 1 else "the first is "
-            warnings.append(f"{lines} could not be read, {first}{self.first_unreadable}")
-        if self._left_out:
-            counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
-            warnings.append(f"{self._first_left_out}: {counted} left out")
-        return [*warnings, *self._warnings]
+        lines, samples = f"{self._unreadable:,} lines", f"{self._left_out:,} samples were"
+        counted = {
+            f"{lines} could not be read, the first is {self.first_unreadable}": self._unreadable > 1,
+            f"1 line could not be read, {self.first_unreadable}": self._unreadable == 1,
+            f"{self._first_left_out}: {samples} left out": self._left_out > 1,
+            f"{self._first_left_out}: 1 sample was left out": self._left_out == 1,
+        }
+        return [*(text for text, is_true in counted.items() if is_true), *self._warnings]
 
 
 class Source:
@@ -105,12 +103,8 @@ class Source:
         """What could not be read."""
         self.progress = progress
         self._file = intake.open_file(path)
-        try:
-            self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
-            begin = self._bytes.peek(_HEAD)[:_HEAD]
-        except OSError as error:
-            self._file.close()
-            raise self._unreadable(error) from error
+        self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
+        begin = self._bytes.peek(_HEAD)[:_HEAD]
         is_packed = begin.startswith(intake.GZIP)
         if is_packed:
             begin = intake.begin(begin, _HEAD)
@@ -155,11 +149,6 @@ class Source:
             yield from intake.pieces(self._bytes, self.path)
         except intake.DAMAGED as error:
             self.problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> SessionFileError:
-        return SessionFileError(f"{self.path}: cannot be read: {error.strerror or error}")
 
 
 def shown(line: bytes) -> str:
@@ -168,16 +157,6 @@ def shown(line: bytes) -> str:
 
 
 _OURS = re.compile(rb'"format"\s*:\s*"nncf-tools-(session|journal)"')
-
-
-class Importer(Protocol):
-    """A module that reads the logs of one recorder."""
-
-    def recognises(self, head: Head) -> bool:
-        """Return whether a file with this head is such a log."""
-
-    def read(self, source: Source) -> Session:
-        """Return the session of the log. Raises SessionFileError when it holds none."""
 
 
 def read_session(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
@@ -189,31 +168,36 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     """
     if forced is not None and forced not in IMPORTERS:
         raise UsageError(not_one_of(forced, IMPORTERS))
-    with Source(pathlib.Path(path), progress) as source:
-        begins_an_object = source.head.text.lstrip().startswith(b"{")
-        if forced is None and begins_an_object and _OURS.search(source.head.text):
-            return source.as_session()
-        if source.is_utf_16:
-            mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
-            raise SessionFileError(f"{path}: UTF-16, UTF-8 expected; {mended}")
-        name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
-        if name is not None:
-            imported = _importer(name).read(source)
-            try:
-                check(imported)
-            except WrongValueError as error:
-                raise SessionFileError(f"{source.path}: {error}") from error
-            redaction = Redaction()  # other recorders store command lines as typed
-            imported.command = redaction.words(imported.command)
-            for process in imported.processes:
-                process.command = redaction.words(process.command)
-            return imported
-        if begins_an_object or not source.head.text.strip():
-            return source.as_session()  # its messages say what is missing
-        why = f"neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})"
-        raise SessionFileError(f"{path}: {why}", remedy="importer")
+    try:
+        with Source(pathlib.Path(path), progress) as source:
+            return _read(source, forced)
+    except OSError as error:
+        raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _importer(name: str) -> Importer:
-    module: Importer = importlib.import_module(IMPORTERS[name])
-    return module
+def _read(source: Source, forced: str | None) -> Session:
+    path, text = source.path, source.head.text
+    begins_an_object = text.lstrip().startswith(b"{")
+    if forced is None and begins_an_object and _OURS.search(text):
+        return source.as_session()
+    if source.is_utf_16:
+        mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
+        raise SessionFileError(f"{path}: UTF-16, UTF-8 expected; {mended}")
+    for name in [forced] if forced else IMPORTERS:
+        importer = importlib.import_module(IMPORTERS[name])
+        if not forced and not importer.recognises(source.head):
+            continue
+        imported: Session = importer.read(source)
+        try:
+            check(imported)
+        except WrongValueError as error:
+            raise SessionFileError(f"{path}: {error}") from error
+        redaction = Redaction()  # other recorders store command lines as typed
+        imported.command = redaction.words(imported.command)
+        for process in imported.processes:
+            process.command = redaction.words(process.command)
+        return imported
+    if begins_an_object or not text.strip():
+        return source.as_session()  # its messages say what is missing
+    why = f"neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})"
+    raise SessionFileError(f"{path}: {why}", remedy="importer")
