@@ -65,7 +65,7 @@ class _Summary(msgspec.Struct, rename={"code": "exit_code", "start_s": "start_ti
     start_s: float | None = None
     duration_s: float | str | None = None
     peak_rss: float | str | None = None
-    working_directory: str = ""
+    working_directory: str | None = None
 
 
 class _Info(msgspec.Struct):
@@ -127,7 +127,7 @@ def _read_info(path: pathlib.Path) -> dict[str, Any]:
         "peak_rss": summary.peak_rss,
         "duration_s": summary.duration_s or 0.0,
         "command": words(info.command),
-        "cwd": info.working_directory or summary.working_directory,
+        "cwd": info.working_directory or summary.working_directory or "",
         "exit": None if summary.code is None else _exit(summary.code),
         "finished": True,
         "host": host,

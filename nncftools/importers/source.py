@@ -83,28 +83,33 @@ class Problems:
 
     def warnings(self) -> list[str]:
         """Return all warnings."""
-        lines, samples = f"{self._unreadable:,} lines", f"{self._left_out:,} samples were"
-        counted = {
-            f"{lines} could not be read, the first is {self.first_unreadable}": self._unreadable > 1,
-            f"1 line could not be read, {self.first_unreadable}": self._unreadable == 1,
-            f"{self._first_left_out}: {samples} left out": self._left_out > 1,
-            f"{self._first_left_out}: 1 sample was left out": self._left_out == 1,
-        }
-        return [*(text for text, is_true in counted.items() if is_true), *self._warnings]
+        warnings = []
+        if self._unreadable:
+            lines = "1 line" if self._unreadable == 1 else f"{self._unreadable:,} lines"
+            first = "" if self._unreadable == 1 else "the first is "
+            warnings.append(f"{lines} could not be read, {first}{self.first_unreadable}")
+        if self._left_out:
+            counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
+            warnings.append(f"{self._first_left_out}: {counted} left out")
+        return [*warnings, *self._warnings]
 
 
 class Source:
     """An open log; a context manager."""
 
     def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
-        """Open a file or FIFO, also gzipped. Raises SessionFileError."""
+        """Open a file or FIFO, also gzipped. Raises SessionFileError, OSError."""
         self.path = path
         self.problems = Problems()
         """What could not be read."""
         self.progress = progress
         self._file = intake.open_file(path)
         self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
-        begin = self._bytes.peek(_HEAD)[:_HEAD]
+        try:
+            begin = self._bytes.peek(_HEAD)[:_HEAD]
+        except OSError:
+            self._file.close()
+            raise
         is_packed = begin.startswith(intake.GZIP)
         if is_packed:
             begin = intake.begin(begin, _HEAD)
@@ -125,7 +130,7 @@ class Source:
         return Session.of(session.load_from(self._bytes, self.path))
 
     def lines(self) -> Iterator[Line]:
-        """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""
+        """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError, OSError."""
         number = 1
         rest = b""
         is_too_long = False

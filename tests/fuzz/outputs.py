@@ -85,7 +85,8 @@ def _compare(session: Session, _: pathlib.Path) -> None:
             msgspec.json.encode(summary_json.document([(found, verdicts)]))
             screen.plain(comparison_outputs.as_text(found, MemoryUnit.MiB))
             comparison_outputs.as_markdown(found, MemoryUnit.MiB, verdicts)
-    benchmarks.document([benchmarks.result("one", [benchmarks.timing(session)])])
+            for service in ("bencher", "benchmark-action"):
+                benchmarks.write_history(service, {"one": [base, new]})
 
 
 def _merge(session: Session, _: pathlib.Path) -> None:
