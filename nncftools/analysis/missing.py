@@ -9,7 +9,6 @@ from nncftools.session.session import Session
 
 _MUCH = 0.2
 """Where no stack was seen of this part of the peak, the report says why."""
-_TOO_SHORT = "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
 _REASONS = {
     "no program whose memory grew runs Python": "",
     r"layout of (Python [\d.]+)t is": "nncf-tools cannot read the stacks of {}, a build without the global lock; use "
@@ -49,7 +48,9 @@ def _missing_code(session: Session) -> str:
         return ""
     if snapshots.missing is None:
         has_stacks = any(watched.windows for watched in snapshots.processes)
-        return "" if has_stacks or not is_of_python(session) else _TOO_SHORT
+        if has_stacks or not is_of_python(session):
+            return ""
+        return "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
     from nncftools.analysis.build_up import NOT_SEEN, of_peak  # a run whose stacks are all there does without it
 
     build_up = of_peak(session)
