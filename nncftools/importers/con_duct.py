@@ -197,9 +197,10 @@ class _Reports(RowLog):
         if self._most_samples > 1 and self._has_maxima:
             self.table.taken = self._samples
             self.table.longest_gap_s = None
+        end_s = inf if self._facts else self.table.last_s  # with the info file, all processes have ended
         return {
             **self._facts,
-            "processes": self._children.processes(self.table.last_s, self.unit),
+            "processes": self._children.processes(end_s, self.unit),
             "duration_s": max(self._facts.get("duration_s", 0.0), self.table.last_s),
         }
 
