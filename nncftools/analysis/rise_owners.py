@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import is_importing
-from nncftools.analysis.rss_levels import Rise
+from nncftools.analysis.rss_levels import FIRST, Rise
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
 
 Stack = tuple[Frame, ...]
@@ -121,14 +121,14 @@ class RiseOwners:
         from_s, to_s, apart_s = rise.from_s, rise.to_s, rise.apart_s
         if to_s - from_s <= apart_s * _ONE_STEP:
             unknown_s = max(0.0, apart_s - (to_s - from_s))
-            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size, is_first=rise.is_first)
+            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size, block=rise.block)
             return
         cuts = self._cuts[bisect_right(self._cuts, from_s) : bisect_left(self._cuts, to_s)]
         for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
             part = rise.size * (end_s - begin_s) / (to_s - from_s)
-            yield from self._owners(begin_s, end_s, part, is_first=rise.is_first)
+            yield from self._owners(begin_s, end_s, part, block=rise.block)
 
-    def _owners(self, from_s: float, to_s: float, size: float, *, is_first: bool) -> Iterator[Share]:
+    def _owners(self, from_s: float, to_s: float, size: float, *, block: str) -> Iterator[Share]:
         times = self._times
         first = max(0, bisect_right(times, from_s) - 1)
         last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
@@ -144,23 +144,25 @@ class RiseOwners:
             else:
                 certain, still = self._certain(thread, readings)
                 share = Share((), certain if is_sure else 0, still if is_sure else 0, part)
-                is_alone = is_first and self._python(near) == [thread]
-                if is_alone and (goes_on := self._goes_on(thread, readings.stop - 1, share)):
-                    yield goes_on
+                is_alone = self._python(near) == [thread]
+                if block and is_alone and (filled := self._filled(thread, readings, share, block)):
+                    yield filled
                 else:
                     yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
 
-    def _goes_on(self, thread: int, number: int, share: Share) -> Share | None:
-        """Return a share of the stack at a reading if the same call goes on taking memory until the next one.
+    def _filled(self, thread: int, readings: range, share: Share, block: str) -> Share | None:
+        """Return the share of a call that took memory just after the first rise of a block, or just before the next one.
 
-        Then it also took what came before the reading, in the block that it fills.
+        A call that fills a block fills all of it.
         """
-        stack = self._threads[thread][number].stack
-        certain, still = self._certain(thread, range(number, number + 2))
-        if stack is None or not certain:
+        first = readings.stop - 1 if block == FIRST else readings.start - 1
+        if first < 0 or first + 1 >= len(self._times):
             return None
-        from_s, to_s = self._times[number : number + 2]
-        if self._risen(from_s, to_s) < _STANDING * (to_s - from_s):
+        from_s, to_s = self._times[first : first + 2]
+        certain, still = self._certain(thread, range(first, first + 2))
+        stack = self._threads[thread][first].stack
+        has_risen = self._risen(from_s, to_s) >= _STANDING * (to_s - from_s)
+        if stack is None or certain <= share.certain or not has_risen:
             return None
         return share._replace(stack=self._frames(stack), certain=certain, still=still)
 

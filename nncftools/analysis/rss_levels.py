@@ -18,6 +18,9 @@ from nncftools.session.model import RangeChange, WatchedProcess
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
 """A fall that nothing explains puts earlier rises in doubt from so many bytes on."""
+_FILLED_S = 0.05
+"""Who fills a block from its beginning to its end does not take longer."""
+FIRST, NEXT = "first", "next"
 FILE, HEAP, BLOCK = "file", "heap", "block"
 """Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
 
@@ -40,8 +43,8 @@ class Rise:
     """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
     is_replaced: bool = False
     """Whether other memory has taken its place, and nobody saw when."""
-    is_first: bool = False
-    """Whether it is the first one that filled a block."""
+    block: str = ""
+    """``first`` if it was the first one that filled a block, ``next`` if it filled one that had just come."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -83,6 +86,8 @@ class _Block:
     """Addresses that came at one reading, and the rises that filled them."""
 
     spans: list[Span]
+    came_s: float
+    """When its addresses were first read."""
     rises: list[Rise] = field(default_factory=list)
 
     @property
@@ -149,7 +154,7 @@ class _Process:
                 part.is_replaced = True
                 self._keep(part, HEAP)
             rises = [*self._going, *rises]
-        self._place(rises, _Block(_spans(change.came)), change.heap)
+        self._place(rises, _Block(_spans(change.came), change.time_s), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
         """Find the blocks of rises: the one that came, or earlier ones with room. What may be on the heap is on it."""
@@ -163,7 +168,10 @@ class _Process:
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
-                    piece.is_first = block is came
+                    if block is came:
+                        piece.block = FIRST
+                    elif piece.to_s <= block.came_s + _FILLED_S:
+                        piece.block = NEXT
                     block.rises.append(piece)
                     self._keep(piece, BLOCK)
         if came.spans:

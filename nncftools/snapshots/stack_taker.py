@@ -136,8 +136,10 @@ _MS = 1_000_000
 _S = 1_000 * _MS
 _SMALLEST = 4 << 20
 """A Python holds more from its start on."""
-_REST_NS = 3 * _S
+_REST_NS = 30 * _S
 """Stacks are read until memory has not risen for so long."""
+_JUMP = 8 << 20
+"""After a rise of so many bytes, stacks are read twice."""
 _GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
 _EARLY = 0.5
@@ -151,8 +153,8 @@ _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
 _FAULTS_SHARE, _FAULTS_SHARE_OF_SEVERAL = 0.001, 0.01
 """The part of a core's time for reading page faults of threads, if one thread runs Python, and if several do."""
-_AGAIN_NS, _AGAIN_AT_REST_NS, _AT_REST_NS = 15 * _MS, 100 * _MS, 300 * _MS
-"""Stacks are read so often while nothing rises, and so often when memory has rested for so long."""
+_NEAREST_NS, _FARTHEST_NS, _PART_OF_REST = 15 * _MS, 700 * _MS, 10
+"""While nothing rises, stacks are read again after this part of the time since the last rise, within these bounds."""
 
 
 class Timeline:
@@ -270,14 +272,16 @@ class StackTaker:
             self._write(watched, now_ns, is_end=watched not in growing)
         for watched, grown in growing.items():
             risen = sum([of.growth.risen for of in grown])
-            rests = now_ns - max([of.growth.rose_ns for of in grown]) > _AT_REST_NS
-            again_ns = self._timelines[watched].read_ns + (_AGAIN_AT_REST_NS if rests else _AGAIN_NS)
-            is_due = risen > 0 or now_ns >= again_ns
+            rest_ns = now_ns - max([of.growth.rose_ns for of in grown])
+            again_ns = min(_FARTHEST_NS, max(_NEAREST_NS, rest_ns // _PART_OF_REST))
+            is_due = risen > 0 or now_ns >= self._timelines[watched].read_ns + again_ns
             if is_due and risen >= step * _EARLY and self._budget.left_s > 0:
                 for of in grown:
                     of.growth.risen = 0
-                self._read(watched, now_ns)
-                poll_again(watched)
+                for _ in range(2 if risen >= _JUMP else 1):  # a second reading tells whether the call goes on
+                    if watched in self._timelines:
+                        self._read(watched, now_ns)
+                        poll_again(watched)
 
     def _python(self, watched: Watched, processes: dict[Process, Watched], now_ns: int) -> Watched | None:
         """Return the process, or else the nearest above it, that runs Python."""
