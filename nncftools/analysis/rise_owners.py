@@ -151,7 +151,7 @@ class RiseOwners:
                     yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
 
     def _filled(self, thread: int, readings: range, share: Share, block: str) -> Share | None:
-        """Return the share of a call that took memory just after the first rise of a block, or just before the next one.
+        """Return the share of a call that took memory just after the first rise in a block, or just before a later one.
 
         A call that fills a block fills all of it.
         """

@@ -232,7 +232,7 @@ def test_gap(tmp_path: pathlib.Path, start: Start) -> None:
     watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.watched.growth.rose_ns += 3 * S
-    watch.look(later_ns=40 * S)
+    watch.look(later_ns=4 * S)
     watch.stacks.close()
 
     assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 2
