@@ -24,6 +24,8 @@ _NEAR_S = 1.0
 _ROUNDED_S = 2e-6
 _SPEED_S, _SHORTEST_S = 0.5, 0.001
 """The speed of a rise is measured over at most, and at least, this time."""
+_FILLED_S = 0.05
+"""A call that takes memory is seen to take more of it within this time."""
 _MOMENT_S = 0.005
 """A line that takes memory goes on taking it for longer."""
 _STANDING = 4e6
@@ -155,16 +157,20 @@ class RiseOwners:
 
         A call that fills a block fills all of it.
         """
-        first = readings.stop - 1 if block == FIRST else readings.start - 1
-        if first < 0 or first + 1 >= len(self._times):
-            return None
-        from_s, to_s = self._times[first : first + 2]
-        certain, still = self._certain(thread, range(first, first + 2))
-        stack = self._threads[thread][first].stack
-        has_risen = self._risen(from_s, to_s) >= _STANDING * (to_s - from_s)
-        if stack is None or certain <= share.certain or not has_risen:
-            return None
-        return share._replace(stack=self._frames(stack), certain=certain, still=still)
+        step, number = (1, readings.stop - 1) if block == FIRST else (-1, readings.start)
+        seen_s = self._times[number]
+        stack = self._threads[thread][number].stack
+        other = number + step
+        while stack is not None and 0 <= other < len(self._times) and abs(self._times[other] - seen_s) <= _FILLED_S:
+            first, last = sorted((number, other))
+            certain, still = self._certain(thread, range(first, last + 1))
+            duration_s = self._times[last] - self._times[first]
+            if certain <= share.certain:
+                break
+            if self._risen(self._times[first], self._times[last]) >= _STANDING * duration_s:
+                return share._replace(stack=self._frames(stack), certain=certain, still=still)
+            other += step
+        return None
 
     def _divided(
         self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int

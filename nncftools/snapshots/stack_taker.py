@@ -138,8 +138,6 @@ _SMALLEST = 4 << 20
 """A Python holds more from its start on."""
 _REST_NS = 30 * _S
 """Stacks are read until memory has not risen for so long."""
-_JUMP = 8 << 20
-"""After a rise of so many bytes, stacks are read twice."""
 _GAP_NS = 1 * _S
 """Nothing is known of a stack between two readings that are so far apart."""
 _EARLY = 0.5
@@ -278,10 +276,8 @@ class StackTaker:
             if is_due and risen >= step * _EARLY and self._budget.left_s > 0:
                 for of in grown:
                     of.growth.risen = 0
-                for _ in range(2 if risen >= _JUMP else 1):  # a second reading tells whether the call goes on
-                    if watched in self._timelines:
-                        self._read(watched, now_ns)
-                        poll_again(watched)
+                self._read(watched, now_ns)
+                poll_again(watched)
 
     def _python(self, watched: Watched, processes: dict[Process, Watched], now_ns: int) -> Watched | None:
         """Return the process, or else the nearest above it, that runs Python."""
