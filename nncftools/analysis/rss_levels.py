@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
+from math import inf
 from typing import NamedTuple
 
 from nncftools.session.model import RangeChange, WatchedProcess
@@ -18,9 +19,8 @@ from nncftools.session.model import RangeChange, WatchedProcess
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
 """A fall that nothing explains puts earlier rises in doubt from so many bytes on."""
-_FILLED_S = 0.05
-"""Who fills a block from its beginning to its end does not take longer."""
-FIRST, NEXT = "first", "next"
+_LEAST_ROOM = 8 << 20
+"""A block that has so much room may be filled now."""
 FILE, HEAP, BLOCK = "file", "heap", "block"
 """Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
 
@@ -43,8 +43,8 @@ class Rise:
     """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
     is_replaced: bool = False
     """Whether other memory has taken its place, and nobody saw when."""
-    block: str = ""
-    """``first`` if it was the first one that filled a block, ``next`` if it filled one that had just come."""
+    is_first: bool = False
+    """Whether it was the first one that filled a block."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -86,9 +86,9 @@ class _Block:
     """Addresses that came at one reading, and the rises that filled them."""
 
     spans: list[Span]
-    came_s: float
-    """When its addresses were first read."""
     rises: list[Rise] = field(default_factory=list)
+    rivals: list[_Block] = field(default_factory=list)
+    """Blocks that were filled at the same time: nobody can say which rise filled which of these."""
 
     @property
     def pages(self) -> int:
@@ -99,12 +99,21 @@ class _Block:
         """The bytes that no rise has filled yet."""
         return max(0.0, self.pages * _PAGE - sum(rise.size for rise in self.rises))
 
+    def add_rivals(self, blocks: Sequence[_Block]) -> None:
+        """Take note of other blocks that may have been filled at the same time."""
+        for block in blocks:
+            if block is not self and block not in self.rivals:
+                self.rivals.append(block)
+                block.rivals.append(self)
+
     def remove(self, went: Sequence[Span]) -> list[Rise]:
         """Remove addresses; return the part of the rises that they had."""
         before = self.pages
         self.spans = _without(self.spans, went)
         if self.pages == before:
             return []
+        for rise in chain.from_iterable(rival.rises for rival in self.rivals):
+            rise.is_replaced = True
         share = 1 - self.pages / before
         return [rise.cut_share(share) for rise in self.rises]
 
@@ -112,8 +121,9 @@ class _Block:
 class _Process:
     """Follows the rises and falls of one process."""
 
-    def __init__(self, *, has_ranges: bool) -> None:
-        self._has_ranges = has_ranges
+    def __init__(self, watched: WatchedProcess) -> None:
+        self._has_ranges = bool(watched.ranges)
+        self._has_threads = len({thread.thread for window in watched.windows for thread in window.threads}) > 1
         self._rises: dict[str, list[Rise]] = {FILE: [], HEAP: [], BLOCK: []}
         self._falls: dict[str, list[Fall]] = {FILE: [], HEAP: [], BLOCK: []}
         self._blocks: list[_Block] = []
@@ -142,11 +152,12 @@ class _Process:
     def read(self, change: RangeChange) -> None:
         """Take a reading of addresses: it explains the falls since the reading before."""
         went = _spans(change.went)
+        pages = sum(block.pages for block in self._blocks)
         lost = [part for block in self._blocks for part in block.remove(went)]
-        self._blocks = [block for block in self._blocks if block.spans]
+        pages -= sum(block.pages for block in self._blocks)
         fallen = -sum(rise.size for rise in self._waiting if rise.size < 0)
         size = sum(part.size for part in lost)
-        rises = self._settle(min(fallen, size), is_read=True)
+        rises = self._settle(min(fallen, size), of_blocks=pages * _PAGE - size)
         self._going = []
         if size > fallen:  # something took the place of what went, or RSS falls later
             self._going = [part.cut_share(1 - fallen / size) for part in lost]
@@ -154,33 +165,33 @@ class _Process:
                 part.is_replaced = True
                 self._keep(part, HEAP)
             rises = [*self._going, *rises]
-        self._place(rises, _Block(_spans(change.came), change.time_s), change.heap)
+        self._place(rises, _Block(_spans(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
         """Find the blocks of rises: the one that came, or earlier ones with room. What may be on the heap is on it."""
         grown = max(0, heap - self._heap)
         self._heap = heap
         left = sum(rise.size for rise in rises) - grown
-        for block in (came, *reversed(self._blocks)):
+        self._blocks.append(came)
+        unfilled = [block for block in self._blocks if block.room >= _LEAST_ROOM]
+        for block in reversed(self._blocks):
             part = min(left, block.room)
             left -= part
+            if part > 0 and self._has_threads:
+                block.add_rivals(unfilled)
             for rise in reversed(rises):  # the reading followed the largest rise, which was the last one
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
-                    if block is came:
-                        piece.block = FIRST
-                    elif piece.to_s <= block.came_s + _FILLED_S:
-                        piece.block = NEXT
+                    piece.is_first = block is came
                     block.rises.append(piece)
                     self._keep(piece, BLOCK)
-        if came.spans:
-            self._blocks.append(came)
+        self._blocks = [block for block in self._blocks if block.spans]
 
-    def _settle(self, explained: float = 0.0, *, is_read: bool) -> list[Rise]:
+    def _settle(self, explained: float, of_blocks: float) -> list[Rise]:
         """Take the waiting rises and falls, of which so many bytes are explained; return what is left of these rises.
 
-        ``is_read`` says that the addresses were read after them.
+        Other falls may have taken as many bytes ``of_blocks``: infinite if the addresses were not read after them.
         """
         waiting = self._waiting
         self._waiting = []
@@ -198,11 +209,11 @@ class _Process:
             known = min(size, explained)
             explained -= known
             unexplained += size - known
-            for part in self._take_last((HEAP, BLOCK), size - known, is_ordered=is_read):
+            for part in self._take_last((HEAP, BLOCK), size - known, is_ordered=of_blocks < inf):
                 removed[part.memory].append(part)
         self._doubt(HEAP, unexplained, removed[HEAP])
-        of_blocks = sum(part.size for part in removed[BLOCK])
-        self._doubt(BLOCK, of_blocks if is_read else unexplained, removed[BLOCK])
+        of_blocks = max(of_blocks, sum(part.size for part in removed[BLOCK]))
+        self._doubt(BLOCK, min(unexplained, of_blocks), removed[BLOCK])
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
@@ -223,14 +234,14 @@ class _Process:
 
     def levels(self) -> Levels:
         """Return what is left."""
-        self._settle(is_read=False)
+        self._settle(0.0, of_blocks=inf)
         rises = [rise for of_memory in self._rises.values() for rise in of_memory if rise.size > 0]
         return Levels(sorted(rises, key=lambda rise: (rise.from_s, rise.to_s)), self._falls)
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
     """Return what is left at a moment of the rises of a process."""
-    process = _Process(has_ranges=bool(watched.ranges))
+    process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
     before_s = watched.time_s[0] if watched.time_s else 0.0

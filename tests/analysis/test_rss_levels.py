@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.analysis.rss_levels import BLOCK, FILE, HEAP, levels_at
-from nncftools.session.model import RangeChange, WatchedProcess
+from nncftools.session.model import RangeChange, StackWindow, ThreadStacks, WatchedProcess
 from tests.made_up import MIB
 
 PAGES = MIB // 4096
@@ -122,6 +122,17 @@ def test_what_may_be_on_the_heap() -> None:
     of = watched([(0.0, 0), (1.0, 100), (2.0, 100)], (1.1, [A, 500], []), heap=70)
 
     assert {rise.memory: round(rise.size / MIB) for rise in levels_at(of, 2.0).rises} == {HEAP: 70, BLOCK: 30}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_two_blocks_filled_at_once(threads: int) -> None:
+    """Where threads fill two blocks, nobody knows which rise is left when one of these goes."""
+    points = [(0.0, 0), (1.0, 20), (2.0, 150), (3.0, 200), (4.0, 200), (4.1, 100), (5.0, 100)]
+    of = watched(points, (0.5, [A, 100], []), (1.0, [B, 100], []), (3.0, [], []), (4.2, [], [A, 100]))
+    stacks = [ThreadStacks(thread, [0.0], [0], [0]) for thread in range(threads)]
+    of.windows = [StackWindow(time_s=[0.0], threads=stacks)]
+
+    assert {rise.is_replaced for rise in levels_at(of, 5.0).rises} == {threads > 1}
 
 
 def test_files_apart() -> None:
