@@ -6,9 +6,10 @@ places. What programs without Python hold, and what has no stack, stands beside 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
@@ -31,10 +32,14 @@ _SMALL = 0.05
 """A smaller part of the peak is not named: there are at most 20 larger ones."""
 _HALF = 0.5
 """A place is divided into its parts if these hold half of it; then they say more than the place does."""
+_LEAST_DOUBT = 16 << 20
+"""Of a place that later functions may hold less of, none of them is named."""
 _PROGRAM_NAME = 40
 
 _Item = TypeVar("_Item")
 
+Memory = tuple[int | None, str]
+"""The ``id`` of a process, and a kind of its memory."""
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """What has no stack, in words."""
 
@@ -60,8 +65,12 @@ class Node:
     own_certain: int = 0
     file_size: int = 0
     """The part of ``size`` that is pages of mapped files or of shared memory."""
-    doubtful: Counter[tuple[int | None, str, int]] = field(default_factory=Counter)
-    """By process, kind of memory and epoch: the certain bytes that a later fall of such memory may have taken."""
+    levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
+    """The bytes that a later fall may have taken, by whether they are only likely, and by ``epoch`` as of ``Part``."""
+    doubt: int = 0
+    """The bytes that later functions may hold: memory fell, and nobody can say whose."""
+    later: Counter[Frame | None] = field(default_factory=Counter)
+    """By function: the bytes that are taken to be gone in place of ``doubt``; None for an unknown function."""
     label: str = ""
     """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -81,6 +90,14 @@ class Node:
                 frames.append(node.frame)
             node = node.parent
         return frames[::-1]
+
+    @property
+    def or_later(self) -> str:
+        """The function that ran later and may hold most of this memory instead: ``b.py convert``; empty for none."""
+        later = max(self.later, key=self.later.__getitem__, default=None)
+        if later is None or later == _function_of(self.stack) or self.doubt < max(_LEAST_DOUBT, self.size * _HALF):
+            return ""
+        return brief_label(later, is_short=True)
 
     @property
     def text(self) -> str:
@@ -108,19 +125,23 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
             node = node.child(key, frame)
             node.size += part.size
             node.file_size += part.file_size
-            if depth < certain or (frame is None and part.is_certain):
-                node.certain += part.size
-                node.doubtful[part.process, part.memory, part.epoch] += part.size
+            is_certain = depth < certain or (frame is None and part.is_certain)
+            _add(node, part, is_certain=is_certain)
         root.file_size += part.file_size
-        root.certain += part.size if part.is_certain else 0
+        _add(root, part, is_certain=part.is_certain)
         if part.kind != SEEN:
             node.kind, node.program, node.label = part.kind, part.program, str(key)
         node.processes.add(part.process)
         node.own += part.size
         node.own_certain += part.size if certain >= len(part.stack) else 0
-    for (process, memory), freed in build_up.freed.items():
-        _take_doubts(root, process, memory, freed, by_line=by_line)
+    for memory, freed in build_up.freed.items():
+        _take_doubts(root, memory, freed, by_line=by_line)
     return root
+
+
+def _add(node: Node, part: Part, *, is_certain: bool) -> None:
+    node.certain += part.size if is_certain else 0
+    node.levels[not is_certain, (part.process, part.memory), part.epoch] += part.size
 
 
 def _path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Hashable]]:
@@ -132,27 +153,51 @@ def _path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Has
         yield depth, frame, frame if by_line else frame.code
 
 
-def _take_doubts(root: Node, process: int | None, memory: str, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Take from what is certain what falls of a process's memory may have taken in place of what is said to be gone.
+def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
+    """Put in doubt what falls of a process's memory may have taken in place of what is said to be gone.
 
     A place is only in doubt for what a fall was larger than its own memory that is said to be gone.
     """
-    certain = list(_below(root))
+    places = [root, *_below(root)]
     for epoch, fall in enumerate(freed):
-        certain = [node for node in certain if node.certain]
-        gone = Counter[int]()
+        every = Counter[Frame | None]()
+        gone = defaultdict[int, Counter[Frame | None]](Counter)
         for part, size in fall.parts:
+            function = _function_of(part.stack)
+            every[function] += round(size)
             node: Node | None = root
             for _, _, key in _path(part, by_line=by_line):
                 node = node.children.get(key) if node is not None else None
                 if node is not None:
-                    gone[id(node)] += round(size)
-        for node in certain:
-            own = ((when, size) for (*of, when), size in node.doubtful.items() if of == [process, memory])
-            held = sum(size for when, size in own if when <= epoch)
-            doubt = min(held, max(0, round(fall.size) - gone[id(node)]))
-            node.certain = max(0, node.certain - doubt)
-            node.own_certain = min(node.own_certain, node.certain)
+                    gone[id(node)][function] += round(size)
+        for node in places:
+            inside = gone[id(node)]
+            if _doubt(node, memory, epoch, round(fall.size) - inside.total()):
+                node.later += every - inside
+
+
+def _function_of(stack: Sequence[Frame]) -> Frame | None:
+    """Return the deepest function of the user's own code, without its line."""
+    frame = best_frame(stack)
+    return None if frame is None else Frame(*frame.code, 0)
+
+
+def _doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
+    """Put at most so many bytes of a place in doubt, which came before a fall; return whether there were any.
+
+    They are taken from what is certain first.
+    """
+    left = most
+    for level in sorted(node.levels, key=itemgetter(0)):
+        is_likely, of, when = level
+        if left > 0 and of == memory and when <= epoch:
+            part = min(left, node.levels[level])
+            node.levels[level] -= part
+            node.doubt += part
+            node.certain -= 0 if is_likely else part
+            left -= part
+    node.own_certain = min(node.own_certain, node.certain)
+    return left < most
 
 
 def _below(root: Node) -> Iterator[Node]:
@@ -190,7 +235,9 @@ def _holders(root: Node) -> list[Node]:
             waiting += parts
             if node.own >= least:
                 own_files = max(0, node.file_size - sum(part.file_size for part in parts))
-                large.append(replace(node, size=node.own, certain=node.own_certain, file_size=min(own_files, node.own)))
+                own = replace(node, size=node.own, certain=node.own_certain, file_size=min(own_files, node.own))
+                own.doubt -= node.size - node.own  # all the rest may be in doubt
+                large.append(own)
         elif node.kind in {SEEN, PROGRAM}:
             large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
@@ -220,7 +267,11 @@ def _function(lines: Sequence[Node]) -> Node:
     if len(lines) == 1 or first.frame is None:
         return first
     file_size = sum(line.file_size for line in lines)
-    return Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain, file_size=file_size)
+    function = Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain, file_size=file_size)
+    for line in lines:
+        function.doubt += line.doubt
+        function.later += line.later
+    return function
 
 
 def _parts(node: Node, least: float) -> Iterator[Node]:
@@ -350,6 +401,8 @@ class TreeRow(NamedTuple):
     certain: int | None
     """The part of ``size`` that certainly belongs there; None where nothing was seen."""
     label: str
+    or_later: str = ""
+    """The function that ran later and may hold most of this memory instead."""
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
@@ -369,7 +422,7 @@ def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterato
         chain = _chain(child)
         frames = [callee.frame for callee in chain if callee.frame is not None]
         certain = None if child.kind in WITHOUT_STACK else chain[-1].certain
-        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before))
+        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before), chain[-1].or_later)
         yield from _rows(chain[-1], depth + 1, least, chain[-1].frame)
     if small and sum(small) >= least:
         yield TreeRow(depth, sum(small), None, f"… {len(small):,} smaller")

@@ -59,6 +59,8 @@ class Holder(NamedTuple):
     """The frames of its largest part, the outermost first."""
     program: str = ""
     """The name of a program without Python."""
+    or_later: str = ""
+    """The function that ran later and may hold most of this memory instead; empty for none."""
 
     @property
     def is_code(self) -> bool:
@@ -167,7 +169,7 @@ def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iter
         if node.file_size >= node.size * _HALF:
             file = file_held(session, build_up.at_s, build_up.size, node.file_size)
             label = f"{_file_text(file)}, read in {label}" if file else label
-        row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program)
+        row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program, node.or_later)
         if label in sums:
             row = row._replace(size=row.size + sums[label].size, certain=row.certain + sums[label].certain)
         sums[label] = row

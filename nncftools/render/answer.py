@@ -86,7 +86,7 @@ class HolderRow(NamedTuple):
     """With ``~`` before a size that is only likely."""
     label: str
     text: str
-    """The text of the line of code, or what the row consists of."""
+    """The text of the line of code, or what the row consists of; empty for a place that is in doubt."""
     is_source: bool = False
     """Whether ``text`` is code."""
 
@@ -125,7 +125,13 @@ def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
         names = [(shortened(printable(name), _PART), part) for name, part in large if name != _PYTHON]
         named = ", ".join(f"{name} {unit.brief(part)}" for name, part in names)
         text = f"({named})" if named else ""
-    return HolderRow(size, holder.label, text, is_source=bool(holder.source))
+    name = doubted(holder.label, holder.or_later)  # it is long: the text of the line has no room
+    return HolderRow(size, name, "" if holder.or_later else text, is_source=bool(holder.source))
+
+
+def doubted(label: str, or_later: str) -> str:
+    """Return the name of a row, with the function that may hold the memory instead, if there is one."""
+    return f"{label}, or {or_later}, which ran later" if or_later else label
 
 
 def sufficient(session: Session, unit: MemoryUnit) -> str:

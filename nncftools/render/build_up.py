@@ -24,6 +24,7 @@ from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import markdown
+from nncftools.render.answer import doubted
 from nncftools.render.markdown import code, text
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
@@ -109,7 +110,13 @@ def _code(rise: BuildUp, unit: MemoryUnit) -> Table:
     """Return the code that took the memory: callers above what they called."""
     shown, more = branches(tree_of(rise), _SHARE, _MOST)
     rows = [
-        _row(unit, (of.size, rise.size), _percent(of.certain, of.size), of.label, depth=min(of.depth, _DEEPEST))
+        _row(
+            unit,
+            (of.size, rise.size),
+            _percent(of.certain, of.size),
+            doubted(of.label, of.or_later),
+            depth=min(of.depth, _DEEPEST),
+        )
         for of in shown
     ]
     return _table(unit, ("certain",), "code", rows, f"{more:,} smaller rows" if more else "")

@@ -147,9 +147,16 @@ def _build_up(session: Session) -> dict[str, Any] | None:
 def _holder(of: Holder) -> dict[str, Any]:
     """Return who holds a part of the peak; the frames are those that name it, the outermost first."""
     frames = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in of.stack]
-    names = {"label": of.label, "text": of.label, "source": of.source or None, "program": of.program or None}
+    optional = {key: getattr(of, key) or None for key in ("source", "program", "or_later")}
     parts = [{"name": name, "size": size} for name, size in of.parts]
-    return {**names, **_fields(of, ("kind", "size", "certain")), "parts": parts, "frames": frames}
+    return {
+        "label": of.label,
+        "text": of.label,
+        **optional,
+        **_fields(of, ("kind", "size", "certain")),
+        "parts": parts,
+        "frames": frames,
+    }
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -198,6 +205,7 @@ def _node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
         "lines": [frame.line, last] if last else None,
         "own": None if node.frame is None else is_of_user(frame),
         "label": node.text if node.frame is None else brief_label(frame),
+        "or_later": node.or_later or None,
         "children": [_node(child, levels - 1, has_files=has_files) for child in children],
     }
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+import pytest
+
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
 from nncftools.analysis.frames import Node, best_frame, branches, held_by, place_labels, running_text, tree_of
+from nncftools.analysis.rss_levels import BLOCK, HEAP
 from nncftools.session.model import Frame
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
@@ -120,6 +123,74 @@ def test_machinery_is_left_out() -> None:
 
     assert (main.certain, load.certain) == (10 * MIB, 0)
     assert load.frame == stack(LOAD)[0]
+
+
+class TestOrLater:
+    """``LOAD`` holds 90 MiB of the heap, of which a fall may have taken some."""
+
+    CONVERT = "/a/b.py:3 convert"
+
+    @pytest.mark.parametrize(
+        ("gone", "expected"),
+        [
+            ([seen(60, MAIN, CONVERT)], "b.py convert"),
+            ([seen(40, MAIN, CONVERT)], ""),
+            ([seen(40, MAIN, CONVERT), seen(50, MAIN, "/a/b.py:4 convert", "numpy/a.py:1 ones")], "b.py convert"),
+            ([seen(60, MAIN, "/a/b.py:2 load")], ""),
+            ([seen(60, MAIN, LOAD)], ""),
+            ([seen(60, MAIN, LOAD), seen(50, MAIN, CONVERT)], "b.py convert"),
+            ([seen(50, MAIN, CONVERT), Part(70 * MIB, NOT_SEEN, 0)], ""),
+            ([seen(60, MAIN, "torch/a.py:1 Model.forward")], "b.py main"),
+        ],
+        ids=[
+            "another function",
+            "of less than half",
+            "two lines",
+            "the same function",
+            "the same place",
+            "both",
+            "mostly unseen",
+            "a library",
+        ],
+    )
+    def test_named(self, gone: list[Part], expected: str) -> None:
+        """The function that owned most of what is said to be gone is named, where half of a place is in doubt."""
+        root = doubted(90, *gone)
+        (row,) = [row for row in branches(root, 0.01, 60)[0] if row.label.endswith("load")]
+
+        assert row.or_later == expected
+        assert [of.or_later for of in held_by(root) if of.label == "b.py:1 load"] == [expected]
+
+    @pytest.mark.parametrize(("size", "epoch"), [(15, 0), (90, 1)], ids=["less than 16 MiB", "after the fall"])
+    def test_not_named(self, size: int, epoch: int) -> None:
+        """Small doubts are not worth a word, and memory that came after the fall is not in doubt."""
+        root = doubted(size, seen(60, MAIN, self.CONVERT), epoch=epoch)
+
+        assert not any(row.or_later for row in branches(root, 0.01, 60)[0])
+
+    def test_twice(self) -> None:
+        """Two falls cannot take more than there is: what is of another kind stays certain."""
+        fall = Freed(60 * MIB, [(seen(60, MAIN, self.CONVERT), 60 * MIB)])
+        parts = [seen(50, MAIN, LOAD), seen(100, MAIN, LOAD)._replace(memory=BLOCK)]
+        root = tree_of(BuildUp(1.0, 150 * MIB, parts, {(0, HEAP): [fall, fall]}))
+
+        assert [(of.certain // MIB, of.or_later) for of in held_by(root)] == [(100, "")]
+        assert root.certain == 100 * MIB
+
+    def test_lines_as_one(self) -> None:
+        """Lines of one function that only call are in doubt together."""
+        calls = [seen(60, MAIN, f"m/a.py:{line} Layer.forward", f"m/b.py:{line} f", certain=2) for line in (3, 4)]
+        fall = Freed(30 * MIB, [(seen(30, MAIN, self.CONVERT), 30 * MIB)])
+        root = tree_of(BuildUp(1.0, 120 * MIB, calls, {(0, HEAP): [fall]}))
+
+        assert [(of.label, of.or_later) for of in held_by(root)] == [("Layer.forward", "b.py convert")]
+
+
+def doubted(size: int, *gone: Part, epoch: int = 0) -> Node:
+    """Return the tree of MiB of ``LOAD`` on the heap; parts of the heap are said to be gone after that."""
+    fall = Freed(sum(part.size for part in gone), [(part, part.size) for part in gone])
+    parts = [seen(100, MAIN, RUN)._replace(memory=BLOCK), seen(size, MAIN, LOAD)._replace(epoch=epoch)]
+    return tree_of(BuildUp(1.0, 100 * MIB + size * MIB, parts, {(0, HEAP): [fall]}))
 
 
 class TestRunning:

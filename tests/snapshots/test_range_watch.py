@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -102,3 +103,29 @@ def test_rebound_name(tmp_path: pathlib.Path) -> None:
                 sizes[name] += float(line.split("|")[1])
     assert sizes["load"] < 20, shown
     assert sizes["convert"] > 60, shown
+
+
+ON_THE_HEAP = """import ctypes, time
+def make(mib):
+    return bytearray(b"x") * (mib << 20)
+def load():
+    return [make(8) for _ in range(12) if not time.sleep(0.02)]
+def convert(old):
+    return [bytearray(part) for part in old if not time.sleep(0.02)]
+make(24)
+weights = load()
+weights = convert(weights)
+ctypes.CDLL(None).malloc_trim(0)
+grown = make(140)
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.process
+def test_freed_on_the_heap(tmp_path: pathlib.Path) -> None:
+    """Once a block of 24 MiB was freed, blocks of 8 MiB are on the heap: convert may hold what load is said to hold."""
+    (tmp_path / "work.py").write_text(ON_THE_HEAP)
+    words = command_line("monitor", "--details", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
+    shown = subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S, stderr=subprocess.PIPE, text=True).stderr
+
+    assert re.search(r"~\d+ MiB  work.py:5 load, or work.py convert, which ran later", shown), shown
