@@ -170,6 +170,7 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
                 node = node.children.get(key) if node is not None else None
                 if node is not None:
                     gone[id(node)][function] += round(size)
+        places = [node for node in places if node.certain or node.size >= _LEAST_DOUBT]
         for node in places:
             inside = gone[id(node)]
             if _doubt(node, memory, epoch, round(fall.size) - inside.total()):
