@@ -20,11 +20,12 @@ from nncftools.analysis.code_places import (
     deepest_own,
     is_of_user,
     module_of,
+    own_places,
     package_of,
     reported_frames,
 )
 from nncftools.analysis.peak_text import SEPARATOR
-from nncftools.analysis.rise_owners import shared_depth
+from nncftools.analysis.rise_owners import Stack, shared_depth
 from nncftools.session.model import Frame
 from nncftools.units import printable, shortened
 
@@ -69,8 +70,8 @@ class Node:
     """The bytes that a later fall may have taken, by whether they are only likely, and by ``epoch`` as of ``Part``."""
     doubt: int = 0
     """The bytes that later functions may hold: memory fell, and nobody can say whose."""
-    later: Counter[Frame | None] = field(default_factory=Counter)
-    """By function: the bytes that are taken to be gone in place of ``doubt``; None for an unknown function."""
+    later: Counter[Stack] = field(default_factory=Counter)
+    """By functions of the user's own code: the bytes that are taken to be gone in place of ``doubt``."""
     label: str = ""
     """The name of what is no frame, and of a place that ``held_by`` found."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -93,11 +94,19 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """The function that ran later and may hold most of this memory instead: ``b.py convert``; empty for none."""
-        later = max(self.later, key=self.later.__getitem__, default=None)
-        if later is None or later == _function_of(self.stack) or self.doubt < max(_LEAST_DOUBT, self.size * _HALF):
+        """The function that ran later and may hold most of this memory instead: ``b.py convert``; empty for none.
+
+        Of the functions that called each other, it is the first one that this place does not have.
+        """
+        own = _functions(self.stack)
+        sizes = Counter[Stack]()
+        for stack, size in self.later.items():
+            depth = min(shared_depth(own, stack), len(stack) - 1)
+            sizes[stack[depth : depth + 1]] += size
+        later = max(sizes, key=sizes.__getitem__, default=())
+        if later in {(), own[-1:]} or self.doubt < max(_LEAST_DOUBT, self.size * _HALF):
             return ""
-        return brief_label(later, is_short=True)
+        return brief_label(*later, is_short=True)
 
     @property
     def text(self) -> str:
@@ -160,16 +169,16 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
     """
     places = [root, *_below(root)]
     for epoch, fall in enumerate(freed):
-        every = Counter[Frame | None]()
-        gone = defaultdict[int, Counter[Frame | None]](Counter)
+        every = Counter[Stack]()
+        gone = defaultdict[int, Counter[Stack]](Counter)
         for part, size in fall.parts:
-            function = _function_of(part.stack)
-            every[function] += round(size)
+            functions = _functions(part.stack)
+            every[functions] += round(size)
             node: Node | None = root
             for _, _, key in _path(part, by_line=by_line):
                 node = node.children.get(key) if node is not None else None
                 if node is not None:
-                    gone[id(node)][function] += round(size)
+                    gone[id(node)][functions] += round(size)
         places = [node for node in places if node.certain or node.size >= _LEAST_DOUBT]
         for node in places:
             inside = gone[id(node)]
@@ -177,10 +186,10 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
                 node.later += every - inside
 
 
-def _function_of(stack: Sequence[Frame]) -> Frame | None:
-    """Return the deepest function of the user's own code, without its line."""
-    frame = best_frame(stack)
-    return None if frame is None else Frame(*frame.code, 0)
+def _functions(stack: Sequence[Frame]) -> Stack:
+    """Return the functions of a stack that are the user's own code, without lines; all if there are none."""
+    places = own_places(stack) or range(len(stack))
+    return tuple(Frame(*stack[place].code, 0) for place in places)
 
 
 def _doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:

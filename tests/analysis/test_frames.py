@@ -141,6 +141,7 @@ class TestOrLater:
             ([seen(60, MAIN, LOAD), seen(50, MAIN, CONVERT)], "b.py convert"),
             ([seen(50, MAIN, CONVERT), Part(70 * MIB, NOT_SEEN, 0)], ""),
             ([seen(60, MAIN, "torch/a.py:1 Model.forward")], "b.py main"),
+            ([seen(60, MAIN, CONVERT, "/a/b.py:5 make")], "b.py convert"),
         ],
         ids=[
             "another function",
@@ -151,6 +152,7 @@ class TestOrLater:
             "both",
             "mostly unseen",
             "a library",
+            "with what it called",
         ],
     )
     def test_named(self, gone: list[Part], expected: str) -> None:

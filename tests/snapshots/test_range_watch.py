@@ -11,7 +11,12 @@ import sys
 import pytest
 
 from nncftools import Session
+from nncftools.analysis.build_up import of_peak
+from nncftools.render.build_up import as_markdown, build_up_report
+from nncftools.render.summary_json import peak_tree, report
+from nncftools.render.view import View
 from nncftools.snapshots.range_watch import anonymous_ranges, without
+from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, command_line
 
 MAPS = b"""\
@@ -87,7 +92,7 @@ def test_rebound_name(tmp_path: pathlib.Path) -> None:
     session = Session.load(tmp_path / "run.json")
     words = command_line("report", "run.json", "--peak", "--at", f"{session.duration_s - 0.1:g}", "-f", "markdown")
     shown = subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S, capture_output=True, text=True).stdout
-    report = json.loads(
+    summary = json.loads(
         subprocess.run(
             command_line("report", "run.json", "-f", "json"), cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout
@@ -95,7 +100,7 @@ def test_rebound_name(tmp_path: pathlib.Path) -> None:
 
     assert session.snapshots is not None
     assert session.snapshots.processes[0].ranges
-    assert report["peak"]["rss"] >= 190 << 20
+    assert summary["peak"]["rss"] >= 190 << 20
     sizes = dict.fromkeys(("load", "convert"), 0.0)
     for line in shown.splitlines():
         for name in sizes:
@@ -106,17 +111,21 @@ def test_rebound_name(tmp_path: pathlib.Path) -> None:
 
 
 ON_THE_HEAP = """import ctypes, time
-def make(mib):
-    return bytearray(b"x") * (mib << 20)
 def load():
-    return [make(8) for _ in range(12) if not time.sleep(0.02)]
+    parts = []
+    for _ in range(12):
+        parts.append(bytearray(b"x") * (8 << 20)); time.sleep(0.02)
+    return parts
 def convert(old):
-    return [bytearray(part) for part in old if not time.sleep(0.02)]
-make(24)
+    parts = []
+    for part in old:
+        parts.append(bytearray(part)); time.sleep(0.02)
+    return parts
+bytearray(24 << 20)
 weights = load()
 weights = convert(weights)
 ctypes.CDLL(None).malloc_trim(0)
-grown = make(140)
+grown = bytearray(b"x") * (140 << 20)
 time.sleep(0.3)
 """
 
@@ -128,4 +137,12 @@ def test_freed_on_the_heap(tmp_path: pathlib.Path) -> None:
     words = command_line("monitor", "--details", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
     shown = subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S, stderr=subprocess.PIPE, text=True).stderr
 
-    assert re.search(r"~\d+ MiB  work.py:5 load, or work.py convert, which ran later", shown), shown
+    assert re.search(r"~\d+ MiB  work.py(:\d+)? load, or work.py convert, which ran later", shown), shown
+    session = Session.load(tmp_path / "run.json")
+    tree = as_markdown(build_up_report(session, MemoryUnit.MiB))
+    assert re.search(r"load, or work.py convert, which ran later \|", tree), tree
+    rise = of_peak(session)
+    assert rise is not None
+    assert '"or_later":"work.py convert"' in peak_tree(session, rise, "")
+    holders = json.loads(report(session, View(["rss"])))["peak"]["build_up"]["holders"]
+    assert {"work.py convert"} < {holder["or_later"] for holder in holders}
