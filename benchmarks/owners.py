@@ -4,7 +4,8 @@ Rows are programs that take 100, 200 and 300 MiB in three functions at 200 MiB a
 by 5 % and by what grows in 30 ms at each change of function; at most 2 % of all may be wrongly called certain. With
 ``--cost``: the helper's CPU time over a minute of growth and of sleep, and the CPU time of a program with and without
 stacks, in pairs. The exit status is 1 if anything was wrong. With ``--random``, ``--seeds`` or ``--slow``: tables of
-how right the rows and sizes are in random programs that know the truth.
+how right the rows and sizes are in random programs that know the truth. With ``--memray MODEL --real VENV``: what
+functions hold in an export of this model, beside what memray logs in the same run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from benchmarks import machine
 from benchmarks.__main__ import positive
+from benchmarks.owner_programs.by_memray import print_table
 from benchmarks.owner_programs.judge import judge_programs
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, of_peak
 from nncftools.session.session import Session
@@ -176,17 +178,23 @@ def main() -> int:
     parser.add_argument(
         "--slow", type=positive, metavar="N", help="judge by N programs of one thread that take memory once a second"
     )
+    parser.add_argument("--memray", type=pathlib.Path, metavar="MODEL", help="judge an export by memray, instead")
+    parser.add_argument("--real", type=pathlib.Path, metavar="VENV", help="with --memray: it has the real tools")
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="random programs at once, default 1")
     parser.add_argument(
         "--keep", type=pathlib.Path, metavar="DIR", help="keep their recordings, or judge kept ones again"
     )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what came of them into a file")
     found = parser.parse_args()
+    if found.memray is not None and found.real is None:
+        parser.error("--memray needs --real VENV")
     print(f"{machine.description()}\n")
     last = found.slow or found.random
     if seeds := found.seeds or (last and range(1, last + 1)):
         judge_programs(seeds, found.jobs, found.keep, found.json, is_slow=found.slow is not None)
         return 0
+    if found.memray is not None:
+        return 0 if print_table(found.memray, found.real) else 1
     with tempfile.TemporaryDirectory() as folder:
         if found.cost:
             return 0 if cost(found.pairs, pathlib.Path(folder)) else 1
