@@ -100,7 +100,7 @@ def compare(found: BuildUp, held: Stacks) -> Iterator[Size]:
     for _, stack, _ in said:
         for depth, frame in enumerate(stack):
             labels[_function(frame)] = brief_label(Frame(frame.function, frame.file, 0))
-            depths[_function(frame)] = depth
+            depths.setdefault(_function(frame), depth)
     places = {}
     for function in sorted(said_sizes, key=lambda function: (function != _IMPORTS, depths[function])):
         same = (said_sizes[function] // MIB, held_sizes[function] // MIB)
