@@ -127,6 +127,7 @@ def _is_runner(frame: Frame) -> bool:
     return frame.file.startswith("<") or "/memray/" in frame.file
 
 
+@functools.cache
 def _function(frame: Frame) -> Function:
     """Return the innermost function around the line of a frame: memray names no classes."""
     starts = (start for start, end in _functions_in(frame.file) if start <= frame.line <= end)
