@@ -14,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from nncftools.session.model import Frame
 from nncftools.session.session import Session
 
 _SIZES = pathlib.Path(__file__).parent.parent / "workloads" / "memray_sizes.py"
-_EXPORT = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format", "int8", "--model")
+_EXPORT = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format")
 _CLOSE, _CLOSE_BYTES = 0.1, 20 * MIB
 _MOST_ROWS = 15
 _IMPORT = "_find_and_load"
@@ -63,7 +64,7 @@ def print_table(model: pathlib.Path, real: pathlib.Path) -> bool:
         "HF_HUB_OFFLINE": "1",
     }
     with tempfile.TemporaryDirectory() as folder:
-        sizes = judge_export(model.absolute(), environment, pathlib.Path(folder))
+        sizes = judge_export(model.absolute(), "int8", environment, pathlib.Path(folder))
     print("| function | said, MiB | certain | memray, MiB | difference |")
     print("|---|---:|---:|---:|---:|")
     for size in sizes:
@@ -72,13 +73,15 @@ def print_table(model: pathlib.Path, real: pathlib.Path) -> bool:
     return all(size.is_close for size in sizes)
 
 
-def judge_export(model: pathlib.Path, environment: Mapping[str, str], folder: pathlib.Path) -> list[Size]:
-    """Record an export of a model, and memray's log of it; return the imports, and the functions that hold most."""
+def judge_export(
+    model: pathlib.Path, weight_format: str, environment: Mapping[str, str], folder: pathlib.Path
+) -> list[Size]:
+    """Record an export of a model, and memray's log of it; return the imports and the functions that hold most."""
     log, recording = folder / "memray.bin", folder / "session.json"
     where = subprocess.run(["which", "optimum-cli"], env=environment, check=True, capture_output=True, text=True)
     ours = [sys.executable, "-m", "nncftools", "profile", "-q", "--no-plot", "-o", str(recording), "--"]
     memray = ["python", "-m", "memray", "run", "--quiet", "-o", str(log), where.stdout.strip()]
-    words = [*ours, *memray, *_EXPORT, str(model), str(folder / "out")]
+    words = [*ours, *memray, *_EXPORT, weight_format, "--model", str(model), str(folder / "out")]
     subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     session = Session.load(recording)
     found = of_peak(session)
@@ -139,6 +142,8 @@ def _functions_in(file: str) -> list[tuple[int, int]]:
     """Return the first and the last line of each function in a file."""
     if not file.endswith(".py"):
         return []
-    nodes = ast.walk(ast.parse(pathlib.Path(file).read_bytes()))
-    functions = (node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # escape sequences in libraries
+        tree = ast.parse(pathlib.Path(file).read_bytes())
+    functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
     return [(node.lineno, node.end_lineno or node.lineno) for node in functions]

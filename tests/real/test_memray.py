@@ -19,7 +19,7 @@ def test_export(
     """The functions that hold most, without imports, are right within 10 % or 20 MiB."""
     model = written_model("deep", real_environment, tmp_path_factory)
 
-    _, *functions = judge_export(model, real_environment, tmp_path)
+    _, *functions = judge_export(model, "fp32", real_environment, tmp_path)
 
     assert max(function.held for function in functions) >= 100 * MIB
     assert [function for function in functions if not function.is_close] == []
