@@ -11,6 +11,7 @@ import pytest
 
 from nncftools.cli import destination, runs
 from nncftools.errors import NncfToolsError
+from nncftools.journal import reading
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
@@ -120,6 +121,18 @@ class TestPrune:
 
             assert terminal.exitstatus == status
         assert len(list(logs.iterdir())) == left
+
+    def test_still_recorded(self, in_process: Run, logs: pathlib.Path) -> None:
+        """A recording that still runs stays; it goes when it has ended."""
+        folder = logs / "2026-11-20_10-00-00_work"
+        lock = reading.create(folder / f"session{reading.ENDING}", replace=False)
+        in_process("prune", "--keep", 0, "--yes")
+        left = sorted(path.name for path in logs.iterdir())
+        os.close(lock)
+        in_process("prune", "--keep", 0, "--yes")
+
+        assert left == [folder.name, "mine"]
+        assert not folder.exists()
 
     def test_link_as_folder(self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """A link that is called like a recording is not followed."""

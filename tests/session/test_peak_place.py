@@ -235,6 +235,16 @@ def test_processes_that_grow_together(grown_to: int, rivals: list[str]) -> None:
     assert [rival.name for rival in place(of).rivals] == rivals
 
 
+def test_operations_that_reached_it_one_after_the_other() -> None:
+    """Of operations in two processes, the one in which memory reached the peak first holds it."""
+    of = run({"A": (0.1, 0.95), "B": (0.4, 0.95)}, [10] * 6 + [300] * 4 + [10], [(0.3, 0.5, 300)])
+    of.processes.append(process(1, parent=0))
+    of.marks[1].pid = 101
+
+    assert [one.figures["rss"].peak.to_s for one in of.operations if one.figures["rss"].peak] == [0.5, 0.6]
+    assert names(of)[0] == ["A"]
+
+
 def test_parallel_operations() -> None:
     """Of operations that ran at the same time, the one whose process reached the peak holds it."""
     of = run({"A": (0.1, 0.9)}, FLAT)

@@ -703,6 +703,15 @@ def test_line_tables_without_frames_are_not_decoded(monkeypatch: pytest.MonkeyPa
     assert decoded == [b"\xe0"]
 
 
+def test_secret_in_the_command() -> None:
+    """Secrets in the command, and in the command lines of its processes, are hidden; the journal has them as typed."""
+    words = ["work", "--api-key=hush", "--lr", "0.1"]
+    child = {"process": {"id": 1, "pid": 101, "parent": 0, "name": "child", "command": words}}
+    of = read(child, [0, 10], END, first=header(command=words))
+
+    assert of.command == of.processes[1].command == ["work", "--api-key=***", "--lr", "0.1"]
+
+
 def test_frames_of_the_hook() -> None:
     """Frames of our own hook are left out."""
     ours = {"frame": [1, "wrapper", "<frozen importlib._bootstrap nncf-tools>", 1]}
