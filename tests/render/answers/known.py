@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, of_peak
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
 from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
@@ -128,6 +128,9 @@ def _figures(session: Session) -> Iterator[float]:
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
         yield sum(part.size for part in built_up.parts if part.is_certain)
+    held_at_the_end = at_end(session)
+    if held_at_the_end is not None:
+        yield from (row.size for row in holders(held_at_the_end, session))
 
 
 def _functions_of_a_session() -> Iterator[Callable[[Session], object]]:
