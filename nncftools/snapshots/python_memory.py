@@ -204,9 +204,11 @@ class PythonMemory:
         previous, code, instruction, names = self._words
         owner, variables_at = self._layout["owner"], self._layout["locals"]
         stack: list[RawFrame] = []
-        is_import, checked = False, -1
+        is_import = has_import = has_new_code = False
+        checked = -1
         for step in steps:
             if not frame:
+                self._has_new_code |= has_new_code and not has_import  # imports meet new code all the time
                 return tuple(stack[::-1])
             if frame == checked:  # torn: a circle, after at most as many frames again as were read so far (Brent)
                 raise UnreadableError
@@ -219,13 +221,14 @@ class PythonMemory:
             if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
                 variables, known = 0, codes.get(words[code])
                 if known is None:
-                    self._has_new_code = True
+                    has_new_code = True
                 else:
                     if known.local_bytes:
                         variables = hash(block[at + variables_at : at + variables_at + known.local_bytes])
                     elif words[names] and not is_import:
                         variables = self._version_of(words[names])
                     is_import = known.is_import
+                    has_import |= is_import
                 stack.append((frame, words[code], words[instruction], variables))
             frame = words[previous]
         raise UnreadableError

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Range = tuple[int, int]
     """The first address, and the one behind the last."""
 
-_LEAST, _SHARE = 8 << 20, 0.02
+_LEAST, _RISE, _FALL = 8 << 20, 0.04, 0.02
 """A change that is smaller, in bytes or as a part of RSS, is not worth a reading."""
 _MOST_READINGS = 150
 _PAGE_BITS = 12
@@ -112,7 +112,8 @@ class RangeWatch:
         for watched in processes:
             rss = watched.growth.rss
             before, ranges = self._known.get(watched, (0, []))
-            if abs(rss - before) < max(_LEAST, rss * _SHARE) or not watched.is_introduced:
+            share = _RISE if rss > before else _FALL
+            if abs(rss - before) < max(_LEAST, rss * share) or not watched.is_introduced:
                 continue
             if self._left <= 0 or self._budget.left_s <= 0:
                 return

@@ -155,6 +155,10 @@ _NEAREST_NS, _FARTHEST_NS, _PART_OF_REST = 15 * _MS, 700 * _MS, 10
 """While nothing rises, stacks are read again after this part of the time since the last rise, within these bounds."""
 
 
+_WAITING = ("threading.py", "queue.py", "selectors.py", "connection.py")
+"""A thread whose innermost frame is in one of these files waits."""
+
+
 class Timeline:
     """The stacks of one process since its last line in the log, which knows it by ``number``."""
 
@@ -163,14 +167,15 @@ class Timeline:
         self._raw: dict[int, RawStack] = {}
         self._numbers: dict[int, int] = {}
         self._calls: dict[int, Calls] = {}
+        self._works: dict[int, bool] = {}
         self.read_ns = 0
         """When the stacks were read last."""
         self._begin(0)
 
     @property
-    def has_several_threads(self) -> bool:
-        """Whether several threads run Python."""
-        return len(self._raw) > 1
+    def has_several_workers(self) -> bool:
+        """Whether several threads run Python, and do not wait."""
+        return sum(self._works.values()) > 1
 
     def _begin(self, t_ns: int) -> None:
         self._times = [t_ns] if t_ns else []
@@ -212,11 +217,12 @@ class Timeline:
                 self._interned.loop(frames[same - 1])
             if self._numbers.get(thread) != number or equal < len(frames):
                 self._numbers[thread] = number
+                self._works[thread] = not frames[-1][0].file.endswith(_WAITING)
                 most = len(frames) if len(frames) <= _MOST_FRAMES else _OUTER_FRAMES
                 change = t_ns, number, min(same, most), min(equal, most)
                 self._threads.setdefault(thread, []).append(change)
         for thread in self._numbers.keys() - raw.keys():
-            del self._numbers[thread], self._calls[thread]
+            del self._numbers[thread], self._calls[thread], self._works[thread]
             self._threads[thread].append((t_ns, None, 0, 0))
         self._raw = raw
         self._times.append(t_ns)
@@ -230,7 +236,7 @@ class Timeline:
         if self._times and (is_cut or len(self._times) > _READINGS):
             writer.line("window", {"process": self._number, "t_ns": self._times, "threads": self._threads})
             if is_cut:
-                self._numbers, self._raw, self._calls = {}, {}, {}
+                self._numbers, self._raw, self._calls, self._works = {}, {}, {}, {}
             self._begin(0 if is_cut else self._times[-1])
         if is_end:
             self._memory.close()
@@ -339,7 +345,7 @@ class StackTaker:
             return
         watched.faults_read_ns = now_ns
         timeline = self._timelines.get(watched)
-        has_several = timeline is not None and timeline.has_several_threads
+        has_several = timeline is not None and timeline.has_several_workers
         share = _FAULTS_SHARE_OF_SEVERAL if has_several else _FAULTS_SHARE
         watched.faults_after_ns = now_ns + int((time.process_time() - begun_s) / share * _S)
         if faults or lost:
