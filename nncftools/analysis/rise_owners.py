@@ -26,6 +26,8 @@ _SPEED_S, _SHORTEST_S = 0.5, 0.001
 """The speed of a rise is measured over at most, and at least, this time."""
 _QUICK_S, _FILLED_S, _LEAST_FILLED = 0.01, 0.05, 1 << 20
 """The first rise of a block in so short a time is of one call, if that soon takes so many bytes more."""
+_LONG_S = 0.05
+"""Between stacks that are farther apart, many calls may have come and gone."""
 _MOMENT_S = 0.005
 """A line that takes memory goes on taking it for longer."""
 _STANDING = 4e6
@@ -192,7 +194,8 @@ class RiseOwners:
         stood_after = _stood(speed_after, after[depth:], is_large=is_large)
         part_before = _HALF
         if stood_before and stood_after:
-            stack = _between(before, after, depth)
+            is_long = self._times[readings.stop - 1] - self._times[readings.start] > _LONG_S
+            stack = _common(before, after, depth) if is_long else _between(before, after, depth)
             yield Share(stack, min(share.certain, len(stack)), min(share.still, len(stack) - 1), share.size)
             return
         if stood_before != stood_after:
