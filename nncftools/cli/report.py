@@ -143,8 +143,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --open: it opens the page; not with --format {format_}")
     of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
-        endings = "or an --output that ends in .txt, .md, .json"
-        raise UsageError(f"option --peak: only with --format {', '.join(_PEAK_FORMATS)}, {endings}")
+        endings = "or an --output that ends in .txt, .md or .json"
+        raise UsageError(f"option --peak: only with --format text, markdown or json, {endings}")
     if opens:
         output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
         destination.check_file("--output", output, force=True)

@@ -48,7 +48,7 @@ TAKEN = {
     "report": ".txt, .md, .html, .htm, .json, .csv, .parquet, .png, .svg, .pdf",
     "compare": ".txt, .md, .html, .htm, .json, .png, .svg, .pdf",
 }
-PEAK = "--peak: only with --format text or markdown, or an --output that ends in .txt or .md"
+PEAK = "--peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json"
 OTHER_NAME = "this command also reads or writes {!r}; choose another name"
 ONE_OF = "{!r} does not end in one of {}; choose such a name, or a format with --format"
 NEVER = "no {} file holds the format {}; choose another ending"
