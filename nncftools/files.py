@@ -21,6 +21,8 @@ _MOST_LINKS = 40
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MADE: set[tuple[int, int]] = set()
+"""Device and inode of each file that this process made: it may be replaced where only new names are allowed."""
 
 
 @contextlib.contextmanager
@@ -43,8 +45,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
             os.close(stream)
         return
     name = f".{os.urandom(4).hex()}.{file.name}"
-    folder = os.open(file.parent, FOLDER)
-    try:
+    with Folder(file.parent) as held:
+        folder = held.descriptor
         mode = None
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(file.name, dir_fd=folder).st_mode & _PERMISSIONS
@@ -57,13 +59,12 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
                 yield opened
                 opened.flush()
                 os.fsync(beside)
+                _note_made(beside)
             os.replace(name, file.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
             raise
-    finally:
-        os.close(folder)
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
@@ -89,26 +90,28 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
 
     Symbolic links are followed. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
     """
-    path = followed(path)
+    path = _follow_links(path)
     if _is_descriptor(path):
         path.stat()  # fails for one that is not open: it may be a file of ours later
         return None
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return path
-    if stat.S_ISDIR(status.st_mode):
+        status = None
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if stat.S_ISREG(status.st_mode):
-        _refuse_other_owner(status, path)
-        return path
-    _refuse_other_device(status, path)
-    return None
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        _refuse_other_device(status, path)
+        return None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), Folder(path.parent) as folder:
+        if status is not None:
+            _refuse_other_file(status, path, folder)
+    return path
 
 
 def _open_stream(path: pathlib.Path) -> int:
     """Open what is no regular file, without waiting, and return a descriptor. Raises OSError."""
-    path = followed(path)
+    path = _follow_links(path)
     if _is_descriptor(path):
         return above_standard(os.dup(int(path.name)))
     try:
@@ -132,83 +135,139 @@ def _is_descriptor(path: pathlib.Path) -> bool:
     return path.name.isdecimal() and os.path.realpath(path.parent) in own_folders
 
 
-def _refuse_other_owner(status: os.stat_result, path: pathlib.Path) -> None:
+def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
     """Raise OSError for a regular file that is not ours to replace.
 
-    Root may replace what belongs to the owner of both the folder and the working folder, as in a container that works
-    in a mounted checkout.
+    Where every user may rename, no file of before is replaced. Root may replace what belongs to the owner of both the
+    folder and the working folder, as in a container that works in a mounted checkout.
     """
     owner = status.st_uid
-    if owner == os.geteuid():
-        return
-    if os.geteuid() == 0 and owner == path.parent.stat().st_uid == os.stat(".").st_uid:  # noqa: PTH116 — no pathlib here
-        return
-    raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})", str(path))
+    around = os.fstat(folder.descriptor)
+    if is_open_to_all(around) and (status.st_dev, status.st_ino) not in _MADE:
+        raise OSError(errno.EEXIST, "it exists where every user may exchange it; choose a new name", str(path))
+    is_in_checkout = os.geteuid() == 0 and owner == around.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
+    if owner != os.geteuid() and not is_in_checkout:
+        raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})", str(path))
+
+
+def _note_made(descriptor: int) -> None:
+    """Remember a file that this process made."""
+    status = os.fstat(descriptor)
+    _MADE.add((status.st_dev, status.st_ino))
 
 
 def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
     if not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
         raise OSError(errno.EPERM, "it is a socket or a disk", str(path))
-    theirs = another_owner(status)
+    theirs = other_owner(status)
     if theirs:
         raise OSError(errno.EPERM, f"it {theirs}", str(path))
 
 
-class Way:
-    """The folders that lead to a file, as they are when it is checked: one that takes another's place gets nothing."""
+class Folder:
+    """A folder to write into by the rule in docs/promises.md, held open so that no other folder can take its place."""
 
-    def __init__(self, folder: pathlib.Path, *, must_stay: bool = False) -> None:
-        """Look at the folders. Those of ours that a command makes anew count as the same, unless they ``must_stay``."""
-        self.folder = folder
-        self._must_stay = must_stay
-        self._known: dict[pathlib.Path, os.stat_result] = {}
-        for part in (folder, *folder.parents):
-            with contextlib.suppress(OSError):
-                self._known[part] = part.stat()
+    def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
+        """Open the folder; with ``make``, create it and the folders above it first.
+
+        Raises OSError if another user could choose where a file goes.
+        """
+        self.descriptor, self.is_shared = _open_folder(path, make=make)
+        """The second value: whether every user may rename in this folder, or in a folder above it."""
+        self.path = path.absolute()
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self.descriptor)
+
+    @property
+    def descriptor_path(self) -> pathlib.Path:
+        """A path that leads to the folder by its descriptor; the plain path on systems without /proc."""
+        name = type(self.path)(f"/proc/self/fd/{self.descriptor}")
+        return name if name.exists() else self.path
 
     def check(self) -> None:
-        """Raise OSError if another folder, or a link to one, has taken the place of one of them."""
-        for part in (self.folder, *self.folder.parents):
-            if not os.path.lexists(part):
-                continue
-            known, found = self._known.get(part), part.lstat()
-            if known is not None and os.path.samestat(known, part.stat()):
-                return
-            theirs = another_owner(found)
-            if theirs or stat.S_ISLNK(found.st_mode) or (known is not None and self._must_stay):
-                raise OSError(errno.EPERM, f"{part} is another folder now" + (theirs and f", which {theirs}"))
+        """Open the folder again if the user's command has made it anew.
 
-    def make(self) -> None:
-        """Make what is missing of them. Raises OSError like ``check``."""
-        self.check()
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    @contextlib.contextmanager
-    def reached(self) -> Iterator[pathlib.Path]:
-        """Yield a path that leads to the folder, which is held open, even if another one takes its place.
-
-        Raises OSError like ``check``, also at the end of the block: then nothing that was written is where the path
-        leads.
+        Raises OSError if another user may have put a folder in its place.
         """
-        folder = above_standard(os.open(self.folder, FOLDER))
-        try:
-            self.check()
-            self._refuse_other(folder)
-            name = type(self.folder)(f"/proc/self/fd/{folder}")
-            yield name if name.exists() else self.folder
-            self._refuse_other(folder)
-        finally:
-            os.close(folder)
-
-    def _refuse_other(self, folder: int) -> None:
-        if not os.path.samestat(self.folder.stat(), os.fstat(folder)):
-            raise OSError(errno.EPERM, f"{self.folder} is another folder now")
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self.path.stat(), os.fstat(self.descriptor)):
+                return
+        if self.is_shared:
+            raise OSError(errno.EPERM, f"{self.path} is another folder now")
+        descriptor, self.is_shared = _open_folder(self.path, make=True)
+        os.close(self.descriptor)
+        self.descriptor = descriptor
 
 
-def ways_to(*paths: pathlib.Path | None) -> dict[pathlib.Path, Way]:
-    """Return the ways to files by folder, for as long as no command runs."""
-    return {path.parent: Way(path.parent, must_stay=True) for path in paths if path is not None}
+def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
+    """Open a folder step by step; return its descriptor, and whether every user may rename on the way.
+
+    A relative path begins at the working folder, which nobody can exchange. Raises OSError.
+    """
+    if _is_descriptor(path):  # it was checked when it was opened
+        folder = above_standard(os.open(path, FOLDER))
+        return folder, is_open_to_all(os.fstat(folder))
+    folder = os.open(".", FOLDER)
+    names = [*reversed(path.parts)]
+    if not path.is_absolute():
+        names.append(".")
+    links = 0
+    is_shared = False
+    try:
+        while names:
+            name = names.pop()
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode) and links < _MOST_LINKS:
+                links += 1
+                _refuse_link(status, path)
+                names += reversed(type(path)(os.readlink(name, dir_fd=folder)).parts)
+                continue
+            above = folder
+            folder = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
+            os.close(above)
+            _refuse_folder(os.fstat(folder), name)
+            is_shared |= is_open_to_all(os.fstat(folder))
+    except OSError:
+        os.close(folder)
+        raise
+    return above_standard(folder), is_shared
+
+
+def _refuse_folder(status: os.stat_result, name: str) -> None:
+    """Raise OSError for a folder whose owner could exchange what is in it.
+
+    Trusted owners are this user, root, the owner of the root folder and, for root, the owner of the working folder.
+    The members of a group trust each other.
+    """
+    trusted = {os.geteuid(), 0, os.stat("/").st_uid}  # noqa: PTH116 — no pathlib here
+    if os.geteuid() == 0:
+        trusted.add(os.stat(".").st_uid)  # noqa: PTH116
+    is_of_group = status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_IWOTH
+    if status.st_uid in trusted or (is_of_group and status.st_gid in {os.getegid(), *os.getgroups()}):
+        return
+    raise OSError(errno.EPERM, f"the folder {name!r} belongs to another user ({_name_user(status.st_uid)})")
+
+
+def is_open_to_all(status: os.stat_result) -> bool:
+    """Return whether every user may change a file, or rename in a folder that is not sticky."""
+    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    return bool(status.st_mode & stat.S_IWOTH) and not is_sticky
 
 
 def open_ours(path: pathlib.Path) -> int:
@@ -220,18 +279,25 @@ def open_ours(path: pathlib.Path) -> int:
     with a second name, which may be that of any file.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    with Folder(path.parent) as folder:
+        try:
+            made = os.open(path.name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder.descriptor)
+        except FileExistsError:
+            return _open_earlier(path, flags, folder)
+    _note_made(made)
+    return above_standard(made)
+
+
+def _open_earlier(path: pathlib.Path, flags: int, folder: Folder) -> int:
+    """Open and empty a log of an earlier run. Raises OSError for a trap, like ``open_ours``."""
     try:
-        return above_standard(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        pass
-    try:
-        descriptor = above_standard(os.open(path, flags | os.O_NONBLOCK))
+        descriptor = above_standard(os.open(path.name, flags | os.O_NONBLOCK, dir_fd=folder.descriptor))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
         raise
     try:
-        _refuse_trap(os.fstat(descriptor), path)
+        _refuse_trap(os.fstat(descriptor), path, folder)
         os.ftruncate(descriptor, 0)
         os.set_blocking(descriptor, True)
     except OSError:
@@ -240,10 +306,10 @@ def open_ours(path: pathlib.Path) -> int:
     return descriptor
 
 
-def _refuse_trap(status: os.stat_result, path: pathlib.Path) -> None:
+def _refuse_trap(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EPERM, "it is a device or pipe")
-    _refuse_other_owner(status, path)
+    _refuse_other_file(status, path, folder)
     if status.st_nlink > 1:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
@@ -257,20 +323,25 @@ def open_output(path: pathlib.Path) -> int:
     return _open_stream(path) if file is None else open_ours(file)
 
 
-def followed(path: pathlib.Path) -> pathlib.Path:
+def _follow_links(path: pathlib.Path) -> pathlib.Path:
     """Return the path that a write is for, behind symbolic links. Raises OSError for another user's link."""
     for _ in range(_MOST_LINKS):
         if _is_descriptor(path) or not path.is_symlink():
             return path
-        theirs = another_owner(path.lstat())
-        if theirs:
-            raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}", str(path))
+        _refuse_link(path.lstat(), path)
         path = path.parent / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def another_owner(status: os.stat_result) -> str:
-    """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
+def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
+    """Raise OSError for another user's symbolic link."""
+    theirs = other_owner(status)
+    if theirs:
+        raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}", str(path))
+
+
+def other_owner(status: os.stat_result) -> str:
+    """Return which other user a file or link belongs to, in words; empty if it is ours or root's."""
     if status.st_uid in {os.geteuid(), 0}:
         return ""
     return f"belongs to another user ({_name_user(status.st_uid)})"
@@ -283,20 +354,6 @@ def _name_user(user: int) -> str:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return f"user {user}"
-
-
-def open_to_all(status: os.stat_result) -> str:
-    """Return that every user may write to a file or folder, in words; empty if not.
-
-    In a sticky folder, such as /tmp, nobody else may replace what is ours.
-    """
-    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    return "may be changed by every user" if status.st_mode & stat.S_IWOTH and not is_sticky else ""
-
-
-def open_to_group(status: os.stat_result) -> bool:
-    """Return whether the users of a group, but not all users, may write to a file or folder."""
-    return bool(status.st_mode & stat.S_IWGRP) and not open_to_all(status)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

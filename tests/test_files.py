@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 
 import pytest
 
-from nncftools.files import Way, followed, open_ours, replacing
+from nncftools.files import Folder, file_behind, open_ours, replacing, write_file
 from tests.trust.another_user import OTHER, as_another
 
 
@@ -128,101 +129,147 @@ class TestOpenOurs:
         assert contents(tmp_path) == {"log": "mine", "target": "mine"}
 
 
-class TestWay:
-    """What leads to a file, from its check to its write."""
+@as_another
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "is_shared"),
+    [
+        (0, 0, 0o755, False),
+        (0, 0, 0o1777, False),
+        (0, OTHER, 0o2775, False),
+        (0, 0, 0o777, True),
+        (OTHER, 0, 0o775, False),
+        (OTHER, OTHER, 0o755, None),
+        (OTHER, OTHER, 0o775, None),
+        (OTHER, OTHER, 0o777, None),
+        (OTHER, OTHER, 0o1777, None),
+    ],
+    ids=[
+        "ours",
+        "sticky",
+        "ours for a group",
+        "for all",
+        "of our group",
+        "his",
+        "of his group",
+        "his for all",
+        "his sticky",
+    ],
+)
+@pytest.mark.parametrize("below", ["", "below", "to/link"])
+def test_rule(tmp_path: pathlib.Path, owner: int, group: int, mode: int, is_shared: bool | None, below: str) -> None:  # noqa: FBT001, PLR0913, PLR0917 — a case
+    """A folder in which another user could choose where a file goes is refused; None stands for refused."""
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to/link").symlink_to("../folder/below")
+    os.chown(folder, owner, group)
+    folder.chmod(mode)
+    path = tmp_path / below if below.startswith("to") else folder / below
+    try:
+        with Folder(path) as opened:
+            found = opened.is_shared
+            assert os.path.samestat(opened.descriptor_path.stat(), path.stat())
+    except OSError as error:
+        assert error.strerror == "the folder 'folder' belongs to another user (nobody)"  # noqa: PT017
+        found = None
 
-    def test_nothing_changed(self, tmp_path: pathlib.Path) -> None:
-        """What is missing is made, and what is written arrives."""
-        way = Way(tmp_path / "a/b")
-        way.make()
-        with way.reached() as folder:
-            (folder / "c.txt").write_text("new")
+    assert found is is_shared
 
-        assert contents(tmp_path / "a/b") == {"c.txt": "new"}
 
-    def test_another_folder(self, tmp_path: pathlib.Path) -> None:
-        """A folder of ours that has taken the place of the one that was checked gets nothing."""
-        (tmp_path / "a").mkdir()
-        (tmp_path / "precious").mkdir()
-        way = Way(tmp_path / "a", must_stay=True)
-        (tmp_path / "a").rename(tmp_path / "moved")
-        (tmp_path / "precious").rename(tmp_path / "a")
+class TestFolder:
+    """A folder from its check to the last write."""
 
-        with pytest.raises(OSError, match=r"a is another folder now$"), way.reached():
-            pytest.fail("the block was entered")
+    def test_made(self, tmp_path: pathlib.Path) -> None:
+        """Missing folders are made on request, also behind our own link."""
+        (tmp_path / "link").symlink_to("behind")
+        (tmp_path / "behind").mkdir()
+        with Folder(tmp_path / "link/a/b", make=True) as folder:
+            (folder.descriptor_path / "c.txt").write_text("new")
 
-    def test_made_again(self, tmp_path: pathlib.Path) -> None:
-        """A folder of ours that a command made anew counts as the same, unless a command cannot have made it."""
-        (tmp_path / "a").mkdir()
-        way = Way(tmp_path / "a")
-        (tmp_path / "a").rename(tmp_path / "moved")
-        (tmp_path / "a").mkdir()
-        with way.reached() as folder:
-            (folder / "c.txt").write_text("new")
+        assert contents(tmp_path / "behind/a/b") == {"c.txt": "new"}
+        with pytest.raises(FileNotFoundError):
+            Folder(tmp_path / "missing")
 
-        assert contents(tmp_path / "a") == {"c.txt": "new"}
+    def test_circle_of_links(self, tmp_path: pathlib.Path) -> None:
+        """A link that leads to itself is refused."""
+        (tmp_path / "link").symlink_to("link")
 
-    def test_made_by_another_process_of_ours(self, tmp_path: pathlib.Path) -> None:
-        """A folder that was missing at the check may be there at the write."""
-        way = Way(tmp_path / "a", must_stay=True)
-        (tmp_path / "a").mkdir()
-
-        way.make()
-
-    @pytest.mark.parametrize("folder", ["a", "a/b"])
-    def test_link(self, tmp_path: pathlib.Path, folder: str) -> None:
-        """A link that has taken the place of a folder is not followed, and no folder is made behind it."""
-        (tmp_path / "a").mkdir()
-        (tmp_path / "precious").mkdir()
-        way = Way(tmp_path / folder)
-        (tmp_path / "a").rename(tmp_path / "moved")
-        (tmp_path / "a").symlink_to("precious")
-
-        with pytest.raises(OSError, match=r"a is another folder now$"):
-            way.make()
-        assert list((tmp_path / "precious").iterdir()) == []
+        with pytest.raises(OSError, match="link"):
+            Folder(tmp_path / "link")
 
     @as_another
-    @pytest.mark.parametrize("folder", ["a", "a/b"])
-    def test_folder_of_another_user(self, tmp_path: pathlib.Path, folder: str) -> None:
-        """In a folder that another user put in the place of ours, nothing is made."""
-        (tmp_path / "a").mkdir()
-        way = Way(tmp_path / folder)
-        (tmp_path / "a").rename(tmp_path / "moved")
-        (tmp_path / "a").mkdir()
-        os.chown(tmp_path / "a", OTHER, OTHER)
+    def test_link_of_another_user(self, tmp_path: pathlib.Path) -> None:
+        """Another user's link on the way is not followed, although the folder behind it is ours."""
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "link").symlink_to("ours")
+        os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
 
-        with pytest.raises(OSError, match="a is another folder now, which belongs to another user"):
-            way.make()
-        assert list((tmp_path / "a").iterdir()) == []
+        with pytest.raises(OSError, match="it is a symbolic link that belongs to another user"):
+            Folder(tmp_path / "link/below", make=True)
+        assert list((tmp_path / "ours").iterdir()) == []
+
+    @pytest.mark.parametrize("is_shared", [False, True])
+    @pytest.mark.parametrize("is_made", [False, True])
+    def test_another_one_in_its_place(self, tmp_path: pathlib.Path, is_shared: bool, is_made: bool) -> None:  # noqa: FBT001 — a case
+        """Where only we may rename, our command made the folder anew; elsewhere it may be another user's work."""
+        (tmp_path / "a").mkdir()
+        tmp_path.chmod(0o777 if is_shared else 0o755)
+        with Folder(tmp_path / "a") as folder:
+            (tmp_path / "a").rename(tmp_path / "moved")
+            if is_made:
+                (tmp_path / "a").mkdir()
+            if is_shared:
+                with pytest.raises(OSError, match="a is another folder now"):
+                    folder.check()
+            else:
+                folder.check()
+            (folder.descriptor_path / "c.txt").write_text("new")
+
+        assert contents(tmp_path / ("moved" if is_shared else "a")) == {"c.txt": "new"}
 
     @as_another
-    def test_shared_folder(self, tmp_path: pathlib.Path) -> None:
-        """A folder of another user is as good as any, if it was the one that was checked."""
-        os.chown(tmp_path, OTHER, OTHER)
-
-        Way(tmp_path).check()
-
-    def test_meanwhile(self, tmp_path: pathlib.Path) -> None:
-        """What is written goes to the folder that was checked; it is an error when the path leads elsewhere then."""
+    def test_folder_of_another_user_in_its_place(self, tmp_path: pathlib.Path) -> None:
+        """Another user's folder gets nothing."""
         (tmp_path / "a").mkdir()
-        way = Way(tmp_path / "a", must_stay=True)
-
-        with pytest.raises(OSError, match="a is another folder now"), way.reached() as folder:  # noqa: PT012
+        with Folder(tmp_path / "a") as folder:
             (tmp_path / "a").rename(tmp_path / "moved")
             (tmp_path / "a").mkdir()
-            (folder / "c.txt").write_text("new")
-        assert contents(tmp_path / "moved") == {"c.txt": "new"}
-        assert contents(tmp_path / "a") == {}
+            os.chown(tmp_path / "a", OTHER, OTHER)
+
+            with pytest.raises(OSError, match="the folder 'a' belongs to another user"):
+                folder.check()
+
+
+class TestWhereEveryUserMayRename:
+    """In a folder that is open to all, only new names are written."""
+
+    @pytest.fixture(autouse=True)
+    def _open(self, tmp_path: pathlib.Path) -> None:
+        (tmp_path / "old").write_text("old")
+        tmp_path.chmod(0o777)
+
+    @pytest.mark.parametrize("write", [lambda path: write_file(path, b"new"), open_ours])
+    def test_earlier_file(self, tmp_path: pathlib.Path, write: Callable[[pathlib.Path], object]) -> None:
+        """A file of before stays: it may be another one than the user means."""
+        with pytest.raises(OSError, match="it exists where every user may exchange it"):
+            write(tmp_path / "old")
+        assert contents(tmp_path) == {"old": "old"}
+
+    def test_own_file(self, tmp_path: pathlib.Path) -> None:
+        """What this process made it may replace: a table grows row by row."""
+        for content in (b"1", b"2"):
+            write_file(tmp_path / "new", content)
+
+        assert contents(tmp_path) == {"old": "old", "new": "2"}
 
 
 @as_another
 def test_links_of_others_are_not_followed(tmp_path: pathlib.Path) -> None:
     """A link of ours is followed; one of another user, who chose where it leads, is refused."""
     (tmp_path / "link").symlink_to("file")
-    ours = followed(tmp_path / "link")
+    ours = file_behind(tmp_path / "link")
     os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
 
-    assert (ours, followed(ours)) == (tmp_path / "file", tmp_path / "file")
+    assert ours == tmp_path / "file"
     with pytest.raises(OSError, match="it is a symbolic link that belongs to another user"):
-        followed(tmp_path / "link")
+        file_behind(tmp_path / "link")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way, ways_to, write_file
+from nncftools.files import write_file
 from nncftools.journal.reading import SIDECARS
 from nncftools.render.view import PAGE, PICTURE, TEXT, as_json
 from nncftools.units import MemoryUnit, printable
@@ -105,7 +105,6 @@ def compare(  # noqa: PLR0913 — one parameter per option
     pictures = options.check_outputs({"--output": output, "--plot": plot}, read, force=force)
     if format_ != PICTURE:
         output = pictures.pop("--output", None)
-    ways = ways_to(output, *pictures.values())
     if pictures and len(groups) > _MOST_CURVES:
         raise UsageError(f"option {min(pictures)}: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     loaded = [_loaded(group, depth, with_curves=bool(pictures), with_inner=bool(limits)) for group in groups]
@@ -114,14 +113,14 @@ def compare(  # noqa: PLR0913 — one parameter per option
     with options.naming_option("--fail-if"):
         judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
     for name, picture in pictures.items():
-        _draw(loaded, unit, name, picture, ways)
+        _draw(loaded, unit, name, picture)
     if format_ != PICTURE:
         content = _rendered(judged, loaded, format_, unit, has_details=details)
         if output is None:
             screen.to_stdout(content)
         else:
-            with destination.reaching("--output", output, ways) as path:
-                write_file(path, screen.plain(content).encode(errors="backslashreplace"))
+            with destination.writing("--output", output):
+                write_file(output, screen.plain(content).encode(errors="backslashreplace"))
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     for each, verdicts in judged:
         for verdict in verdicts:
@@ -237,17 +236,15 @@ def _names(groups: Sequence[_Group]) -> list[str]:
     return [group.runs[0].command if distinct else runs_text(group.runs) for group in groups]
 
 
-def _draw(
-    groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: pathlib.Path, ways: dict[pathlib.Path, Way]
-) -> None:
+def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: pathlib.Path) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 
     metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
         raise NncfToolsError(f"option {option}: the runs have no memory metric in common to draw")
-    with destination.reaching(option, picture, ways) as path:
-        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, path)
+    with destination.writing(option, picture):
+        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, picture)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 

@@ -7,18 +7,20 @@ descriptor: a folder that is swapped meanwhile gets nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import BinaryIO, NamedTuple
 
 from nncftools.backports import moment_of
+from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import FOLDER, Way, above_standard, another_owner, file_behind, open_ours
+from nncftools.files import Folder, above_standard, file_behind, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -51,8 +53,8 @@ class Destination(NamedTuple):
     """The folder made for this run alone; None if the user named a file."""
     shown: str
     """The session or its folder, as the user would type it."""
-    way: Way
-    """The folders that lead to them, when they were checked."""
+    place: Folder
+    """The folder of them all, checked and held open."""
     sidecar: pathlib.Path | None = None
     """Where marks are written, if there are any."""
     panels: pathlib.Path | None = None
@@ -73,16 +75,6 @@ class Destination(NamedTuple):
     def snapshots(self) -> pathlib.Path:
         """The log of the helper, which exists while a recording with stacks runs."""
         return reading.snapshots_beside(self.journal)
-
-    def within(self, folder: pathlib.Path) -> Destination:
-        """Return the same files under another path of their folder."""
-
-        def moved(path: pathlib.Path | None) -> pathlib.Path | None:
-            return None if path is None else folder / path.name
-
-        session = folder / self.session.name
-        sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
-        return self._replace(session=session, sidecar=sidecar, panels=panels, page=page)
 
     def point_latest(self) -> bool:
         """Point the link ``latest`` in the log folder to this run, if links can be made.
@@ -108,15 +100,12 @@ def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
-    try:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        check_owner("--log-dir", log_dir, log_dir.stat())
-        made = _made(log_dir, wanted)
-        folder = _absolute(made)
-    except OSError as error:
-        raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
+    with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
+        shown = log_dir / _make_new(logs_of_all.descriptor_path, wanted)
+        place = Folder(shown)
+    folder = place.path
     journal = folder / f"session{JOURNAL_ENDING}"
-    return Destination(folder / SESSION, journal, (), folder, str(made), Way(folder), option="--log-dir")
+    return Destination(folder / SESSION, journal, (), folder, str(shown), place, option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
@@ -127,7 +116,8 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     rank = launcher.suffix(os.environ)
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
-    folder = _free_folder("--log-dir", journal)
+    place = _open_free("--log-dir", journal)
+    folder = place.path
     logs = [
         Log(metric, from_zero, log_stem(metric, from_zero=from_zero, rank=rank))
         for metric in metrics
@@ -139,58 +129,55 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
         check_file("--log-dir", log_dir / f"{log.name}.txt", force=True)
         check_file("--log-dir", log_dir / f"{log.name}.png", force=True)
     paths = folder / session.name, folder / journal.name
-    return Destination(*paths, logs, None, str(log_dir), Way(folder), force=True, option="--log-dir")
+    return Destination(*paths, logs, None, str(log_dir), place, force=True, option="--log-dir")
 
 
-def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
-    """Make and return the first of ``name``, ``name-2``, … that is not there."""
+def _make_new(log_dir: pathlib.Path, name: str) -> str:
+    """Make the first of the folders ``name``, ``name-2``, … that is not there, and return its name."""
     for number in itertools.count(1):
-        folder = log_dir / (name if number == 1 else f"{name}-{number}")
+        free = name if number == 1 else f"{name}-{number}"
         with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+            (log_dir / free).mkdir()
             break
+    return free
+
+
+def open_folder(option: str, path: pathlib.Path) -> Folder:
+    """Make and open a folder to write into, with a warning if every user may rename there. Raises UsageError."""
+    with writing(option, path, UsageError):
+        folder = Folder(path, make=True)
+    if folder.is_shared:
+        _warn(path)
     return folder
 
 
-def check_owner(option: str, path: pathlib.Path, folder: os.stat_result) -> None:
-    """Raise UsageError if a folder, or a link to it, belongs to another user, who could replace files in it."""
-    for status in (path.lstat(), folder):
-        theirs = another_owner(status)
-        if theirs:
-            raise UsageError(f"option {option}: {str(path)!r} {theirs}; name a folder of your own")
-
-
-def check_folder(option: str, way: Way) -> None:
-    """Make our folder again where it is missing. Raises UsageError if another one has taken its place."""
-    with writing(option, way.folder, UsageError):
-        way.make()
+@functools.cache
+def _warn(folder: pathlib.Path) -> None:
+    """Say once that every user may exchange the files of a recording."""
+    screen.message(
+        f"every user may rename what is in {str(folder)!r} or in a folder above it; only new files are written"
+    )
 
 
 @contextlib.contextmanager
-def own_folder(option: str, way: Way, busy: str) -> Iterator[None]:
+def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
     """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
 
-    Raises UsageError, also for a folder or a link of another user, NncfToolsError.
+    Raises UsageError.
     """
     import fcntl
 
-    with contextlib.ExitStack() as stack:
-        with writing(option, way.folder, UsageError):
-            way.make()
-            folder = os.open(way.folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, folder)
-            check_owner(option, way.folder, os.fstat(folder))
+    with open_folder(option, path) as place:
+        folder = os.open(place.descriptor_path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             with contextlib.suppress(OSError):  # a file system without locks
                 try:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     raise UsageError(f"option {option}: {busy}") from error
-        yield
-
-
-def _absolute(path: pathlib.Path) -> pathlib.Path:
-    """Return an absolute path. Raises FileNotFoundError if the working folder was removed."""
-    return path if path.is_absolute() else pathlib.Path.cwd() / path
+            yield
+        finally:
+            os.close(folder)
 
 
 def at_file(output: pathlib.Path, *, force: bool) -> Destination:
@@ -206,20 +193,18 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
     for path in (journal, reading.snapshots_beside(journal), *sidecars):
         refuse_link("--output", path)
         check_file("--output", path, force=force)
-    folder = _free_folder("--output", journal)
-    return Destination(folder / output.name, folder / journal.name, (), None, str(output), Way(folder), force=force)
+    place = _open_free("--output", journal)
+    paths = place.path / output.name, place.path / journal.name
+    return Destination(*paths, (), None, str(output), place, force=force)
 
 
-def _free_folder(option: str, journal: pathlib.Path) -> pathlib.Path:
-    """Make the folder of a journal that no recording writes to, and return its absolute path. Raises UsageError."""
-    folder = journal.parent
-    try:
-        if reading.is_recording(journal):
-            raise UsageError(f"option {option}: another recording that still runs writes to {str(journal)!r}")
-        folder.mkdir(parents=True, exist_ok=True)
-        return _absolute(folder)
-    except OSError as error:
-        raise UsageError(f"option {option}: cannot write to {str(folder)!r}: {error.strerror}") from error
+def _open_free(option: str, journal: pathlib.Path) -> Folder:
+    """Make and open the folder of a journal that no recording writes to. Raises UsageError."""
+    with writing(option, journal, UsageError):
+        is_busy = reading.is_recording(journal)
+    if is_busy:
+        raise UsageError(f"option {option}: another recording that still runs writes to {str(journal)!r}")
+    return open_folder(option, journal.parent)
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -310,13 +295,6 @@ def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfTo
         yield
     except OSError as error:
         raise cannot_write(option, path, error, kind) from error
-
-
-@contextlib.contextmanager
-def reaching(option: str, path: pathlib.Path, ways: Mapping[pathlib.Path, Way]) -> Iterator[pathlib.Path]:
-    """Yield a path to write a file by, in the folder that was checked. Raises NncfToolsError."""
-    with writing(option, path), ways[path.parent].reached() as folder:
-        yield folder / path.name
 
 
 @contextlib.contextmanager
@@ -436,13 +414,14 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     Raises UsageError.
     """
     with writing(target.option, target.journal, UsageError):
-        target.way.check()
-        journal = reading.create(target.journal, replace=target.force)
+        target.place.check()
+        at = target.place.descriptor_path
+        journal = reading.create(at / target.journal.name, replace=target.force)
         try:
             if target.folder is None:
                 for ending in SIDECARS:
-                    target.session.with_name(session_stem(target.session) + ending).unlink(missing_ok=True)
-                target.snapshots.unlink(missing_ok=True)
+                    (at / f"{session_stem(target.session)}{ending}").unlink(missing_ok=True)
+                (at / target.snapshots.name).unlink(missing_ok=True)
             return RecordingFiles(target, journal, snapshots=snapshots)
         except OSError:
             reading.remove(target.journal, journal)
@@ -461,12 +440,12 @@ class RecordingFiles:
         with contextlib.ExitStack() as stack:
 
             def opened(path: pathlib.Path, flags: int) -> int:
-                descriptor = above_standard(os.open(path, flags, reading.PRIVATE))
+                at = target.place.descriptor_path / path.name
+                descriptor = above_standard(os.open(at, flags, reading.PRIVATE))
                 stack.callback(os.close, descriptor)
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
-            opened(target.session.parent, FOLDER)  # while it is open, no file system gives it another inode
             self.marks = opened(target.marks, _NEW_LOG)
             os.write(self.marks, b" ")  # missing, if the command empties it
             self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
@@ -489,16 +468,12 @@ class RecordingFiles:
         with _opened(self.snapshots) as log:
             return log.read()
 
-    @contextlib.contextmanager
-    def target(self) -> Iterator[Destination]:
-        """Yield the files to write, by a path that leads to our folder even if another one takes its place.
+    def check_place(self) -> None:
+        """Make our folder again if the command removed it.
 
-        A folder that the command removed and made again counts as ours. Raises OSError for any other folder, also at
-        the end of the block: then nothing that was written is where the path leads.
+        Raises OSError for a folder that another user may have put there: nothing is where the path leads.
         """
-        self._target.way.make()
-        with self._target.way.reached() as folder:
-            yield self._target.within(folder)
+        self._target.place.check()
 
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
@@ -538,6 +513,7 @@ class RecordingFiles:
     def close(self) -> None:
         """Close all descriptors."""
         self._open.close()
+        self._target.place.close()
         if self.locked >= 0:
             self.hand_over()
 

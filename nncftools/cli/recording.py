@@ -19,7 +19,6 @@ from nncftools.cli import destination, options, planning, screen
 from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_write, claim_files
 from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
@@ -271,8 +270,8 @@ def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
     The journal may be removed only after the session is at the requested path. Raises OSError.
     """
     try:
-        with files.target() as reached:
-            session.save(reached.session)
+        files.check_place()
+        session.save(target.session)
     except OSError as error:
         import tempfile
 
@@ -296,11 +295,9 @@ def _show(session: Session, run: Run, files: RecordingFiles | None, view: View, 
             screen.to_stderr(text.report(session, view))
     if files is None:
         return
-    with (
-        _guarded(f"the session is written to {target.shown}, but files beside it are missing"),
-        files.target() as reached,
-    ):
-        _write_beside(session, reached, view)
+    with _guarded(f"the session is written to {target.shown}, but files beside it are missing"):
+        files.check_place()
+        _write_beside(session, target, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
             from nncftools.cli import closing
@@ -386,18 +383,17 @@ def _write_log(session: Session, log: Log, unit: MemoryUnit, folder: pathlib.Pat
 
 
 @contextlib.contextmanager
-def one_of_several(starter: Starter, way: Way, name: str, request: Request) -> Iterator[tuple[Run, int]]:
+def one_of_several(starter: Starter, folder: pathlib.Path, name: str, request: Request) -> Iterator[tuple[Run, int]]:
     """Yield a run as by `profile`, whose files are in a folder of ours, and the descriptor of the log of its output.
 
     Raises NncfToolsError.
     """
-    destination.check_folder("--output", way)
-    target = destination.at_file(way.folder / f"{name}.json", force=True)
+    target = destination.at_file(folder / f"{name}.json", force=True)
     argv, plan = request.words or [], planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
-    planning.watch_disks(plan, argv, way.folder)
+    planning.watch_disks(plan, argv, folder)
     access = planning.stack_access(request, default=True)
     marking, share = Marking(None if request.no_auto else []), options.share("--stacks-budget", request.stacks_budget)
-    with destination.opened("--output", way.folder / f"{name}.log") as log:
+    with destination.opened("--output", folder / f"{name}.log") as log:
         yield Run(starter, plan, name, argv, target, marking, access, share, output=log), log
 
 

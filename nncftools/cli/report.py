@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
 from nncftools.errors import UsageError
-from nncftools.files import Way, ways_to, write_file
+from nncftools.files import write_file
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
@@ -156,7 +156,6 @@ def report(  # noqa: PLR0913 — one parameter per option
     pictures = options.check_outputs(named, read, force=force)
     if format_ != render_view.PICTURE:
         output = pictures.pop("--output", output)
-    ways = ways_to(output, *pictures.values(), output and output / "any")
     remedy = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
     with options.naming_remedy(importer=remedy):
         tool = None if to is not None else from_
@@ -176,7 +175,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         if output is None:
             screen.to_stdout(_for_screen(format_, content))
         else:
-            _write(content, output, ways, read, force=force)
+            _write(content, output, read, force=force)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
         from nncftools.cli import closing
@@ -186,8 +185,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         from nncftools.render import panels as render_panels
         from nncftools.render import plot as render_plot
 
-        with destination.reaching(name, picture, ways) as path:
-            (render_panels if name == "--panels" else render_plot).draw(session, view, path)
+        with destination.writing(name, picture):
+            (render_panels if name == "--panels" else render_plot).draw(session, view, picture)
         screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")
     return 0
 
@@ -243,25 +242,16 @@ def _for_screen(name: str, content: Content) -> RenderableType | bytes:
     return content
 
 
-def _write(
-    content: Content,
-    output: pathlib.Path,
-    ways: Mapping[pathlib.Path, Way],
-    read: Sequence[pathlib.Path],
-    *,
-    force: bool,
-) -> None:
+def _write(content: Content, output: pathlib.Path, read: Sequence[pathlib.Path], *, force: bool) -> None:
     """Write one file, or several into a folder; none of them may be a file that was ``read``. Raises NncfToolsError."""
     if isinstance(content, Mapping):
         for name in content:
             options.check_outputs({"--output": output / name}, read, force=force)
-        with destination.writing("--output", output):
-            ways[output].make()
-            with ways[output].reached() as folder:
-                for name, write_part in content.items():
-                    write_part(folder / name)
+        with destination.open_folder("--output", output) as folder, destination.writing("--output", output):
+            for name, write_part in content.items():
+                write_part(folder.descriptor_path / name)
         return
     destination.check_output("--output", output, force=force)
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
-    with destination.reaching("--output", output, ways) as path:
-        write_file(path, data)
+    with destination.writing("--output", output):
+        write_file(output, data)

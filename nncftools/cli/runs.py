@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -11,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
+from nncftools import files
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way, another_owner
 from nncftools.journal.reading import is_recording
 from nncftools.marks.collecting import size_of
 from nncftools.session.model import Exit
@@ -89,8 +90,8 @@ def prune(
     before_s = time.time() - (older or 0.0)
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
     with destination.writing("--keep", log_dir):  # another prune may remove them now
-        ways = {path: way for path in unwanted if (way := _way(path, log_dir))}
-    runs = [*map(_run, ways)]
+        removable = {path: path.parent.stat() for path in unwanted if _is_removable(path, log_dir)}
+    runs = [*map(_run, removable)]
     if not runs:
         screen.message("nothing to remove")
         return 0
@@ -100,8 +101,8 @@ def prune(
     if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
         screen.message("nothing was removed")
         return 1
-    for way in {way.folder: way for way in ways.values()}.values():
-        _remove(way)
+    for shown, status in {path.parent: status for path, status in removable.items()}.items():
+        _remove(shown, status)
     link = log_dir / destination.LATEST
     if link.is_symlink() and not link.exists():
         link.unlink()
@@ -109,27 +110,27 @@ def prune(
     return 0
 
 
-def _way(path: pathlib.Path, log_dir: pathlib.Path) -> Way | None:
-    """Return the way to a recording's own folder, which holds nothing but what a recording writes; None to others."""
-    folder, way = path.parent, Way(path.parent, must_stay=True)
+def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
+    """Return whether a recording has a folder of its own, which holds nothing but what a recording writes."""
+    folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
-        return None
-    is_ours = not another_owner(folder.stat()) and all(
+        return False
+    is_ours = not files.other_owner(folder.stat()) and all(
         _OURS.fullmatch(file.name) and (file.is_file() or file.is_symlink()) for file in folder.iterdir()
     )
-    return way if is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}"))) else None
+    return is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}")))
 
 
-def _remove(way: Way) -> None:
+def _remove(folder: pathlib.Path, shown: os.stat_result) -> None:
     """Remove the folder that was shown. Raises NncfToolsError for another one, or a link, in its place."""
-    with destination.writing("--keep", way.folder):
-        with way.reached() as reached:
-            if reached.stat()[:3] != way.folder.lstat()[:3]:  # mode, inode, device
-                raise OSError("it is a symbolic link")
-            for file in reached.iterdir():
+    with destination.writing("--keep", folder):
+        with files.Folder(folder) as held:
+            if not os.path.samestat(os.fstat(held.descriptor), shown):
+                raise OSError(f"{folder} is another folder now")
+            for file in held.descriptor_path.iterdir():
                 if _OURS.fullmatch(file.name):
                     file.unlink()
-        way.folder.rmdir()
+        folder.rmdir()
 
 
 def _agreed(question: str) -> bool:

@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from nncftools.compression.results import (
     measured,
     name_in_sentence,
 )
-from nncftools.files import Way, file_behind, replacing, ways_to
+from nncftools.files import Folder, file_behind, replacing
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -329,7 +329,6 @@ def make(request: Request) -> Outcome:
     computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
     comparisons = computed.comparisons(models, metrics)
     targets = _targets(request)
-    ways = ways_to(*targets.values())
     drawing = draw(comparisons, request.bounds, request.max_error, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
@@ -338,7 +337,7 @@ def make(request: Request) -> Outcome:
         if kind == "html":
             picture = page(comparisons, picture, request.bounds, extra=request.extra).encode()
         contents[targets[kind]] = picture
-    write(contents, ways)
+    write(contents)
     notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
@@ -365,21 +364,17 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     return targets
 
 
-def write(contents: dict[pathlib.Path, bytes], ways: Mapping[pathlib.Path, Way] | None = None) -> None:
-    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError.
-
-    ``ways`` are those to their folders, when they were checked.
-    """
-    ways, path = ways or ways_to(*contents), next(iter(contents))
+def write(contents: dict[pathlib.Path, bytes]) -> None:
+    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError."""
+    path = next(iter(contents))
     try:
-        ways[path.parent].make()
+        Folder(path.parent, make=True).close()
     except OSError as error:
         raise ResultsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
     try:
         with contextlib.ExitStack() as stack:
             for path, content in contents.items():
-                folder = stack.enter_context(ways[path.parent].reached())
-                stack.enter_context(replacing(folder / path.name)).write(content)
+                stack.enter_context(replacing(path)).write(content)
     except OSError as error:
         raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 

@@ -14,7 +14,7 @@ from nncftools.cli import closing, destination
 from nncftools.cli.destination import numbered
 from nncftools.cli.options import session_candidates
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way
+from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Start
 from nncftools.session.session import Session
@@ -117,7 +117,7 @@ def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object]
     (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
     folder = logs / "middle"
     journal = folder / "session.journal.jsonl"
-    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Way(folder))
+    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Folder(folder))
 
     assert place.point_latest() is is_free
     assert (logs / "latest").is_symlink() is is_free
@@ -185,7 +185,7 @@ def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = Fals
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
     place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Way(folder)
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Folder(folder)
     )
     place = destination.with_views(place, plot=None, opens=False)
     return closing.text(Session.load(place.session), place, View(["rss"]), profiled=profiled)

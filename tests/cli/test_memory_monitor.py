@@ -101,7 +101,7 @@ class TestBadInput:
         message = capsys.readouterr().err
 
         assert (status, message.count("\n")) == (2, 1)
-        assert message.startswith("memory_monitor: error: option --log-dir: cannot write to ")
+        assert message.startswith("memory_monitor: error: option --log-dir: cannot write ")
         assert not (tmp_path / "ran").exists()
 
     def test_link(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:

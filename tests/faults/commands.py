@@ -26,7 +26,8 @@ def hold(name, words):
         if os.path.exists(folder + "/" + after):
             waits = False
             with open(folder + "/.reached", "w") as file:
-                file.write(str(words[0]))
+                above, name = os.path.split(str(words[0]))
+                file.write(os.path.join(os.path.realpath(above) if above.startswith("/proc/self/fd") else above, name))
             os.rename(folder + "/.reached", folder + "/reached")
             while not os.path.exists(folder + "/passed"):
                 time.sleep(0.005)

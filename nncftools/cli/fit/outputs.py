@@ -20,7 +20,7 @@ from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
 from nncftools.cli.options import SeriesRequest
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import Way, write_file
+from nncftools.files import write_file
 from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
@@ -219,14 +219,14 @@ def shown(fit: Fit, unit: MemoryUnit) -> Shown:
 
 
 @contextlib.contextmanager
-def folder_of_runs(request: SeriesRequest, kind: Kind = KIND) -> Iterator[Way]:
+def folder_of_runs(request: SeriesRequest, kind: Kind = KIND) -> Iterator[pathlib.Path]:
     """Yield the folder of several runs, locked, and without earlier ones unless they go on. Raises NncfToolsError."""
-    way = Way(results_folder(request, kind))
-    busy = f"another {kind.result} writes to {str(way.folder)!r}; wait for its end"
-    with destination.own_folder("--output", way, busy):
+    folder = results_folder(request, kind)
+    busy = f"another {kind.result} writes to {str(folder)!r}; wait for its end"
+    with destination.locked("--output", folder, busy):
         if not request.resume:
-            remove_earlier(way.folder, kind)
-        yield way
+            remove_earlier(folder, kind)
+        yield folder
 
 
 def results_folder(request: SeriesRequest, kind: Kind = KIND) -> pathlib.Path:
@@ -323,17 +323,17 @@ def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
     return found
 
 
-def write_state(document: object, way: Way, kind: Kind = KIND) -> None:
+def write_state(document: object, folder: pathlib.Path, kind: Kind = KIND) -> None:
     """Write what is known so far. Raises NncfToolsError."""
-    destination.check_folder("--output", way)
-    file = way.folder / kind.state
+    destination.open_folder("--output", folder).close()
+    file = folder / kind.state
     with destination.writing("--output", file):
         write_file(file, as_json(document))
 
 
-def finish(request: SeriesRequest, document: object, result: Shown, way: Way, kind: Kind = KIND) -> None:
+def finish(request: SeriesRequest, document: object, result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None:
     """Write the result beside the state, and print it, also if writing failed: it took long. Raises NncfToolsError."""
-    failure = write_beside(result, way, kind)
+    failure = write_beside(result, folder, kind)
     if request.as_json:
         screen.to_stdout(as_json(document))
     else:
@@ -342,27 +342,26 @@ def finish(request: SeriesRequest, document: object, result: Shown, way: Way, ki
         screen.to_stdout("".join(f"{line}\n" for line in lines))
     if failure is not None:
         raise failure
-    screen.to_stderr(f"\nWritten to {printable(str(way.folder))}\n")
+    screen.to_stderr(f"\nWritten to {printable(str(folder))}\n")
 
 
-def write_beside(result: Shown, way: Way, kind: Kind = KIND) -> NncfToolsError | None:
+def write_beside(result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> NncfToolsError | None:
     """Write Markdown and picture; return what failed."""
     text, picture = f"{kind.name}.md", f"{kind.name}.png"
     try:
-        with way.reached() as folder:
-            write_file(folder / text, result.markdown.encode())
-            if result.draw is not None:
-                result.draw(folder / picture)
+        write_file(folder / text, result.markdown.encode())
+        if result.draw is not None:
+            result.draw(folder / picture)
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        files = f"{kind.state} in {str(way.folder)!r} is complete, {text} or {picture} is not"
+        files = f"{kind.state} in {str(folder)!r} is complete, {text} or {picture} is not"
         return NncfToolsError(" ".join(f"option --output: {files}: {reason}".split()))
     return None
 
 
-def interrupted(way: Way, starter: Starter) -> int:
+def interrupted(folder: pathlib.Path, starter: Starter) -> int:
     """Say how to go on after a signal; return the exit status."""
-    how = f"--resume --output {shlex.quote(str(way.folder))}"
+    how = f"--resume --output {shlex.quote(str(folder))}"
     screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
     return 128 + (starter.received or signal.SIGINT)
 

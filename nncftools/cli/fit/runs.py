@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import shlex
 import signal
 import statistics
@@ -24,7 +25,6 @@ from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way
 from nncftools.limits.needs import needs
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
@@ -93,25 +93,27 @@ class Watch(Watcher):
 
 def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with outputs.folder_of_runs(request) as way:
-        fit = outputs.begun_search(wanted, way.folder) if request.resume else wanted
+    with outputs.folder_of_runs(request) as folder:
+        fit = outputs.begun_search(wanted, folder) if request.resume else wanted
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with groups.endable() as starter:
-            is_done = _Runs(request, way, parent, fit, starter).go()
+            is_done = _Runs(request, folder, parent, fit, starter).go()
         if is_done or fit.trials:
-            outputs.finish(request, fit, outputs.shown(fit, request.unit), way)
+            outputs.finish(request, fit, outputs.shown(fit, request.unit), folder)
         if not is_done:
-            return outputs.interrupted(way, starter)
+            return outputs.interrupted(folder, starter)
         return int(not request.free_only and fit.works_from is None)
 
 
 class _Runs:
     """The runs of a search."""
 
-    def __init__(self, request: FitOptions, way: Way, parent: ParentGroup | None, fit: Fit, starter: Starter) -> None:
+    def __init__(
+        self, request: FitOptions, folder: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
+    ) -> None:
         self._request = request
-        self._way, self._folder = way, way.folder
+        self._folder = folder
         self._parent = parent
         self._fit = fit
         self._starter = starter
@@ -150,7 +152,7 @@ class _Runs:
     def _keep(self, plan: Search) -> None:
         fit = self._fit
         fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        outputs.write_state(fit, self._way)
+        outputs.write_state(fit, self._folder)
 
     def _left(self, free: Free) -> str:
         """Return how many runs may follow, and how long they take if each takes as long as those before."""
@@ -173,7 +175,7 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             screen.line(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
-        outputs.write_state(fit, self._way)
+        outputs.write_state(fit, self._folder)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
@@ -247,7 +249,7 @@ class _Runs:
         Raises NncfToolsError.
         """
         request, name = self._request, f"run-{self._fit.runs + 1}"
-        with recording.one_of_several(self._starter, self._way, name, request.recorded) as (run, output):
+        with recording.one_of_several(self._starter, self._folder, name, request.recorded) as (run, output):
             failed = request.before is not None and self._shell(request.before, output)
             if groups.is_interrupted(self._starter):
                 return None

@@ -24,7 +24,7 @@ from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.sweep import steps
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way, open_to_all
+from nncftools.files import Folder
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
@@ -92,10 +92,10 @@ def new(request: ForecastOptions, command: Command, model: slices.Model, notes: 
 
 def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    with of_runs.folder_of_runs(request, KIND) as way:
-        before = of_runs.begun(result, way.folder / KIND.state) if request.resume else result
+    with of_runs.folder_of_runs(request, KIND) as folder:
+        before = of_runs.begun(result, folder / KIND.state) if request.resume else result
         if (before.layers, before.weights, before.from_config) != (result.layers, result.weights, result.from_config):
-            raise UsageError(f"option --resume: {str(way.folder / KIND.state)!r} is of another model")
+            raise UsageError(f"option --resume: {str(folder / KIND.state)!r} is of another model")
         result.slices = before.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
         millions, size = result.parameters / 1e6, brief_size(result.weights)
@@ -105,15 +105,15 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
             screen.message(note, "note: ")
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
-            destination.check_owner("--scratch", scratch, scratch.stat())
-            if open_to_all(scratch.stat()):
-                raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
-            is_done = Runs(request, command, model, result, way, scratch.absolute(), starter).go()
+            with Folder(scratch) as place:
+                if place.is_shared:
+                    raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
+            is_done = Runs(request, command, model, result, folder, scratch.absolute(), starter).go()
         result.finish(request.limit)
-        of_runs.write_state(result, way, KIND)
-        of_runs.finish(request, result, shown(result, request.unit), way, KIND)
+        of_runs.write_state(result, folder, KIND)
+        of_runs.finish(request, result, shown(result, request.unit), folder, KIND)
         if not is_done:
-            return of_runs.interrupted(way, starter)
+            return of_runs.interrupted(folder, starter)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
 
 
@@ -125,7 +125,7 @@ class Runs:
     command: Command
     model: slices.Model
     result: Result
-    way: Way
+    folder: pathlib.Path
     scratch: pathlib.Path
     """Where each slice and its output have a folder of their own."""
     starter: Starter
@@ -149,10 +149,10 @@ class Runs:
             if done is None:
                 return False
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            of_runs.write_state(result, self.way, KIND)
+            of_runs.write_state(result, self.folder, KIND)
             screen.line(f"{layers} layers: {of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
-                log = self.way.folder / f"slice-{done.layers}.log"
+                log = self.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
         return True
 
@@ -188,7 +188,7 @@ class Runs:
                 return None
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            with recording.one_of_several(starter, self.way, name, how) as (run, log):
+            with recording.one_of_several(starter, self.folder, name, how) as (run, log):
                 recorded = recording.record(run)
                 failed = steps.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0

@@ -26,7 +26,6 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROM
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
-from nncftools.files import open_to_group
 
 RUN = 12
 """Two texts that share this many words in a row have a common source."""
@@ -85,7 +84,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     model = request.name.strip() or (request.model if request.model.name.strip(".") else request.model.resolve()).name
     folder, state = Folder(request.output), State(model, setup, stamps)
     before = _before(request, folder, state, configurations)
-    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), [*notes, *_group_notes(request)]
+    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), notes
 
 
 def _code(path: pathlib.Path) -> str:
@@ -95,14 +94,6 @@ def _code(path: pathlib.Path) -> str:
             return importlib.util.decode_source(grid.own_content(path, may_wait=False))
         except (SyntaxError, UnicodeDecodeError) as error:
             raise UsageError(f"{str(path)!r} is not Python source: {error}") from error
-
-
-def _group_notes(request: SweepOptions) -> list[str]:
-    """Return notes on what decides what runs, and users of a group may change."""
-    named = [path for path in (request.kind, pathlib.Path(request.grid), request.include_path) if path is not None]
-    files = [file for path in named for file in (path, *path.rglob("*")) if file.exists()]
-    group = [str(file) for file in files if open_to_group(file.stat())]
-    return [f"{file!r} may be changed by the users of its group, and decides what runs here" for file in group[:1]]
 
 
 def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:

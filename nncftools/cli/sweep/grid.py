@@ -17,7 +17,7 @@ from nncftools.backports import toml_of
 from nncftools.cli.model_folder import config_of, tensors_of
 from nncftools.compression.checking import BASELINE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import another_owner, open_to_all
+from nncftools.files import is_open_to_all, other_owner
 
 _MATRIX = 2
 _EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
@@ -222,7 +222,9 @@ def chosen(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
 
 def refuse_changeable(path: pathlib.Path, status: os.stat_result) -> None:
     """Raise UsageError if another user may change what runs."""
-    why = another_owner(status) or open_to_all(status)
+    why = other_owner(status)
+    if is_open_to_all(status):
+        why = "may be changed by every user"
     if why:
         raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
 

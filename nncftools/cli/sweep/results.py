@@ -27,7 +27,7 @@ from nncftools.compression.filling import GIB
 from nncftools.compression.outputs import escaped
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way, write_file
+from nncftools.files import write_file
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
@@ -152,7 +152,6 @@ class Folder:
     def __init__(self, output: pathlib.Path) -> None:
         self.output = output
         self.path = output.with_name(output.name.removesuffix(".csv") + ENDING)
-        self._way = Way(self.path)
 
     @property
     def exported(self) -> pathlib.Path:
@@ -181,12 +180,12 @@ class Folder:
             return self.path.exists()
 
     def locked(self) -> AbstractContextManager[None]:
-        """Return what makes the folder and locks it, see ``own_folder``: one sweep at a time."""
-        return destination.own_folder("--output", self._way, f"another sweep runs in {str(self.path)!r}")
+        """Return what makes the folder and locks it, see ``destination.locked``: one sweep at a time."""
+        return destination.locked("--output", self.path, f"another sweep runs in {str(self.path)!r}")
 
     def check(self) -> None:
-        """Make the folder again where it is missing. Raises UsageError if another one has taken its place."""
-        destination.check_folder("--output", self._way)
+        """Make the folder again where it is missing. Raises UsageError for another user's folder in its place."""
+        destination.open_folder("--output", self.path).close()
 
     def begin(self, state: State) -> None:
         """Write what the sweep depends on. Raises OSError."""

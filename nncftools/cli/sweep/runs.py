@@ -21,7 +21,7 @@ from nncftools.cli.sweep.results import Folder, Row, State
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way, write_file
+from nncftools.files import write_file
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
@@ -196,10 +196,9 @@ class _Runs:
             shutil.rmtree(target, ignore_errors=True)
             recordings = self._folder.path.absolute() / "export"
             recordings.mkdir(exist_ok=True)
-            way = Way(recordings)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.interpreter, way, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if groups.is_interrupted(self._starter):
                 return None

@@ -27,7 +27,7 @@ from nncftools.cli.sweep.results import Row
 from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
-from nncftools.files import Way, above_standard
+from nncftools.files import Folder, above_standard
 from nncftools.sampler.client import Starter
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
@@ -113,9 +113,9 @@ def run_task(task: Task, starter: Starter) -> Row | None:
         if model is not None:
             steps.evaluate(model)
     finally:
-        with contextlib.suppress(OSError), steps.way.reached() as folder:
+        with contextlib.suppress(OSError), Folder(steps.folder) as folder:
             if not task.keep_model:
-                shutil.rmtree(folder / steps.saved.name, ignore_errors=True)
+                shutil.rmtree(folder.descriptor_path / steps.saved.name, ignore_errors=True)
     task.row.wall_s = time.monotonic() - begun_s
     return None if groups.is_interrupted(starter) else task.row
 
@@ -127,8 +127,8 @@ class _Steps:
         self._task = task
         self._row = task.row
         self._starter = starter
-        self.way = Way(pathlib.Path(task.folder))
-        self.saved = self.way.folder / "model"
+        self.folder = pathlib.Path(task.folder)
+        self.saved = self.folder / "model"
         self._parent = None if task.max_memory is None else parent_group()
 
     def model(self) -> pathlib.Path | None:
@@ -159,7 +159,7 @@ class _Steps:
             self._evaluate_tasks(model)
 
     def _evaluate_tasks(self, model: pathlib.Path) -> None:
-        task, results = self._task, self.way.folder / "tasks"
+        task, results = self._task, self.folder / "tasks"
         names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
         argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]
         argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
@@ -167,7 +167,7 @@ class _Steps:
         if task.include_path:  # lm-evaluation-harness reads them now, hours after they were checked
             with options.naming_option("--include-path"):
                 grid.check_tasks(pathlib.Path(task.include_path))
-        if self._noted(run_module("lm_eval", argv, task.python, self.way, "tasks", self._starter)).failed:
+        if self._noted(run_module("lm_eval", argv, task.python, self.folder, "tasks", self._starter)).failed:
             return
         try:
             wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
@@ -210,10 +210,10 @@ class _Steps:
         }
         with _Step(task.python, job, self._starter) as running:
             if self._parent is None or limit is None:
-                return self._noted(_recorded(running, self.way, step, limit))
+                return self._noted(_recorded(running, self.folder, step, limit))
             with groups.LimitedGroup(self._parent, 1) as group:
                 group.limit(limit, 0)
-                ran = _recorded(running, self.way, step, entry=group.entry)
+                ran = _recorded(running, self.folder, step, entry=group.entry)
                 if group.oom_kills() and ran.result is None:
                     over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
                     ran = Ran(ran.session, None, over)
@@ -257,7 +257,7 @@ class _Step(groups.Watcher):
 
 
 def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
-    module: str, words: Sequence[str], python: str, way: Way, name: str, starter: Starter
+    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
 ) -> Ran:
     """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
 
@@ -267,16 +267,18 @@ def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
         job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
         with _Step(python, job, starter) as running:
-            return _recorded(running, way, name)
+            return _recorded(running, folder, name)
 
 
-def _recorded(running: _Step, way: Way, name: str, max_memory: int | None = None, entry: Sequence[str] = ()) -> Ran:
+def _recorded(
+    running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
+) -> Ran:
     """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
     action = "warn" if max_memory is None else "kill"
     request = options.Request(
         words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
     )
-    with recording.one_of_several(running.starter, way, name, request) as (run, log):
+    with recording.one_of_several(running.starter, folder, name, request) as (run, log):
         recorded = recording.record(run._replace(entry=entry, environment=ENVIRONMENT))
         result = None if recorded.status else running.result()
         failed = "" if result is not None else f"{name}: {why(recorded, log)}"

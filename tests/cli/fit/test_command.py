@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.cli.destination import own_folder
+from nncftools.cli.destination import locked
 from nncftools.cli.fit import groups, outputs, runs
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE
@@ -152,9 +151,9 @@ class TestOptions:
     def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
-        with own_folder("--output", Way(tmp_path), ""), pytest.raises(UsageError, match="another search writes to"):
+        with locked("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
             runs.search(request(output=tmp_path, force=True), outputs.new_search(request()), None)
-        with own_folder("--output", Way(tmp_path), ""):
+        with locked("--output", tmp_path, ""):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,6 @@ from nncftools.cli import screen
 from nncftools.cli.fit import outputs, picture
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
-from nncftools.files import Way
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -48,7 +47,7 @@ def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) ->
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    outputs.finish(SeriesRequest(), fit, outputs.shown(fit, GIB), Way(tmp_path))
+    outputs.finish(SeriesRequest(), fit, outputs.shown(fit, GIB), tmp_path)
     lines = capsys.readouterr().out.splitlines()[-2:]
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
@@ -73,9 +72,9 @@ def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
 
-    assert outputs.write_beside(outputs.shown(FOUND, GIB), Way(tmp_path)) is None
+    assert outputs.write_beside(outputs.shown(FOUND, GIB), tmp_path) is None
     free = outputs.shown(search(works=None, fast=None), GIB)
-    assert outputs.write_beside(free, Way(tmp_path / "free")) is None
+    assert outputs.write_beside(free, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
 from nncftools.cli import screen
-from nncftools.cli.destination import own_folder
+from nncftools.cli.destination import locked
 from nncftools.cli.forecast import runs, slices
 from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Way
 from nncftools.limits import needs
 from nncftools.session.model import Floor
 from nncftools.units import MemoryUnit
@@ -156,7 +155,7 @@ class TestRoom:
         known = Result(command=[], model="", layers=8, parameters=0, weights=0)
         request = ForecastOptions()
         starter: Any = None
-        found = runs.Runs(request, command, model, known, Way(tmp_path), tmp_path, starter).why_not(2, left_s)
+        found = runs.Runs(request, command, model, known, tmp_path, tmp_path, starter).why_not(2, left_s)
 
         assert message in found
         assert bool(message) == bool(found)
@@ -429,7 +428,7 @@ class TestForecast:
         """A second forecast in the same folder is refused before it runs or removes anything."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "forecast.json").touch()
-        with own_folder("--output", Way(tmp_path), ""):
+        with locked("--output", tmp_path, ""):
             done = in_process("forecast", "--force", "-o", tmp_path, "--", *EXPORTS, "model", "{output}")
 
         assert done.returncode == UsageError.exit_code

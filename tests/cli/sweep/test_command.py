@@ -268,18 +268,6 @@ class TestChecks:
             checks.checked(request(inputs, **options))
         assert option == "grid" or plan.code == file.read_text()
 
-    @pytest.mark.parametrize("option", ["kind", "grid", "include_path"])
-    def test_file_of_a_group_is_noted(self, inputs: pathlib.Path, option: str) -> None:
-        """What the users of a group may change is used, with a note."""
-        options = decisive(inputs, option)
-        file = pathlib.Path(options[option])
-        file.chmod(0o755)
-        _, before = checks.checked(request(inputs, **options))
-        file.chmod(0o775)
-        _, after = checks.checked(request(inputs, **options))
-
-        assert after == [*before, f"{str(file)!r} may be changed by the users of its group, and decides what runs here"]
-
     @another_user.as_another
     @pytest.mark.parametrize("name", ["shared", "shared/tasks", "shared/tasks/utils.py"])
     @pytest.mark.parametrize(("owner", "mode"), [(another_user.OTHER, 0o755), (0, 0o777)])

@@ -1,0 +1,137 @@
+"""Where a recording may be written: the rule of docs/promises.md, by the real command line and real users."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+from tests.conftest import command_line
+from tests.surroundings import HANGING_S
+from tests.trust.another_user import OTHER, as_another
+
+pytestmark = [pytest.mark.process, as_another]
+
+THIRD = 12345
+GROUP = 23456
+READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+WARNING = "every user may rename what is in"
+
+
+def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
+    """Record a command that does nothing, in a folder and as a user, who may read Python in root's home, too."""
+    become = ["setpriv", f"--reuid={user}", f"--regid={group or user}", "--clear-groups", *READS]
+    line = [*become, *command_line("monitor", "-q", "--no-plot", *words, "--", "true")]
+    script = ["sh", "-c", 'umask 002 && exec "$@"', "sh", *line]
+    return subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S)
+
+
+def recordings(folder: pathlib.Path) -> list[int]:
+    """Return who owns each session below a folder, in the order of their names."""
+    return [path.stat().st_uid for path in sorted(folder.rglob("*.json"))]
+
+
+@pytest.fixture
+def top(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a folder that all users may enter."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 1:
+            folder.chmod(0o755)
+    return tmp_path
+
+
+def make(folder: pathlib.Path, owner: int, group: int, mode: int) -> pathlib.Path:
+    """Make a folder of an owner."""
+    folder.mkdir()
+    os.chown(folder, owner, group)
+    folder.chmod(mode)
+    return folder
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "run.json"), ("-o", "new/run.json")])
+def test_root_in_a_checkout(top: pathlib.Path, words: Sequence[str]) -> None:
+    """Root in a container records in a mounted checkout that belongs to another user."""
+    checkout = make(top / "checkout", OTHER, OTHER, 0o755)
+    done = record(checkout, *words)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert recordings(checkout)
+
+
+def test_root_elsewhere(top: pathlib.Path) -> None:
+    """Root writes nothing into a folder of a user who does not own the working folder."""
+    checkout = make(top / "checkout", OTHER, OTHER, 0o755)
+    theirs = make(top / "theirs", THIRD, THIRD, 0o755)
+    done = record(checkout, "-o", theirs / "new/run.json")
+
+    assert done.returncode == 2
+    assert "the folder 'theirs' belongs to another user (user 12345)" in done.stderr
+    assert list(theirs.iterdir()) == []
+
+
+def test_sudo(top: pathlib.Path) -> None:
+    """A user records, then with sudo, then without it again, all in one log folder in the home directory."""
+    home = make(top / "home", OTHER, OTHER, 0o755)
+    for user in (OTHER, 0, OTHER):
+        done = record(home, user=user)
+        assert (done.returncode, done.stderr) == (0, "")
+    done = record(home, "-o", home / "run.json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(recordings(home)) == [0, 0, OTHER, OTHER]
+
+
+def test_sticky_folder(top: pathlib.Path) -> None:
+    """In /tmp, each user replaces own files only; nobody is warned."""
+    temporary = make(top / "tmp", 0, 0, 0o1777)
+    results = [
+        record(temporary, "-o", temporary / "run.json", *force, user=user)
+        for user, force in ((OTHER, ()), (OTHER, ("--force",)), (THIRD, ("--force",)), (0, ("--force",)))
+    ]
+
+    assert [done.returncode for done in results] == [0, 0, 2, 2]
+    assert [WARNING in done.stderr for done in results] == [False] * 4
+    assert "it belongs to another user (nobody)" in results[2].stderr
+    assert recordings(temporary) == [OTHER]
+
+
+@pytest.mark.parametrize("words", [("-o", "run.json"), ("--log-dir", ".")])
+def test_folder_for_all(top: pathlib.Path, words: Sequence[str]) -> None:
+    """In a folder of mode 0777, one warning is given, however many runs there are, and only new names are written."""
+    shared = make(top / "shared", 0, 0, 0o777)
+    done = record(shared, *words, "--repeat", "2", user=OTHER)
+    again = record(shared, *words, "--repeat", "2", "--force", user=OTHER)
+
+    assert (done.returncode, done.stderr.count("\n"), done.stderr.count(WARNING)) == (0, 1, 1)
+    assert again.returncode == (2 if words[0] == "-o" else 0)
+    assert ("it exists where every user may exchange it; choose a new name" in again.stderr) is (words[0] == "-o")
+    assert set(recordings(shared)) == {OTHER}
+
+
+@pytest.mark.parametrize("owner", [0, THIRD])
+def test_folder_of_a_group(top: pathlib.Path, owner: int) -> None:
+    """Members of a group record in its folder, whoever made it, and in the log folder of each other."""
+    team = make(top / "team", owner, GROUP, 0o2775)
+    results = [
+        record(team, *words, user=user, group=GROUP)
+        for user in (OTHER, THIRD)
+        for words in ((), ("-o", f"{user}.json"))
+    ]
+
+    assert [(done.returncode, done.stderr) for done in results] == [(0, "")] * 4
+    assert sorted(recordings(team)) == [THIRD, THIRD, OTHER, OTHER]
+
+
+def test_folder_of_another_user(top: pathlib.Path) -> None:
+    """Another user's folder is refused, although everybody may write to it, before the command starts."""
+    theirs = make(top / "theirs", THIRD, THIRD, 0o777)
+    results = [
+        record(theirs, *words, user=OTHER) for words in ((), ("-o", "run.json"), ("-o", theirs / "new/run.json"))
+    ]
+
+    assert [done.returncode for done in results] == [2] * 3
+    assert all("belongs to another user (user 12345)" in done.stderr for done in results)
+    assert list(theirs.iterdir()) == []
