@@ -272,6 +272,7 @@ def _save(session: Session, target: Destination, files: RecordingFiles) -> bool:
     try:
         files.check_place()
         session.save(target.session)
+        files.check_place()
     except OSError as error:
         import tempfile
 
