@@ -14,7 +14,7 @@ from math import isnan
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import NEAR, UNKNOWN, VERY_NEAR, Cause, Certainty, Death, Evidence, Verdict, most_memory
+from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict, most_memory
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -22,9 +22,14 @@ from nncftools.units import MemoryUnit, printable, seconds_text
 
 def judge_allocation(case: Evidence) -> Verdict | None:
     """Return which program could not get memory, by its exception; None for none."""
-    limit = _limit(case.session)
-    of_limit = {"limit": limit or case.limit, "is_for_memory": True}
-    return case.by_exception(MEMORY, Cause.ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
+    limit = smallest_of(case.session, ADDRESS_SPACE, DATA)
+    if limit is None:
+        evidence, reached = [], case.limit
+    else:
+        evidence = [f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"]
+        reached = None  # a limit of address space, not of RSS
+    says = "could not allocate memory"
+    return case.by_exception(MEMORY, Cause.ALLOCATION, says, evidence, limit=reached, is_for_memory=True)
 
 
 def judge_device(case: Evidence) -> Verdict | None:
@@ -55,53 +60,9 @@ def _of_device(case: Evidence, name: str, at_s: float) -> Iterator[str]:
         yield f"at {seconds_text(read_s)}, the last reading, {parts}"
 
 
-def judge_by_limit(case: Evidence) -> Verdict | None:
-    """Return whether the command probably could not get memory, because much of its address space was used."""
-    limit = _limit(case.session)
-    death = case.death_by(signal.SIGABRT, signal.SIGSEGV, of_command=True)
-    if limit is None or case.has_other_reason or not (case.has_failed or death is not None):
-        return None
-    if (share := _largest(case.session) / limit.size) < NEAR:
-        return None
-    how, sign, is_likely = "failed", "MemoryError", share >= VERY_NEAR
-    if death is not None:
-        signs = {signal.SIGABRT: "std::bad_alloc", signal.SIGSEGV: "a failed allocation that the program ignored"}
-        how, sign = f"was ended by {death.signal_name}", signs[signal.Signals(death.number)]
-        is_likely = death.number == signal.SIGABRT
-    return case.verdict(
-        Cause.ALLOCATION,
-        Certainty.LIKELY if is_likely else Certainty.POSSIBLE,
-        f"{case.who(case.command)} {how}, as after {sign}",
-        case.end_s if death is None else death.at_s,
-        process=case.command,
-        signal=None if death is None else death.signal_name,
-        limit=limit,
-        evidence=_of_limit(case, limit),
-        is_for_memory=True,
-    )
-
-
-def _largest(session: SessionData) -> int:
-    return max((process.peak_rss or 0 for process in session.processes), default=0)
-
-
-def _limit(session: SessionData) -> Effective | None:
-    """Return the smallest limit of address space or data, unless it is larger than the machine."""
-    smallest = smallest_of(session, ADDRESS_SPACE, DATA)
-    return None if smallest is None or smallest.size > (session.host.memory or smallest.size) else smallest
-
-
-def _of_limit(case: Evidence, limit: Effective | None) -> list[str]:
-    if limit is None:
-        return []
-    allows = f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"
-    return [f"{allows}; the largest process held {case.size(_largest(case.session))} and may have reserved more"]
-
-
 _LEAST, _MOST, _LEAST_SHARE = 1 << 20, 16 << 20, 0.005
 _FELL = 1 << 20
 """A disk that was full before the run says nothing."""
-_MOST_OF = 0.9
 
 
 def judge_full_disk(case: Evidence) -> Verdict | None:
@@ -116,19 +77,13 @@ def judge_by_room(case: Evidence) -> Verdict | None:
     death = case.death_by(signal.SIGBUS, of_command=True)
     if case.has_other_reason or not (case.has_failed or death is not None):
         return None
-    at_s = case.end_s if death is None else death.at_s
-    if (full := fullest(case.session)) is not None:
-        text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
-        evidence = [_room(case, full)]
-        return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
-    written = case.session.totals.get("write_chars") or 0
-    tight = [disk for disk in case.session.file_systems if disk.first and written >= disk.first * _MOST_OF]
-    if not tight:
+    full = fullest(case.session)
+    if full is None:
         return None
-    disk = min(tight, key=lambda disk: disk.first or 0)
-    text = f"{case.who(case.command)} failed, and the disk of {place(disk)} may have been full"
-    evidence = [f"it wrote {case.size(written)}, and {case.size(disk.first or 0)} were free at first"]
-    return case.verdict(Cause.DISK_FULL, Certainty.POSSIBLE, text, at_s, process=case.command, evidence=evidence)
+    at_s = case.end_s if death is None else death.at_s
+    text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
+    evidence = [_room(case, full)]
+    return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
 
 
 def fullest(session: SessionData) -> FileSystem | None:
@@ -281,13 +236,9 @@ def judge_lost(case: Evidence) -> Verdict | None:
     if (full := fullest(session)) is not None:
         text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
-    share = case.share_at(end_s)
     text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
-    if share is None or share < NEAR:
-        text += ", the machine stopped, or this is a copy of a journal whose recording still runs"
-        return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
-    certainty = Certainty.LIKELY if share >= VERY_NEAR else Certainty.POSSIBLE
-    return case.verdict(Cause.OUT_OF_MEMORY, certainty, f"{text} because memory ran out", end_s, is_for_memory=True)
+    text += ", the machine stopped, or this is a copy of a journal whose recording still runs"
+    return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
@@ -299,17 +250,16 @@ def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
     if death is None or not (of_command or case.is_significant(death.process)):
         return None
     who = _subject(case, death)
+    is_not = case.not_for_memory(death.at_s)
+    may_be_kernel = case.limit is not None and not is_not
+    certainty = Certainty.POSSIBLE if death.by_status or may_be_kernel else Certainty.LIKELY
     if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
-        is_not = ["not by the kernel, which killed no process of the run"]
+        is_not.insert(0, "not by the kernel, which killed no process of the run")
         certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
-    elif (is_near := (case.share_at(death.at_s) or 0.0) >= VERY_NEAR) or case.session.totals.get("oom_kills"):
+    elif case.session.totals.get("oom_kills"):
         text = f"{who} was killed by SIGKILL, perhaps by the kernel because memory ran out"
-        certainty = Certainty.LIKELY if is_near else Certainty.POSSIBLE
-        return case.verdict(Cause.OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
-    else:
-        is_not, certainty = [], Certainty.POSSIBLE if death.by_status else Certainty.LIKELY
+        return case.verdict(Cause.OUT_OF_MEMORY, Certainty.POSSIBLE, text, death.at_s, death=death, is_for_memory=True)
     text = f"{who} was killed by SIGKILL, from a program or a user"
-    is_not += case.not_for_memory(death.at_s)
     return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
@@ -349,7 +299,6 @@ _JUDGES = (
     judge_device,
     judge_full_disk,
     partial(judge_killed, of_command=True),
-    judge_by_limit,
     judge_by_room,
     partial(judge_crashed, of_command=True),
     judge_terminated,

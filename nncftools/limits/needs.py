@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
+from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.sampler.control_groups import Hierarchies
 from nncftools.session.model import MEMORY, MemoryLimit, SessionData
 from nncftools.units import MemoryUnit, brief_size, part_text, printable
@@ -43,11 +43,6 @@ class Effective(NamedTuple):
     def name(self) -> str:
         """Its name where there is little room."""
         return "machine" if self.kind == MACHINE else "limit"
-
-    @property
-    def is_of_process(self) -> bool:
-        """Whether it is a limit of each process, not of all together."""
-        return self.kind in {ADDRESS_SPACE, DATA}
 
     def share_text(self, size: float) -> str:
         """Return a part of the limit as text: ``95 %``."""

@@ -17,13 +17,11 @@ import re
 import signal
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
 
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.limits.needs import Effective, effective_limit
-from nncftools.metrics import cpu_counters
 from nncftools.sampler.control_groups import oom_kills_in
 from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
 from nncftools.session.operation import Operation
@@ -213,14 +211,10 @@ class Verdict(NamedTuple):
     """The limit that was reached, or that would have been next; None for unknown."""
     is_for_memory: bool = False
     """Whether more memory would have helped."""
-    hung_s: float | None = None
-    """For how long the command did nothing afterwards; None if it went on or ended."""
 
 
-_HUNG_S, _IDLE = 2.0, 0.05
-"""The command hangs if it uses less than this part of a core for this time after another process died."""
-NEAR, VERY_NEAR = 0.6, 0.9
-"""Shares of a limit."""
+_NEAR = 0.9
+"""From this share of its limit on, RSS does not show that memory was left."""
 _NAME = 40
 _SIGNIFICANT, _SMALL = 0.1, 16 << 20
 _LATELY_S = 0.3
@@ -287,11 +281,6 @@ class Evidence:
             **more,
         )
 
-    def share_at(self, at_s: float) -> float | None:
-        """Return how much of its limit RSS had reached just before a moment; None for unknown."""
-        state = last_state(self.session, at_s)
-        return None if self.limit is None or state.at_s is None else state.rss / self.limit.size
-
     def who(self, process: Process | None) -> str:
         """Return a process as the subject of a sentence."""
         if process is None:
@@ -328,14 +317,14 @@ class Evidence:
             at_s=at_s,
             state=last_state(self.session, self._last_alive_s(process, at_s) if until_s is None else until_s),
             process=process,
-            hung_s=None if process is self.command else self._hung_s(at_s),
             **more,
         )
 
     def not_for_memory(self, at_s: float) -> list[str]:
         """Return that memory was far from its limit, if it was."""
-        share = self.share_at(at_s)
-        return ["not because memory ran out"] if share is not None and share < VERY_NEAR else []
+        state = last_state(self.session, at_s)
+        has_room = self.limit is not None and state.at_s is not None and state.rss < self.limit.size * _NEAR
+        return ["not because memory ran out"] if has_room else []
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
         """Return the end of a process, or just after its largest sample if it died soon after that.
@@ -347,20 +336,6 @@ class Evidence:
         if not is_late or process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= late_s:
             return at_s
         return min(at_s, process.peak_s + 1e-6)
-
-    def _hung_s(self, since_s: float) -> float | None:
-        """Return how long the command did nothing after a moment, up to its end or that of the recording."""
-        samples = self.session.samples
-        if not (names := cpu_counters(samples.metrics)):
-            return None
-        rows = zip(samples.time_s, *(samples[name] for name in names), strict=True)
-        spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
-        if not spent or spent[-1][0] - since_s < _HUNG_S:
-            return None
-        steps = pairwise(spent)
-        busy_s = [at_s for (before_s, before), (at_s, now) in steps if now - before > _IDLE * (at_s - before_s)]
-        idle_s = spent[-1][0] - max(busy_s, default=since_s)
-        return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
 
 
 LOG = "/dev/kmsg"

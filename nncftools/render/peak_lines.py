@@ -166,8 +166,7 @@ def headline(judged: Verdict) -> str:
     text = judged.text
     if text.startswith(("the ", "a ")):
         text = text[0].upper() + text[1:]
-    hung = "" if judged.hung_s is None else f" The command did nothing for {seconds_text(judged.hung_s)} after that."
-    return f"{text}.{hung} ({judged.certainty})"
+    return f"{text}. ({judged.certainty})"
 
 
 def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
@@ -194,7 +193,5 @@ def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 def _share(judged: Verdict, rss: int, unit: MemoryUnit) -> str:
     if (limit := judged.limit) is None:
         return ""
-    if limit.is_of_process:
-        rss = max((process.peak_rss or 0 for process in judged.state.largest), default=0)
     whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
     return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"

@@ -44,7 +44,7 @@ _OF_PROCESS = (
     *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
     *("peak_rss", "high_water_mark", "cpu_s"),
 )
-_OF_VERDICT = ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
+_OF_VERDICT = ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "is_for_memory")
 _OF_LARGEST = ("id", "pid", "name", "peak_rss", "high_water_mark")
 _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
 
