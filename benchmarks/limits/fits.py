@@ -12,6 +12,7 @@ import msgspec
 from benchmarks import machine
 from benchmarks.limits import floors
 from benchmarks.limits.floors import BURNER, KINDS, MIB, ROOT
+from nncftools.cli.fit.runs import GIVE_UP
 from nncftools.cli.fit.search import Fit
 from tests.memory_group import MemoryGroup
 
@@ -26,8 +27,6 @@ _SHORTEST_S = 2.0
 """No run is given up earlier."""
 _CLIFF = 1.5
 """With a little less than the file, reading it takes about twice as long, which is more than storage varies."""
-_GIVE_UP, _PATIENCE = 5, {"dirty": 20}
-"""Multiples of the free time; with little memory, how fast pages are written depends on the storage."""
 
 
 def judge(folder: pathlib.Path, runs: int) -> int:
@@ -51,7 +50,7 @@ def judge(folder: pathlib.Path, runs: int) -> int:
 def _judge_floor(kind: str, told: str, file: pathlib.Path, folder: pathlib.Path) -> bool:
     fit, seconds = _fitted(kind, file, folder)
     assert fit.free is not None
-    most_s = max(_SHORTEST_S, fit.free.duration_s * _PATIENCE.get(kind, _GIVE_UP))
+    most_s = max(_SHORTEST_S, fit.free.duration_s * GIVE_UP)
     smallest = floors.smallest(kind, file, fit.free.floor, most_s)
     found = fit.works_from or 0
     is_wrong = abs(found - smallest) > max(smallest * _CLOSE, _SMALLEST) or fit.runs > _MOST_RUNS
@@ -83,8 +82,7 @@ def _print(told: str, figures: str, fit: Fit, seconds: float, *, is_wrong: bool)
 
 def _fitted(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[Fit, float]:
     output = folder / "fit"
-    give_up = f"{_PATIENCE.get(kind, _GIVE_UP)}x"
-    words = [sys.executable, "-m", "nncftools", "fit", "--force", "--give-up", give_up, "-o", str(output), "--"]
+    words = [sys.executable, "-m", "nncftools", "fit", "--force", "-o", str(output), "--"]
     machine.drop_from_cache(file)
     begun_s = time.monotonic()
     subprocess.run([*words, sys.executable, str(BURNER), kind, str(file)], check=True, cwd=ROOT, capture_output=True)

@@ -19,6 +19,10 @@ _REMOVED = {
     "--pss-budget": "PSS and USS take at most 1% of the time",
     "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
     "--max-size": "files up to 2 GiB are read",
+    "--swap": "runs have no swap",
+    "--give-up": "a run ends after five times the time without a limit",
+    "--tolerance": "limits are found to 3%",
+    "--slower": "full speed is up to 1.1 times the time without a limit",
 }
 """By option that is gone, what to do or what happens instead."""
 _SHORTEST = len("--to")

@@ -99,7 +99,8 @@ def test_limit_of_address_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "cause"), [(FAILED, None), (Exit(signal=signal.SIGABRT), "crashed"), (Exit(signal=signal.SIGSEGV), "crashed")]
+    ("end", "cause"),
+    [(FAILED, None), (Exit(signal=signal.SIGABRT), "crashed"), (Exit(signal=signal.SIGSEGV), "crashed")],
 )
 def test_limit_without_an_exception(end: Exit, cause: str | None) -> None:
     """Without an exception, a limit of address space explains no failure: what was reserved is not known."""

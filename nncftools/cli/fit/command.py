@@ -7,7 +7,7 @@ from dataclasses import replace
 from nncftools.cli import planning
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.parameters import with_options
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError
 
 
 @with_options(FitOptions)
@@ -18,7 +18,7 @@ def fit(request: FitOptions) -> int:
     Examples:
       nncf-tools fit python quantize.py
       nncf-tools fit --before 'rm -rf OUT' -- optimum-cli export openvino --model DIR OUT
-      nncf-tools fit --success 'test -s OUT/openvino_model.bin' --swap 2GiB ./export.sh
+      nncf-tools fit --success 'test -s OUT/openvino_model.bin' ./export.sh
       nncf-tools fit --output fits/export --resume ./export.sh
       nncf-tools fit --free-only ./export.sh
 
@@ -29,8 +29,6 @@ def fit(request: FitOptions) -> int:
     """
     planning.plan([], request.recorded)
     argv = planning.target(request.recorded)
-    if not request.slower >= 1:
-        raise UsageError(f"option --slower: a factor of at least 1 expected, found {request.slower:g}")
     request.check_resume()
     from nncftools.cli.fit import groups, outputs, runs
 

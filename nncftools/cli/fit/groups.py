@@ -10,8 +10,6 @@ Files are dropped from the page cache before a run: what is cached outside of a 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
 import os
 import pathlib
 import re
@@ -66,12 +64,12 @@ class LimitedGroup:
     def __exit__(self, *_: object) -> None:
         remove(self.folder)
 
-    def limit(self, size: int, swap: int) -> None:
-        """Limit memory, and swap beside it, in bytes. Raises OSError."""
+    def limit(self, size: int) -> None:
+        """Limit memory, in bytes, without any swap beside it. Raises OSError."""
         of_memory, of_swap = _LIMITS_V2 if self._is_v2 else _LIMITS_V1
         _write(self.folder / of_memory, size)
         if (self.folder / of_swap).exists():
-            _write(self.folder / of_swap, swap if self._is_v2 else size + swap)
+            _write(self.folder / of_swap, 0 if self._is_v2 else size)
 
     @property
     def entry(self) -> list[str]:
@@ -233,7 +231,7 @@ def parent_group() -> ParentGroup:
 
 def _tried(parent: ParentGroup) -> ParentGroup:
     with LimitedGroup(parent, 0) as trial:
-        trial.limit(1 << 30, 0)
+        trial.limit(1 << 30)
     return parent
 
 
@@ -278,56 +276,14 @@ def remove_leftovers(parent: ParentGroup) -> list[str]:
     return removed
 
 
-def has_swap() -> bool:
-    """Return whether the machine has swap; where nothing says so, it may."""
-    try:
-        return len(pathlib.Path(PROC, "swaps").read_text(encoding="utf-8").splitlines()) > 1
-    except OSError:
-        return True
-
-
-def drop(paths: Iterable[str]) -> int:
-    """Drop files as far as that is possible; return how many of their bytes are still cached.
-
-    The kernel keeps pages that a process has mapped, and dirty ones (posix_fadvise(2)).
-    """
-    left = 0
+def drop(paths: Iterable[str]) -> None:
+    """Drop files from the page cache, but for pages that a process has mapped (posix_fadvise(2))."""
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
-            descriptor = os.open(_name(path), os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 with contextlib.suppress(OSError):
                     os.fsync(descriptor)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                left += cached(descriptor)
             finally:
                 os.close(descriptor)
-    return left
-
-
-def _name(path: str) -> bytes:
-    """Return the bytes of a path in which those that are no UTF-8 are ``\\xff``, and a line break is ``\\012``."""
-    name = os.fsencode(path)
-    if b"\\" not in name or os.path.lexists(name):
-        return name
-    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda match: bytes.fromhex(match[1].decode()), name)
-    return name.replace(b"\\012", b"\n")
-
-
-def cached(descriptor: int) -> int:
-    """Return how many bytes of a file are cached, without reading any (mincore(2)). Raises OSError, ValueError.
-
-    Without the right to write to the file, the kernel says that all of them are.
-    """
-    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) as mapping:
-        size = len(mapping)
-        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-        address = (ctypes.c_char * size).from_buffer(mapping)
-        try:
-            begin = ctypes.c_void_p(ctypes.addressof(address))
-            failed = ctypes.CDLL(None, use_errno=True).mincore(begin, ctypes.c_size_t(size), pages)
-        finally:
-            del address
-        if failed:
-            raise OSError(ctypes.get_errno(), "mincore failed")
-    return min(size, bytes(pages).count(1) * mmap.PAGESIZE)

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nncftools import intake
-from nncftools.cli import destination, options, screen
+from nncftools.cli import destination, screen
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
 from nncftools.cli.options import SeriesRequest
@@ -25,26 +25,31 @@ from nncftools.redaction import Redaction
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
 from nncftools.sampler.client import Starter
-from nncftools.units import MemoryUnit, printable, seconds_text, size_text
+from nncftools.units import MemoryUnit, printable, seconds_text
 
 
 def runs(fit: Fit, unit: MemoryUnit) -> Table:
     """Return a row for each run, the largest limit first; the limits that were found are strong."""
-    texts = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
-    columns = [*texts, *map(Column, ("Time", "× free time", "Refaults", "Stall"))]
+    columns = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
+    columns += map(Column, ("Time", "× free time", "Refaults", "Stall"))
     rows = []
     if fit.free is not None:
-        time = figure_cell(fit.free.duration_s, "s")
-        rows.append(
-            [Cell("none"), Cell(WORKED), time, Cell(_times(1.0)), figure_cell(None, "B"), figure_cell(None, "s")]
-        )
+        texts = [Cell("none"), Cell(WORKED)]
+        rows.append([*texts, *_figures(fit.free.duration_s, 1.0, None, None)])
     for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
         is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
-        limit = size_cell(trial.limit, unit, is_strong=is_result)
-        ended = Cell(f"{trial.ended}{', warm cache' if trial.is_warm else ''}")
-        time, slower = figure_cell(trial.duration_s, "s"), Cell(_times(trial.slower))
-        rows.append([limit, ended, time, slower, figure_cell(trial.refaults, "B"), figure_cell(trial.stall_s, "s")])
+        texts = [size_cell(trial.limit, unit, is_strong=is_result), Cell(trial.ended)]
+        rows.append([*texts, *_figures(trial.duration_s, trial.slower, trial.refaults, trial.stall_s)])
     return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
+
+
+def _figures(duration_s: float, slower: float, refaults: int | None, stall_s: float | None) -> list[Cell]:
+    return [
+        figure_cell(duration_s, "s"),
+        Cell(_times(slower)),
+        figure_cell(refaults, "B"),
+        figure_cell(stall_s, "s"),
+    ]
 
 
 class Kind(NamedTuple):
@@ -105,11 +110,8 @@ def of_free(free: Free, unit: MemoryUnit) -> str:
 
 
 def of_trial(trial: Trial, unit: MemoryUnit) -> str:
-    """Return a run in one line: ``5.3 GiB, worked, 41 s, warm cache``."""
-    parts = [_size(trial.limit, unit), trial.ended, seconds_text(trial.duration_s)]
-    if trial.is_warm:
-        parts.append("warm cache")
-    return ", ".join(parts)
+    """Return a run in one line: ``5.3 GiB, worked, 41 s``."""
+    return f"{_size(trial.limit, unit)}, {trial.ended}, {seconds_text(trial.duration_s)}"
 
 
 def answer(fit: Fit, unit: MemoryUnit) -> str:
@@ -121,9 +123,8 @@ def answer(fit: Fit, unit: MemoryUnit) -> str:
         most = max(trial.limit for trial in fit.trials)
         return f"Unknown: the command failed with each limit that was tried, up to {_size(most, unit)}"
     at_most = "" if fit.is_smallest else "at most "
-    swap = f" and {size_text(fit.swap)} of swap" if fit.swap else ""
     docker = f"docker run --memory {max(whole_mib(fit.works_from), _LEAST_OF_DOCKER)}m"
-    return f"Smallest memory limit that works: {at_most}{limit_text(fit.works_from, unit)}{swap} ({docker})"
+    return f"Smallest memory limit that works: {at_most}{limit_text(fit.works_from, unit)} ({docker})"
 
 
 def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
@@ -132,15 +133,6 @@ def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
     if not fit.trials:
         yield f"With {_size(fit.free.comfortable, unit)} it reads no file twice"
     yield f"Without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
-    too_little = "the limits that were tried"
-    if fit.fast_from is not None:
-        too_little = f"less than {limit_text(fit.fast_from, unit)}"
-    times = [trial.slower for trial in fit.slow]
-    if len(times) > 1:
-        took = f"{len(times)} runs took {_times(min(times))} to {_times(max(times))} times as long as without a limit"
-        yield f"With {too_little} it is slower: {took}"
-    elif times:
-        yield f"With {too_little} it may be slower: one run was"
     if fit.fast and fit.fast_from is not None:
         size = limit_text(fit.fast_from, unit)
         yield f"From {size} on it is as fast as without a limit: {len(fit.fast)} runs were"
@@ -149,40 +141,29 @@ def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
 def notes(fit: Fit) -> Iterator[str]:
     """Yield what makes the result less sure, and what to do about it."""
     if fit.trials and not fit.is_finished:
-        may = "a smaller limit may work"
-        if fit.works_from is None:
-            may = "a larger limit may be enough"
-        elif fit.is_smallest:
-            may = "less memory may be enough to be as fast as without a limit"
-        yield f"the search is not finished, and {may}; go on with --resume and a larger --runs"
+        yield "the search is not finished; go on with --resume and a larger --runs"
     ran_out = any(trial.gave_up or trial.ended.startswith(OUT_OF_MEMORY) for trial in fit.trials)
     if fit.trials and fit.works_from is None and not ran_out:
         yield "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
-    warm = [trial for trial in fit.trials if trial.is_warm]
-    if warm:
-        cold = "with a cold cache, they may need more"
-        yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found their files in memory; {cold}"
 
 
 def limit_commands(fit: Fit) -> list[str]:
     """Return how to run the command with the smallest limit that works."""
-    return [] if fit.works_from is None else with_limit(fit.command, fit.works_from, fit.swap)
+    return [] if fit.works_from is None else with_limit(fit.command, fit.works_from)
 
 
-def with_limit(words: Sequence[str], limit: float, swap: int = 0) -> list[str]:
+def with_limit(words: Sequence[str], limit: float) -> list[str]:
     """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
     size = whole_mib(limit)
-    with_swap = size + whole_mib(swap)
-    command = " ".join(_to_copy(word) for word in words)
     of_docker = max(size, _LEAST_OF_DOCKER)
-    scope = f"-p MemoryMax={size}M -p MemorySwapMax={with_swap - size}M"
+    command = " ".join(map(_quote, words))
     return [
-        f"docker run --memory {of_docker}m --memory-swap {of_docker + with_swap - size}m IMAGE {command}",
-        f"systemd-run --scope {scope} {command}",
+        f"docker run --memory {of_docker}m --memory-swap {of_docker}m IMAGE {command}",
+        f"systemd-run --scope -p MemoryMax={size}M -p MemorySwapMax=0M {command}",
     ]
 
 
-def _to_copy(word: str) -> str:
+def _quote(word: str) -> str:
     """Return a word for a line of bash: line breaks stay line breaks, but are not printed as such."""
     if word.isprintable():
         return shlex.quote(word)
@@ -254,15 +235,9 @@ def remove_earlier(output: pathlib.Path, kind: Kind = KIND) -> None:
 
 
 def new_search(request: FitOptions) -> Fit:
-    """Return a search without runs. Raises UsageError."""
-    return Fit(
-        command=shareable(request.words or ()),
-        tolerance=options.share("--tolerance", request.tolerance),
-        slower=request.slower,
-        swap=request.swap,
-        give_up=_factor(request.give_up),
-        success=None if request.success is None else Redaction().text(request.success),
-    )
+    """Return a search without runs."""
+    success = None if request.success is None else Redaction().text(request.success)
+    return Fit(command=shareable(request.words or ()), success=success)
 
 
 def shareable(words: Iterable[str]) -> list[str]:
@@ -270,30 +245,13 @@ def shareable(words: Iterable[str]) -> list[str]:
     return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
 
 
-def _factor(text: str) -> float:
-    try:
-        factor = float(text.strip().removesuffix("x"))
-    except ValueError:
-        factor = 0.0
-    if not 1 < factor < float("inf"):
-        raise UsageError(f"option --give-up: a factor above 1 expected, such as 5x, found {text!r}")
-    return factor
-
-
 def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
-    """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
+    """Return a search that was begun before, or ``wanted`` if there is none. Raises UsageError."""
     file = output / KIND.state
     fit = begun(wanted, file)
-    if fit is wanted:
-        return wanted
-    if fit.swap != wanted.swap:
-        raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
-    if fit.give_up != wanted.give_up:
-        raise UsageError(f"option --give-up: the runs in {str(file)!r} were given up after {fit.give_up:g}x")
     if fit.success != wanted.success:
         how = "without it" if fit.success is None else f"by {fit.success!r}"
         raise UsageError(f"option --success: the runs in {str(file)!r} were judged {how}")
-    fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
     return fit
 
 

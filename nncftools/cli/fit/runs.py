@@ -10,47 +10,40 @@ import os
 import pathlib
 import shlex
 import signal
-import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import msgspec.structs
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nncftools.cli import recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
 from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Search, Trial
+from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.sampler.client import Interrupted, Starter
 from nncftools.session.session import Session
-from nncftools.units import about_text, printable, seconds_text
+from nncftools.units import printable, seconds_text
 
-_POLL_S = 0.1
-_GRACE_S = 2.0
+GIVE_UP = 5
+"""A run that takes so many times the free time hangs, or reads the same files again and again: it is ended."""
 _SHORTEST_S = 2.0
 """No run is given up earlier."""
+_POLL_S = 0.1
+_GRACE_S = 2.0
 _MANY_FILES = 32 << 20
 """Reading fewer bytes takes no time that matters."""
-_MUCH = 0.02
-"""The share of the comfortable amount that may be in the page cache before a run; with more, its limit is too low."""
-_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What is known of a run that ended."""
 
-    name: str
     session: Session | None
     watch: Watch
     ended: str
-    cached: int
-    """Bytes of its files that were in the page cache before."""
 
 
 class Watch(Watcher):
@@ -106,129 +99,95 @@ def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
         return int(not request.free_only and fit.works_from is None)
 
 
+@dataclass(frozen=True)
 class _Runs:
     """The runs of a search."""
 
-    def __init__(
-        self, request: FitOptions, folder: pathlib.Path, parent: ParentGroup | None, fit: Fit, starter: Starter
-    ) -> None:
-        self._request = request
-        self._folder = folder
-        self._parent = parent
-        self._fit = fit
-        self._starter = starter
-        self._input = RepeatedInput()
+    request: FitOptions
+    folder: pathlib.Path
+    parent: ParentGroup | None
+    fit: Fit
+    starter: Starter
+    input: RepeatedInput = field(default_factory=RepeatedInput)
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
-        fit, request = self._fit, self._request
+        fit = self.fit
+        request = self.request
         if fit.free is None:
             screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
             if not self._run_free():
                 return False
-        assert fit.free is not None
-        if request.free_only or self._parent is None:
+        if request.free_only or self.parent is None or fit.free is None:
             return True
-        free = fit.free
-        sizes = free.floor, free.comfortable, free.peak_rss
-        plan = Search(*sizes, free.duration_s, fit.tolerance, fit.slower, free.charged)
-        limit = plan.next_limit(fit.trials)
-        fit.is_finished = limit is None
-        if limit is not None and fit.runs < request.runs:
-            screen.line(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+        limit = fit.next_limit()
         while limit is not None and fit.runs < request.runs:
-            trial = self._try(limit, free)
+            trial = self._try(limit, fit.free, self.parent)
             if trial is None:
                 return False
             fit.trials.append(trial)
-            self._keep(plan)
-            limit = plan.next_limit(fit.trials)
-            left = self._left(free) if limit is not None and fit.runs < request.runs else "the last run"
-            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({left})")
-        fit.is_finished = limit is None
-        self._keep(plan)
+            limit = fit.next_limit()
+            outputs.write_state(fit, self.folder)
+            more = "the last run" if limit is None else f"at most {request.runs - fit.runs} more"
+            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({more})")
+        outputs.write_state(fit, self.folder)
         return True
-
-    def _keep(self, plan: Search) -> None:
-        fit = self._fit
-        fit.works_from, fit.fast_from = plan.works_from(fit.trials), plan.fast_from(fit.trials)
-        outputs.write_state(fit, self._folder)
-
-    def _left(self, free: Free) -> str:
-        """Return how many runs may follow, and how long they take if each takes as long as those before."""
-        most, trials = max(0, self._request.runs - self._fit.runs), self._fit.trials
-        each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
-        runs = min(most, max(1, _USUAL_RUNS - len(trials)))
-        return f"at most {most} more, about {about_text(each_s * runs)}"
 
     def _run_free(self) -> bool:
-        """Run without a limit; again, if the first run found its files in the page cache."""
-        fit = self._fit
-        is_warm = True
-        while is_warm:
-            known = [] if fit.free is None else fit.free.files
-            figures = self._free(known)
-            if figures is None:
-                return False
-            free, is_warm = figures
-            fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
-            fit.free_runs += 1
-            again = "; again, because its files were in the page cache" if is_warm else ""
-            screen.line(f"Run {fit.runs}: {outputs.of_free(free, self._request.unit)}{again}")
-        outputs.write_state(fit, self._folder)
-        return True
+        """Run without a limit; again, if the first run found its files in the page cache.
 
-    def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
-        """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
-        parent = self._parent
-        with contextlib.nullcontext() if parent is None else LimitedGroup(parent, self._fit.runs + 1) as group:
-            done = self._recorded(group, None, files)
+        Return False if we were interrupted.
+        """
+        fit = self.fit
+        known = [] if fit.free is None else fit.free.files
+        group_of_run = contextlib.nullcontext() if self.parent is None else LimitedGroup(self.parent, fit.runs + 1)
+        with group_of_run as group:
+            done = self._record(group, None, known)
             charged = None if group is None else group.most_charged()
         if done is None:
-            return None
+            return False
         session = done.session
         needed = None if session is None else needs(session)
         if session is None or done.ended != WORKED:
-            log = self._folder / f"{done.name}.log"
+            log = self.folder / f"run-{fit.runs + 1}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
-        if needed is None and session.finished:
-            took = seconds_text(session.duration_s)
-            raise NncfToolsError(f"the run without a limit took {took}: too short to see what memory it needs")
         if needed is None or not session.finished:
-            raise NncfToolsError(
-                f"the recording of the run without a limit ended early: {' '.join(session.warnings[:1])}"
-            )
-        peak = session.peaks.get("rss")
+            too_short = f"it took {seconds_text(session.duration_s)}: too short to see what memory it needs"
+            raise NncfToolsError(f"the run without a limit says nothing: {' '.join(session.warnings[:1]) or too_short}")
         of_files = needed.comfortable - needed.floor
         stored = session.totals.get("read_bytes")
-        is_worth_it = self._parent is not None and of_files > max(_MANY_FILES, needed.comfortable * _MUCH)
-        is_warm = is_worth_it and self._fit.free_runs == 0 and (stored is None or stored < of_files / 2)
-        free = Free(
+        matters = self.parent is not None and of_files > _MANY_FILES
+        is_warm = matters and fit.free_runs == 0 and (stored is None or stored < of_files / 2)
+        peak = session.peaks.get("rss")
+        fit.free = Free(
             duration_s=session.duration_s,
             floor=needed.floor,
             comfortable=needed.comfortable,
             peak_rss=0 if peak is None else peak.low or 0,
-            session=f"{done.name}.json",
             charged=charged,
-            files=sorted({file.path for file in session.files_read} | done.watch.files),
+            files=sorted({*known, *done.watch.files, *(file.path for file in session.files_read)}),
         )
-        return free, is_warm
+        fit.free_runs += 1
+        again = "; again, because its files were in the page cache" if is_warm else ""
+        screen.line(f"Run {fit.runs}: {outputs.of_free(fit.free, self.request.unit)}{again}")
+        outputs.write_state(fit, self.folder)
+        return self._run_free() if is_warm else True
 
-    def _try(self, limit: int, free: Free) -> Trial | None:
-        assert self._parent is not None
-        with LimitedGroup(self._parent, self._fit.runs + 1) as group:
+    def _try(self, limit: int, free: Free, parent: ParentGroup) -> Trial | None:
+        with LimitedGroup(parent, self.fit.runs + 1) as group:
             try:
-                group.limit(limit, self._fit.swap)
+                group.limit(limit)
             except OSError as error:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._recorded(group, max(_SHORTEST_S, free.duration_s * self._fit.give_up), free.files)
+            done = self._record(group, max(_SHORTEST_S, free.duration_s * GIVE_UP), free.files)
             refaults = group.refaults()
         if done is None:
             return None
         session = done.session
-        duration_s = session.duration_s if session is not None and session.finished else done.watch.seconds
-        peak = None if session is None else session.peaks.get("rss")
+        duration_s = done.watch.seconds
+        if session is not None and session.finished:
+            duration_s = session.duration_s
         return Trial(
             limit=limit,
             worked=done.ended == WORKED,
@@ -238,42 +197,34 @@ class _Runs:
             slower=duration_s / free.duration_s if free.duration_s else 0.0,
             refaults=refaults,
             stall_s=None if session is None else session.totals.get("memory_stall"),
-            peak_rss=None if peak is None else peak.low,
-            session=f"{done.name}.json",
-            is_warm=done.cached > free.comfortable * _MUCH,
         )
 
-    def _recorded(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str]) -> Done | None:
+    def _record(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str]) -> Done | None:
         """Drop files from the page cache, and run the command once; return None if we were interrupted.
 
         Raises NncfToolsError.
         """
-        request, name = self._request, f"run-{self._fit.runs + 1}"
-        with recording.one_of_several(self._starter, self._folder, name, request.recorded) as (run, output):
-            failed = request.before is not None and self._shell(request.before, output)
-            if groups.is_interrupted(self._starter):
+        before = self.request.before
+        name = f"run-{self.fit.runs + 1}"
+        with recording.one_of_several(self.starter, self.folder, name, self.request.recorded) as (run, output):
+            failed = before is not None and self._shell(before, output)
+            self.input.rewind()
+            with contextlib.suppress(Interrupted), self.starter.interruptible():
+                groups.drop(files)
+            if groups.is_interrupted(self.starter):
                 return None
             if failed:
-                log = self._folder / f"{name}.log"
-                raise NncfToolsError(f"option --before: {request.before!r} failed; its output is in {log}")
-            self._input.rewind()
-            with contextlib.suppress(Interrupted), self._starter.interruptible():
-                cached = groups.drop(files)
-            if groups.is_interrupted(self._starter):
-                return None
-            with Watch(group, most_s, self._starter) as watch:
-                entry = () if group is None else group.entry
-                recorded = recording.record(run._replace(entry=entry))
-            if groups.is_interrupted(self._starter):
-                return None
+                log = self.folder / f"{name}.log"
+                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {log}")
+            with Watch(group, most_s, self.starter) as watch:
+                recorded = recording.record(run._replace(entry=() if group is None else group.entry))
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
-                why = f"after {seconds_text(watch.seconds)}, because it took too long (--give-up)"
+                why = f"after {seconds_text(watch.seconds)}, because it took too long"
                 recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
                 with contextlib.suppress(OSError):
                     recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
-        # its --success may have been ended
-        return None if groups.is_interrupted(self._starter) else Done(name, recorded.session, watch, ended, cached)
+        return None if groups.is_interrupted(self.starter) else Done(recorded.session, watch, ended)
 
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
@@ -283,15 +234,16 @@ class _Runs:
             return given_up
         if status:
             return f"exit status {status}"
-        success = self._request.success
+        success = self.request.success
         return "not successful" if success is not None and self._shell(success, output) else WORKED
 
     def _shell(self, script: str, output: int) -> int:
         """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
-        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
+        words = ["sh", "-c", script]
+        nothing = subprocess.DEVNULL
         with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)
-                if groups.is_interrupted(self._starter):
+                if groups.is_interrupted(self.starter):
                     os.killpg(process.pid, signal.SIGKILL)

@@ -212,7 +212,7 @@ class _Steps:
             if self._parent is None or limit is None:
                 return self._noted(_recorded(running, self.folder, step, limit))
             with groups.LimitedGroup(self._parent, 1) as group:
-                group.limit(limit, 0)
+                group.limit(limit)
                 ran = _recorded(running, self.folder, step, entry=group.entry)
                 if group.oom_kills() and ran.result is None:
                     over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nncftools.cli.fit.search import WORKED, Search, Trial
+from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
 from tests.made_up import MIB
 
 MOST_RUNS = 8
@@ -31,10 +31,18 @@ def slope(of: float, most: float) -> Curve:
     return lambda limit: 1.0 + max(0.0, of - limit) / of * most
 
 
-def searched(search: Search, least: float, curve: Curve, most: int = 40) -> list[Trial]:
+def begun(floor: float, comfortable: float, peak: float, free_s: float, charged: int | None = None) -> Fit:
+    """Return a search whose free run took this; MiB."""
+    sizes = [round(size * MIB) for size in (floor, comfortable, peak)]
+    free = Free(duration_s=free_s, floor=sizes[0], comfortable=sizes[1], peak_rss=sizes[2], charged=charged)
+    return Fit(command=["work"], free=free)
+
+
+def searched(fit: Fit, least: float, curve: Curve, most: int = 40) -> list[Trial]:
     """Search with a program that works from ``least`` MiB; return the runs under limits."""
-    trials: list[Trial] = []
-    while len(trials) < most and (limit := search.next_limit(trials)) is not None:
+    assert fit.free is not None
+    trials = fit.trials
+    while len(trials) < most and (limit := fit.next_limit()) is not None:
         times = curve(limit / MIB)
         has_room, gave_up = limit >= least * MIB, times > GIVE_UP
         works = has_room and not gave_up
@@ -44,7 +52,7 @@ def searched(search: Search, least: float, curve: Curve, most: int = 40) -> list
                 worked=works,
                 ended=WORKED if works else "out of memory",
                 gave_up=has_room and gave_up,
-                duration_s=times * search.free_s,
+                duration_s=times * fit.free.duration_s,
                 slower=times,
             )
         )
@@ -104,9 +112,9 @@ PROGRAMS = {
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_few_runs(program: Program) -> None:
     """Both limits are found within 3 % and 5 %, or nearly where there is no cliff, in at most 8 runs in all."""
-    search = Search(*(round(size * MIB) for size in program[:3]), free_s=10.0)
+    search = begun(*program[:3], free_s=10.0)
     trials = searched(search, program.least, program.curve)
-    works, fast = search.works_from(trials), search.fast_from(trials)
+    works, fast = search.works_from, search.fast_from
 
     assert works is not None
     assert fast is not None
@@ -119,9 +127,9 @@ def test_few_runs(program: Program) -> None:
 
 def test_full_speed_above_the_comfortable_amount() -> None:
     """The page cache of what is written counts, too: with what was charged to the free run's group, nothing changes."""
-    search = Search(647 * MIB, 1311 * MIB, 1300 * MIB, free_s=18.0, charged=2600 * MIB)
+    search = begun(647, 1311, 1300, free_s=18.0, charged=2600 * MIB)
     trials = searched(search, 660, lambda limit: 1.0 if limit >= 2200 else 1.15)
-    fast = search.fast_from(trials)
+    fast = search.fast_from
 
     assert fast is not None
     assert 2200 <= fast / MIB <= 2200 * 1.1
@@ -130,28 +138,28 @@ def test_full_speed_above_the_comfortable_amount() -> None:
 
 def test_never_works() -> None:
     """What works with no limit ends the search: nothing was found."""
-    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=1.0)
+    search = begun(100, 200, 100, free_s=1.0)
     trials = searched(search, 10_000, flat)
 
-    assert search.works_from(trials) is None
-    assert search.fast_from(trials) is None
+    assert search.works_from is None
+    assert search.fast_from is None
     assert max(trial.limit for trial in trials) == 400 * MIB
 
 
 def test_never_fast() -> None:
     """What is slow with every limit has no limit of full speed."""
-    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=1.0)
-    trials = searched(search, 100, lambda _: 2.0)
-    works = search.works_from(trials)
+    search = begun(100, 200, 100, free_s=1.0)
+    searched(search, 100, lambda _: 2.0)
+    works = search.works_from
 
     assert works is not None
     assert works <= 103 * MIB
-    assert search.fast_from(trials) is None
+    assert search.fast_from is None
 
 
 def test_works_with_almost_nothing() -> None:
     """A floor that is far too high costs a few runs, no more."""
-    search = Search(1000 * MIB, 1000 * MIB, 1000 * MIB, free_s=1.0)
+    search = begun(1000, 1000, 1000, free_s=1.0)
     trials = searched(search, 0, flat)
 
     assert len(trials) < MOST_RUNS
@@ -159,15 +167,15 @@ def test_works_with_almost_nothing() -> None:
 
 def test_short_times_say_nothing() -> None:
     """A difference of less than a tenth of a second is not slow."""
-    search = Search(100 * MIB, 100 * MIB, 100 * MIB, free_s=0.1)
-    trials = searched(search, 100, lambda _: 1.9)
+    search = begun(100, 100, 100, free_s=0.1)
+    searched(search, 100, lambda _: 1.9)
 
-    assert search.fast_from(trials) == search.works_from(trials)
+    assert search.fast_from == search.works_from
 
 
 def test_slow_storage() -> None:
     """A run that read nothing twice was not slow for want of memory, unless it was very slow."""
-    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=10.0)
+    search = begun(100, 200, 100, free_s=10.0)
     fields = {"limit": 200 * MIB, "worked": True, "ended": WORKED, "slower": 1.0}
 
     assert search.is_fast(Trial(duration_s=24, refaults=0, **fields))

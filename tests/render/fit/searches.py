@@ -28,8 +28,6 @@ def search(*trials: Trial, works: float | None = 5.3, fast: float | None = 5.9, 
     given = {"free": FREE, "free_runs": 1, "is_finished": True, **fields}
     return Fit(
         command=["python", "export $x.py"],
-        tolerance=0.03,
-        slower=1.1,
         trials=list(trials),
         works_from=found[0],
         fast_from=found[1],
