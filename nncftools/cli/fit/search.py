@@ -136,8 +136,11 @@ class Fit(msgspec.Struct, kw_only=True):
             tried = len([trial for trial in self.trials if trial.limit < floor * _ABOVE_FLOOR[0]])
             step = max(works * _DOWN[min(tried, len(_DOWN) - 1)], _LEAST_STEP * _JUST_BELOW)
             return None if works <= _LEAST_STEP or tried >= len(_DOWN) else max(works - step, works / 2)
-        good = [trial.limit for trial in self.trials if trial.worked]
-        return _between(failed.limit, good)
+        if _is_close(failed.limit, works):
+            return None
+        if works <= failed.limit * _FAR:
+            return (failed.limit + works) / 2
+        return _between(failed.limit, [trial.limit for trial in self.trials if trial.worked])
 
     def _next_fast(self) -> float | None:
         assert self.free is not None
