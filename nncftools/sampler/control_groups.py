@@ -53,17 +53,17 @@ class ControlGroup:
 
     def _limits_of_v1(self) -> Iterator[Limit]:
         """Yield what ``hierarchical_memory_limit`` says: it also knows groups that this mount does not show."""
-        effective = self._of_stat(b"hierarchical_memory_limit ")
+        effective = self.in_stat(b"hierarchical_memory_limit ")
         if effective is None:
             return
         files = (f"{folder}/memory.limit_in_bytes" for folder in self._upwards())
-        setting = next((file for file in files if _number(file) == effective), f"above {self.folder}")
+        setting = next((file for file in files if number_in(file) == effective), f"above {self.folder}")
         yield GROUP, effective, setting
 
     def _limits_of_v2(self) -> Iterator[Limit]:
         for folder in self._upwards():
             for kind, name in ((GROUP, "memory.max"), (THROTTLE, "memory.high")):
-                size = _number(f"{folder}/{name}")
+                size = number_in(f"{folder}/{name}")
                 if size is not None:
                     yield kind, size, f"{folder}/{name}"
 
@@ -79,8 +79,8 @@ class ControlGroup:
 
     def used(self) -> int | None:
         """Return the bytes that are charged to the group and that the kernel cannot simply drop; None for unknown."""
-        usage = _number(self.usage_file)
-        cache = self._of_stat(b"inactive_file " if self.is_v2 else b"total_inactive_file ")
+        usage = number_in(self.usage_file)
+        cache = self.in_stat(b"inactive_file " if self.is_v2 else b"total_inactive_file ")
         return None if usage is None else max(0, usage - (cache or 0))
 
     def available(self) -> int | None:
@@ -92,12 +92,15 @@ class ControlGroup:
         own = self.used()
         left = [] if own is None else [size - own for _, size, _ in self.limits()]
         for folder in self._upwards():
-            sizes = [size for name in names if (size := _number(f"{folder}/{name}")) is not None and size < _UNLIMITED]
+            sizes = [
+                size for name in names if (size := number_in(f"{folder}/{name}")) is not None and size < _UNLIMITED
+            ]
             used = ControlGroup(folder, self.top, is_v2=self.is_v2).used() if sizes else None
             left += [size - used for size in sizes if used is not None]
         return max(0, min(left)) if left else None
 
-    def _of_stat(self, key: bytes) -> int | None:
+    def in_stat(self, key: bytes) -> int | None:
+        """Return a number in ``memory.stat``; None for unknown."""
         return _value(_content(f"{self.folder}/memory.stat"), key)
 
 
@@ -173,8 +176,8 @@ class Hierarchies:
                 yield f"{point}{group[len(mounted) :]}".rstrip("/"), point
 
 
-def _number(file: str) -> int | None:
-    """Return the number in a file; None for ``max``, and when it cannot be read."""
+def number_in(file: str) -> int | None:
+    """Return the number in a file; None for ``max``, and if the file cannot be read."""
     text = _content(file).strip()
     return int(text) if text.isdigit() else None
 

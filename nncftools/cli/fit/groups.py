@@ -26,7 +26,8 @@ from nncftools.backports import running
 from nncftools.cli import screen
 from nncftools.errors import NncfToolsError
 from nncftools.sampler.client import Starter, held_back
-from nncftools.sampler.control_groups import ControlGroup, Hierarchies
+from nncftools.sampler.control_groups import ControlGroup, Hierarchies, number_in
+from nncftools.sampler.tree import PAGE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +40,8 @@ _LIMITS_V2 = "memory.max", "memory.swap.max"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.MULTILINE)
+"""A line of /proc/PID/maps with a file that can be dropped from the page cache."""
 
 
 class ParentGroup(NamedTuple):
@@ -82,18 +84,12 @@ class LimitedGroup:
 
     def most_charged(self) -> int | None:
         """Return the most bytes that were charged to it; None for unknown (memory.peak: Linux 5.19)."""
-        with contextlib.suppress(OSError, ValueError):
-            file = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
-            return int((self.folder / file).read_text())
-        return None
+        return number_in(f"{self.folder}/{'memory.peak' if self._is_v2 else 'memory.max_usage_in_bytes'}")
 
     def refaults(self) -> int | None:
-        """Return the bytes that were dropped and read again; None for unknown."""
-        with contextlib.suppress(OSError):
-            lines = (self.folder / "memory.stat").read_text().splitlines()
-            pages = [int(line.split()[1]) for line in lines if line.startswith("workingset_refault")]
-            return sum(pages) * _PAGE if pages else None
-        return None
+        """Return the bytes of files that were dropped and read again; None for unknown (memory.stat: Linux 5.9)."""
+        pages = self._counts.in_stat(b"workingset_refault_file ")
+        return None if pages is None else pages * PAGE
 
 
 @contextlib.contextmanager
@@ -202,10 +198,7 @@ def files_of(pids: Iterable[int]) -> set[str]:
     files: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace").split("\n"):
-                path = line[line.find("/") :] if "/" in line else ""
-                if path and not path.startswith(("/dev/", "/memfd:", "/SYSV")) and not path.endswith(" (deleted)"):
-                    files.add(path)
+            files.update(_MAPPED.findall(pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace")))
     return files
 
 

@@ -32,24 +32,19 @@ def runs(fit: Fit, unit: MemoryUnit) -> Table:
     """Return a row for each run, the largest limit first; the limits that were found are strong."""
     columns = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
     columns += map(Column, ("Time", "× free time", "Refaults", "Stall"))
-    rows = []
-    if fit.free is not None:
-        texts = [Cell("none"), Cell(WORKED)]
-        rows.append([*texts, *_figures(fit.free.duration_s, 1.0, None, None)])
+    assert fit.free is not None
+    free = Trial(limit=0, worked=True, ended=WORKED, duration_s=fit.free.duration_s, slower=1.0)
+    rows = [_row(Cell("none"), free)]
     for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
         is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
-        texts = [size_cell(trial.limit, unit, is_strong=is_result), Cell(trial.ended)]
-        rows.append([*texts, *_figures(trial.duration_s, trial.slower, trial.refaults, trial.stall_s)])
-    return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
+        rows.append(_row(size_cell(trial.limit, unit, is_strong=is_result), trial))
+    return Table(columns=columns, rows=rows)
 
 
-def _figures(duration_s: float, slower: float, refaults: int | None, stall_s: float | None) -> list[Cell]:
-    return [
-        figure_cell(duration_s, "s"),
-        Cell(_times(slower)),
-        figure_cell(refaults, "B"),
-        figure_cell(stall_s, "s"),
-    ]
+def _row(limit: Cell, trial: Trial) -> Row:
+    slower = f"{trial.slower:.2f}" if trial.slower < _NEAR_FULL_SPEED else f"{trial.slower:.1f}"
+    figures = figure_cell(trial.refaults, "B"), figure_cell(trial.stall_s, "s")
+    return Row(cells=[limit, Cell(trial.ended), figure_cell(trial.duration_s, "s"), Cell(slower), *figures])
 
 
 class Kind(NamedTuple):
@@ -101,6 +96,8 @@ class Shown(NamedTuple):
 KIND = Kind("fit", "search", "run")
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
+_NEAR_FULL_SPEED = 1.5
+"""A smaller multiple of the free time has two decimals."""
 
 
 def of_free(free: Free, unit: MemoryUnit) -> str:
@@ -169,11 +166,6 @@ def _quote(word: str) -> str:
         return shlex.quote(word)
     escaped = word.replace("\\", "\\\\").replace("'", "\\'")
     return f"$'{printable(escaped)}'"
-
-
-def _times(slower: float) -> str:
-    """Return a factor with two decimals where it is near the rule of full speed."""
-    return f"{slower:.2f}" if slower < 1.5 else f"{slower:.1f}"  # noqa: PLR2004
 
 
 def _size(size: float, unit: MemoryUnit) -> str:
@@ -250,8 +242,7 @@ def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     file = output / KIND.state
     fit = begun(wanted, file)
     if fit.success != wanted.success:
-        how = "without it" if fit.success is None else f"by {fit.success!r}"
-        raise UsageError(f"option --success: the runs in {str(file)!r} were judged {how}")
+        raise UsageError(f"option --success: the runs in {str(file)!r} were judged by {fit.success!r}")
     return fit
 
 
@@ -291,30 +282,26 @@ def write_state(document: object, folder: pathlib.Path, kind: Kind = KIND) -> No
 
 def finish(request: SeriesRequest, document: object, result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None:
     """Write the result beside the state, and print it, also if writing failed: it took long. Raises NncfToolsError."""
-    failure = write_beside(result, folder, kind)
-    if request.as_json:
-        screen.to_stdout(as_json(document))
-    else:
-        screen.to_stdout(result.text)
-        lines = ["", *(f"  {line}" for line in result.to_copy)] if result.to_copy else []
-        screen.to_stdout("".join(f"{line}\n" for line in lines))
-    if failure is not None:
-        raise failure
+    try:
+        write_beside(result, folder, kind)
+    finally:
+        screen.to_stdout(as_json(document) if request.as_json else result.text)
+        if result.to_copy and not request.as_json:
+            screen.to_stdout("\n  " + "\n  ".join(result.to_copy) + "\n")
     screen.to_stderr(f"\nWritten to {printable(str(folder))}\n")
 
 
-def write_beside(result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> NncfToolsError | None:
-    """Write Markdown and picture; return what failed."""
+def write_beside(result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None:
+    """Write Markdown and picture. Raises NncfToolsError."""
     text, picture = f"{kind.name}.md", f"{kind.name}.png"
     try:
         write_file(folder / text, result.markdown.encode())
         if result.draw is not None:
             result.draw(folder / picture)
-    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    except Exception as error:  # matplotlib fails in many ways if its installation is broken
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         files = f"{kind.state} in {str(folder)!r} is complete, {text} or {picture} is not"
-        return NncfToolsError(" ".join(f"option --output: {files}: {reason}".split()))
-    return None
+        raise NncfToolsError(f"option --output: {files}: {reason}") from error
 
 
 def interrupted(folder: pathlib.Path, starter: Starter) -> int:

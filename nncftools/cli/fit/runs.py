@@ -6,6 +6,7 @@ Each run is recorded with the same input, and ended when it takes too long.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import shlex
@@ -41,18 +42,17 @@ _MANY_FILES = 32 << 20
 class Done(NamedTuple):
     """What is known of a run that ended."""
 
+    name: str
+    """Of its files, without the ending."""
+    ended: str
     session: Session | None
     watch: Watch
-    ended: str
 
 
 class Watch(Watcher):
-    """Lists the files that a run maps, and ends a run that takes too long.
+    """Lists the files that a run maps, and ends a run that takes too long, or whose processes ignore a signal."""
 
-    When this program is asked to end, it kills the processes that ignore the signal.
-    """
-
-    def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
+    def __init__(self, group: LimitedGroup | None, most_s: float, starter: Starter) -> None:
         super().__init__(starter)
         self._group = group
         self._most_s = most_s
@@ -63,24 +63,27 @@ class Watch(Watcher):
         self.gave_up = False
         self.lost_processes = False
         """Whether the kernel killed processes because memory ran out; others may wait for them for ever."""
+        self.charged: int | None = None
+        self.refaults: int | None = None
         self.seconds = 0.0
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
         super().__exit__()
-        self.lost_processes = self._group is not None and self._group.oom_kills() > 0
+        if self._group is not None:
+            self.lost_processes = self._group.oom_kills() > 0
+            self.charged = self._group.most_charged()
+            self.refaults = self._group.refaults()
 
     def _watch(self) -> None:
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
-            too_long = self._most_s is not None and time.monotonic() > self._begun_s + self._most_s
-            if not groups.is_interrupted(self.starter) and too_long:
-                self.gave_up = True
+            self.gave_up = time.monotonic() > self._begun_s + self._most_s
+            if self.gave_up or groups.is_interrupted(self.starter):
                 groups.send(signal.SIGTERM, group.folder)
-            if groups.is_interrupted(self.starter) or too_long:
                 if not self._over.wait(_GRACE_S):
                     groups.send(signal.SIGKILL, group.folder)
-            elif self._most_s is None:
+            elif self._most_s == math.inf:
                 self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
 
 
@@ -113,24 +116,20 @@ class _Runs:
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
         fit = self.fit
-        request = self.request
         if fit.free is None:
             screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
             if not self._run_free():
                 return False
-        if request.free_only or self.parent is None or fit.free is None:
-            return True
-        limit = fit.next_limit()
-        while limit is not None and fit.runs < request.runs:
-            trial = self._try(limit, fit.free, self.parent)
+        limit = None if self.parent is None else fit.next_limit()
+        while limit is not None and fit.runs < self.request.runs:
+            trial = self._try(limit)
             if trial is None:
                 return False
             fit.trials.append(trial)
             limit = fit.next_limit()
             outputs.write_state(fit, self.folder)
-            more = "the last run" if limit is None else f"at most {request.runs - fit.runs} more"
-            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, request.unit)} ({more})")
-        outputs.write_state(fit, self.folder)
+            more = "the last run" if limit is None else f"at most {self.request.runs - fit.runs} more"
+            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, self.request.unit)} ({more})")
         return True
 
     def _run_free(self) -> bool:
@@ -140,31 +139,28 @@ class _Runs:
         """
         fit = self.fit
         known = [] if fit.free is None else fit.free.files
-        group_of_run = contextlib.nullcontext() if self.parent is None else LimitedGroup(self.parent, fit.runs + 1)
-        with group_of_run as group:
-            done = self._record(group, None, known)
-            charged = None if group is None else group.most_charged()
+        done = self._record(None, math.inf, known)
         if done is None:
             return False
         session = done.session
-        needed = None if session is None else needs(session)
         if session is None or done.ended != WORKED:
-            log = self.folder / f"run-{fit.runs + 1}.log"
+            log = self.folder / f"{done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+        needed = needs(session)
         if needed is None or not session.finished:
             too_short = f"it took {seconds_text(session.duration_s)}: too short to see what memory it needs"
             raise NncfToolsError(f"the run without a limit says nothing: {' '.join(session.warnings[:1]) or too_short}")
         of_files = needed.comfortable - needed.floor
-        stored = session.totals.get("read_bytes")
-        matters = self.parent is not None and of_files > _MANY_FILES
-        is_warm = matters and fit.free_runs == 0 and (stored is None or stored < of_files / 2)
-        peak = session.peaks.get("rss")
+        from_storage = session.totals.get("read_bytes") or 0
+        is_first = self.parent is not None and fit.free is None
+        is_warm = is_first and of_files > _MANY_FILES and from_storage < of_files / 2
         fit.free = Free(
             duration_s=session.duration_s,
             floor=needed.floor,
             comfortable=needed.comfortable,
-            peak_rss=0 if peak is None else peak.low or 0,
-            charged=charged,
+            peak_rss=session.peaks["rss"].low or 0,
+            charged=done.watch.charged,
+            session=f"{done.name}.json",
             files=sorted({*known, *done.watch.files, *(file.path for file in session.files_read)}),
         )
         fit.free_runs += 1
@@ -173,40 +169,40 @@ class _Runs:
         outputs.write_state(fit, self.folder)
         return self._run_free() if is_warm else True
 
-    def _try(self, limit: int, free: Free, parent: ParentGroup) -> Trial | None:
-        with LimitedGroup(parent, self.fit.runs + 1) as group:
-            try:
-                group.limit(limit)
-            except OSError as error:
-                reason = error.strerror or error
-                raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._record(group, max(_SHORTEST_S, free.duration_s * GIVE_UP), free.files)
-            refaults = group.refaults()
+    def _try(self, limit: int) -> Trial | None:
+        assert self.fit.free is not None
+        free_s = self.fit.free.duration_s
+        done = self._record(limit, max(_SHORTEST_S, free_s * GIVE_UP), self.fit.free.files)
         if done is None:
             return None
         session = done.session
-        duration_s = done.watch.seconds
-        if session is not None and session.finished:
-            duration_s = session.duration_s
+        duration_s = session.duration_s if session is not None and session.finished else done.watch.seconds
         return Trial(
             limit=limit,
             worked=done.ended == WORKED,
             ended=done.ended,
             gave_up=done.watch.gave_up and not done.watch.lost_processes,
             duration_s=duration_s,
-            slower=duration_s / free.duration_s if free.duration_s else 0.0,
-            refaults=refaults,
+            slower=duration_s / free_s if free_s else 0.0,
+            refaults=done.watch.refaults,
             stall_s=None if session is None else session.totals.get("memory_stall"),
+            session=f"{done.name}.json",
         )
 
-    def _record(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str]) -> Done | None:
+    def _record(self, limit: int | None, most_s: float, files: Sequence[str]) -> Done | None:
         """Drop files from the page cache, and run the command once; return None if we were interrupted.
 
         Raises NncfToolsError.
         """
         before = self.request.before
-        name = f"run-{self.fit.runs + 1}"
-        with recording.one_of_several(self.starter, self.folder, name, self.request.recorded) as (run, output):
+        number = self.fit.runs + 1
+        name = f"run-{number}"
+        with contextlib.ExitStack() as stack:
+            group = None if self.parent is None else stack.enter_context(LimitedGroup(self.parent, number))
+            if group is not None and limit is not None:
+                group.limit(limit)
+            several = recording.one_of_several(self.starter, self.folder, name, self.request.recorded)
+            run, output = stack.enter_context(several)
             failed = before is not None and self._shell(before, output)
             self.input.rewind()
             with contextlib.suppress(Interrupted), self.starter.interruptible():
@@ -224,7 +220,7 @@ class _Runs:
                 with contextlib.suppress(OSError):
                     recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
-        return None if groups.is_interrupted(self.starter) else Done(recorded.session, watch, ended)
+        return None if groups.is_interrupted(self.starter) else Done(name, ended, recorded.session, watch)
 
     def _ended(self, status: int, watch: Watch, output: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"

@@ -83,7 +83,8 @@ class Fit(msgspec.Struct, kw_only=True):
     def is_smallest(self) -> bool:
         """Whether the command failed with a limit that is hardly below the smallest with which it worked."""
         failed = max((trial.limit for trial in self._too_small()), default=0)
-        return _is_close(failed, self.works_from or 0)
+        works = self.works_from or 0
+        return works - failed <= _step(works)
 
     @property
     def fast(self) -> list[Trial]:
@@ -112,35 +113,25 @@ class Fit(msgspec.Struct, kw_only=True):
         return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
 
     def _too_small(self) -> list[Trial]:
-        """Return the runs that failed below all limits with which the command worked."""
+        """Return the runs that failed below all limits with which the command worked, the largest limit last."""
         works = self.works_from or math.inf
-        return [trial for trial in self.trials if not trial.worked and trial.limit < works]
+        failed = [trial for trial in self.trials if not trial.worked and trial.limit < works]
+        return sorted(failed, key=lambda trial: trial.limit)
 
     def _next_working(self) -> float | None:
         assert self.free is not None
-        floor = self.free.floor
-        works = self.works_from
-        failed = max(self._too_small(), key=lambda trial: trial.limit, default=None)
-        if works is None:
-            comfortable = self.free.comfortable
-            limits = [comfortable * by for by in _ABOVE_COMFORTABLE]
-            if failed is None or not failed.gave_up:
-                limits += [floor * by for by in _ABOVE_FLOOR]
-            elif comfortable < floor * _MANY_FILES:
-                limits.append(failed.limit * _SLIGHTLY_MORE)
-            elif len(self.trials) < _TRIES_WITH_FILES:
-                limits.append(failed.limit * 2)
-            least = 0.0 if failed is None else failed.limit + max(failed.limit * _TOLERANCE / 2, _LEAST_STEP)
-            return min((limit for limit in limits if limit >= least), default=None)
-        if failed is None:  # the floor is right within about 1 %
-            tried = len([trial for trial in self.trials if trial.limit < floor * _ABOVE_FLOOR[0]])
-            step = max(works * _DOWN[min(tried, len(_DOWN) - 1)], _LEAST_STEP * _JUST_BELOW)
-            return None if works <= _LEAST_STEP or tried >= len(_DOWN) else max(works - step, works / 2)
-        if _is_close(failed.limit, works):
-            return None
-        if works <= failed.limit * _FAR:
-            return (failed.limit + works) / 2
-        return _between(failed.limit, [trial.limit for trial in self.trials if trial.worked])
+        free = self.free
+        failed = self._too_small()[-1:]
+        bad = failed[0].limit if failed else 0
+        if self.works_from is not None:
+            return _between(bad, [trial.limit for trial in self.trials if trial.worked], _step(self.works_from))
+        limits = [free.comfortable * by for by in _ABOVE_COMFORTABLE]
+        if not failed or not failed[0].gave_up:
+            limits += [free.floor * by for by in _ABOVE_FLOOR]
+        elif len(self.trials) < _TRIES_WITH_FILES:
+            limits.append(bad * (2 if free.comfortable > free.floor * _MANY_FILES else _SLIGHTLY_MORE))
+        least = bad + max(bad * _TOLERANCE / 2, _LEAST_STEP) if failed else 0
+        return min((limit for limit in limits if limit >= least), default=None)
 
     def _next_fast(self) -> float | None:
         assert self.free is not None
@@ -149,18 +140,12 @@ class Fit(msgspec.Struct, kw_only=True):
         fast = self.fast_from or math.inf
         slow = max((trial.limit for trial in self.trials if trial.limit < fast), default=0)
         if not good:
-            limits = [
-                free.peak_rss,
-                free.comfortable,
-                max(free.charged or 0, free.comfortable * _ABOVE_COMFORTABLE[-1]),
-            ]
+            most = max(free.charged or 0, free.comfortable * _ABOVE_COMFORTABLE[-1])
+            limits = [free.peak_rss, free.comfortable, most]
             return min((limit for limit in limits if limit > slow * (1 + _NEAR)), default=None)
-        if slow == 0:
-            return None
-        if fast > free.comfortable:
-            return None if fast - slow <= fast * _NEAR_ON_SLOPE else (fast + slow) / 2
-        near = _NEAR if fast > free.comfortable / 2 else _NEAR_ON_SLOPE
-        return None if fast - slow <= free.comfortable * near else _between(slow, good)
+        is_steep = free.comfortable / 2 < fast <= free.comfortable
+        near = free.comfortable * _NEAR if is_steep else max(fast, free.comfortable) * _NEAR_ON_SLOPE
+        return _between(slow, good, near) if slow else None
 
 
 _MIB = 1 << 20
@@ -172,14 +157,15 @@ _LEAST_STEP = 4 * _MIB
 """Two runs of the same Python program differ by almost as much."""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
 """Multiples of the floor that are tried until the command works."""
+_ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _SLIGHTLY_MORE = 1.125
 """The same, of a limit with which the command only took too long."""
 _MANY_FILES, _TRIES_WITH_FILES = 4, 3
-"""If the comfortable amount is at least 4 floors, that limit is doubled instead, up to the third run."""
+"""If the comfortable amount is more than 4 floors, that limit is doubled instead; both end with the third run."""
 _FAR = 5
-_ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
-_DOWN = (0.01, 0.03, 0.25, 0.25)
-"""The shares by which the limit falls while the command works below the floor."""
+"""From a limit so many times the one that is too small, the limit falls faster."""
+_MOST_DOWN = 5
+"""If the command works with so many limits, and fails with none, its floor is far too high: the search ends."""
 _NEAR, _NEAR_ON_SLOPE = 0.05, 0.1
 """The shares of the comfortable amount within which the limit of full speed is found: below half of that amount, time
 rises slowly, and above it, the limit depends on what the run writes."""
@@ -190,23 +176,24 @@ _NOISE_S = 0.1
 """Durations that differ by less are equal."""
 
 
-def _between(bad: float, good: Sequence[int]) -> float | None:
-    """Return a limit above the bad one and below the good ones; None if they are close.
+def _step(limit: float) -> float:
+    """Return within how many bytes a limit is found."""
+    return max(limit * _TOLERANCE, _LEAST_STEP)
+
+
+def _between(bad: float, good: Sequence[int], near: float) -> float | None:
+    """Return a limit above the bad one and below the good ones; None if they are near.
 
     The first step down is within the tolerance, and each further one twice as long: files that are read repeatedly fit
     or do not fit, so the limit is often just below the first guess.
     """
     least, *others = sorted(good)
-    if _is_close(bad, least):
+    if least - bad <= near or (not bad and len(others) >= _MOST_DOWN):
         return None
-    if others and least > bad * _FAR:
+    if bad and others and least > bad * _FAR:
         return math.sqrt(bad * least)
-    step = max([max(least * _TOLERANCE, _LEAST_STEP) * _JUST_BELOW, *(2 * (other - least) for other in others[:1])])
+    step = max([near * _JUST_BELOW, *(2 * (other - least) for other in others[:1])])
     return max(least - step, (bad + least) / 2)
-
-
-def _is_close(failed: float, works: float) -> bool:
-    return works - failed <= max(works * _TOLERANCE, _LEAST_STEP)
 
 
 def limit_text(size: float, unit: MemoryUnit) -> str:

@@ -48,7 +48,7 @@ class TestMadeUp:
         group = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 3)
         group.folder.mkdir()
         (group.folder / "memory.events").write_text("low 0\noom 4\noom_kill 2\n")
-        (group.folder / "memory.stat").write_text("workingset_refault_anon 1\nworkingset_refault_file 2\n")
+        (group.folder / "memory.stat").write_text("workingset_refault_anon 0\nworkingset_refault_file 3\n")
 
         assert group.oom_kills() == 2
         assert group.refaults() == 3 * os.sysconf("SC_PAGE_SIZE")
