@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,8 +103,8 @@ _NEAR_FULL_SPEED = 1.5
 
 def of_free(free: Free, unit: MemoryUnit) -> str:
     """Return what a run without a limit took."""
-    sizes = f"floor {_size(free.floor, unit)}, comfortable {_size(free.comfortable, unit)}"
-    return f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, {sizes}, peak {_size(free.peak_rss, unit)}"
+    floor = f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, floor {_size(free.floor, unit)}"
+    return f"{floor}, comfortable {_size(free.comfortable, unit)}, peak {_size(free.peak_rss, unit)}"
 
 
 def of_trial(trial: Trial, unit: MemoryUnit) -> str:
@@ -144,11 +145,6 @@ def notes(fit: Fit) -> Iterator[str]:
         yield "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
 
 
-def limit_commands(fit: Fit) -> list[str]:
-    """Return how to run the command with the smallest limit that works."""
-    return [] if fit.works_from is None else with_limit(fit.command, fit.works_from)
-
-
 def with_limit(words: Sequence[str], limit: float) -> list[str]:
     """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
     size = whole_mib(limit)
@@ -186,7 +182,7 @@ def shown(fit: Fit, unit: MemoryUnit) -> Shown:
         sentences=list(sentences(fit, unit)),
         notes=list(notes(fit)),
         table=runs(fit, unit),
-        to_copy=limit_commands(fit),
+        to_copy=[] if fit.works_from is None else with_limit(fit.command, fit.works_from),
         draw=draw if fit.trials else None,
     )
 
@@ -219,16 +215,16 @@ def remove_earlier(output: pathlib.Path, kind: Kind = KIND) -> None:
     """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
     if not os.path.lexists(output / kind.state):
         return
-    recordings = (path for ending in ("json", "log") for path in output.glob(f"{kind.run}-[0-9]*.{ending}"))
-    files = (output / f"{kind.name}.{ending}" for ending in ("json", "md", "png"))
-    for path in (*files, *recordings):
-        with destination.writing("--output", path):
-            path.unlink(missing_ok=True)
+    ours = re.compile(rf"{kind.name}\.(json|md|png)|{kind.run}-[0-9]+\.(json|log)")
+    with destination.writing("--output", output):
+        for path in output.iterdir():
+            if ours.fullmatch(path.name):
+                path.unlink()
 
 
 def new_search(request: FitOptions) -> Fit:
     """Return a search without runs."""
-    success = None if request.success is None else Redaction().text(request.success)
+    success = request.success and Redaction().text(request.success)
     return Fit(command=shareable(request.words or ()), success=success)
 
 
@@ -239,10 +235,9 @@ def shareable(words: Iterable[str]) -> list[str]:
 
 def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
     """Return a search that was begun before, or ``wanted`` if there is none. Raises UsageError."""
-    file = output / KIND.state
-    fit = begun(wanted, file)
+    fit = begun(wanted, output / KIND.state)
     if fit.success != wanted.success:
-        raise UsageError(f"option --success: the runs in {str(file)!r} were judged by {fit.success!r}")
+        raise UsageError(f"option --success: the earlier runs were judged by {fit.success!r}")
     return fit
 
 
@@ -261,9 +256,7 @@ def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
         return wanted
     try:
         found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
-    except SessionFileError as error:
-        raise UsageError(f"option --resume: {error}") from error
-    except msgspec.MsgspecError as error:
+    except (SessionFileError, msgspec.MsgspecError) as error:
         raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
     if (found.format, found.version) != (wanted.format, wanted.version):
         raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-from matplotlib.ticker import FuncFormatter
-
 from nncftools import drawing
 from nncftools.cli.fit.search import Fit, limit_text
 from nncftools.units import MemoryUnit, seconds_text
@@ -29,15 +27,15 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     for size, style, name in ((fit.free.floor, ":", "floor"), (fit.free.peak_rss, "--", "free peak")):
         label = f"{name}, {unit.brief(size)} {unit}"
         axes.axvline(unit.of(size), color=drawing.INK, linestyle=style, zorder=1.8, label=label)
+    found = ("works", fit.works_from), ("full speed", fit.fast_from if fit.fast else None)
     for trial in runs:
-        limits = {"works": fit.works_from, "full speed": fit.fast_from if fit.fast else None}
-        names = [name for name, limit in limits.items() if limit == trial.limit]
+        names = [name for name, limit in found if limit == trial.limit]
         if names:
             text = f"{', '.join(names)} from {limit_text(trial.limit, unit)}"
             drawing.annotate(axes, text, (unit.of(trial.limit), trial.duration_s), (6, 10), fontsize=9)
     if runs[-1].limit > runs[0].limit * _WIDE:
         axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.margins(0.15)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("Time (s)")

@@ -144,16 +144,16 @@ class _Runs:
             return False
         session = done.session
         if session is None or done.ended != WORKED:
-            log = self.folder / f"{done.name}.log"
-            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+            log = f"its output is in {self.folder / done.name}.log"
+            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; {log}")
         needed = needs(session)
         if needed is None or not session.finished:
             too_short = f"it took {seconds_text(session.duration_s)}: too short to see what memory it needs"
             raise NncfToolsError(f"the run without a limit says nothing: {' '.join(session.warnings[:1]) or too_short}")
         of_files = needed.comfortable - needed.floor
         from_storage = session.totals.get("read_bytes") or 0
-        is_first = self.parent is not None and fit.free is None
-        is_warm = is_first and of_files > _MANY_FILES and from_storage < of_files / 2
+        can_be_warm = self.parent is not None and fit.free_runs == 0 and of_files > _MANY_FILES
+        is_warm = can_be_warm and from_storage < of_files / 2
         fit.free = Free(
             duration_s=session.duration_s,
             floor=needed.floor,
@@ -183,7 +183,7 @@ class _Runs:
             ended=done.ended,
             gave_up=done.watch.gave_up and not done.watch.lost_processes,
             duration_s=duration_s,
-            slower=duration_s / free_s if free_s else 0.0,
+            slower=duration_s / free_s,
             refaults=done.watch.refaults,
             stall_s=None if session is None else session.totals.get("memory_stall"),
             session=f"{done.name}.json",
@@ -210,13 +210,12 @@ class _Runs:
             if groups.is_interrupted(self.starter):
                 return None
             if failed:
-                log = self.folder / f"{name}.log"
-                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {log}")
+                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {self.folder / name}.log")
             with Watch(group, most_s, self.starter) as watch:
                 recorded = recording.record(run._replace(entry=() if group is None else group.entry))
             if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
-                why = f"after {seconds_text(watch.seconds)}, because it took too long"
-                recorded.session.warnings.insert(0, f"it was ended by nncf-tools fit {why}")
+                text = f"it was ended by nncf-tools fit after {seconds_text(watch.seconds)}, because it took too long"
+                recorded.session.warnings.insert(0, text)
                 with contextlib.suppress(OSError):
                     recorded.session.save(run.target.session)
             ended = self._ended(recorded.status, watch, output)
@@ -235,9 +234,9 @@ class _Runs:
 
     def _shell(self, script: str, output: int) -> int:
         """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
-        words = ["sh", "-c", script]
-        nothing = subprocess.DEVNULL
-        with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
+        with subprocess.Popen(
+            ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        ) as process:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)

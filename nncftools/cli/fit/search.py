@@ -82,9 +82,8 @@ class Fit(msgspec.Struct, kw_only=True):
     @property
     def is_smallest(self) -> bool:
         """Whether the command failed with a limit that is hardly below the smallest with which it worked."""
-        failed = max((trial.limit for trial in self._too_small()), default=0)
         works = self.works_from or 0
-        return works - failed <= _step(works)
+        return works - self._largest_failed() <= _step(works)
 
     @property
     def fast(self) -> list[Trial]:
@@ -95,9 +94,11 @@ class Fit(msgspec.Struct, kw_only=True):
 
     def next_limit(self) -> int | None:
         """Return the limit to try next, by all runs so far; None when both limits are found, or cannot be found."""
-        self.works_from = min((trial.limit for trial in self.trials if trial.worked), default=None)
-        self.fast_from = min((trial.limit for trial in self.trials if self.is_fast(trial)), default=None)
-        limit = self._next_working() or self._next_fast()
+        worked = [trial.limit for trial in self.trials if trial.worked]
+        fast = [trial.limit for trial in self.trials if self.is_fast(trial)]
+        self.works_from = min(worked, default=None)
+        self.fast_from = min(fast, default=None)
+        limit = self._next_working(worked) or self._next_fast(fast)
         self.is_finished = limit is None
         return None if limit is None else max(_MIB, round(limit))
 
@@ -108,43 +109,38 @@ class Fit(msgspec.Struct, kw_only=True):
         """
         assert self.free is not None
         has_refaults = trial.refaults is None or trial.refaults > max(self.free.comfortable * _FEW, _LEAST_STEP)
-        factor = _SLOWER if has_refaults else max(_SLOWER, _SLOW_STORAGE)
+        factor = _SLOWER if has_refaults else _SLOW_STORAGE
         free_s = self.free.duration_s
         return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
 
-    def _too_small(self) -> list[Trial]:
-        """Return the runs that failed below all limits with which the command worked, the largest limit last."""
+    def _largest_failed(self) -> int:
+        """Return the largest limit that failed below all limits with which the command worked; 0 if none did."""
         works = self.works_from or math.inf
-        failed = [trial for trial in self.trials if not trial.worked and trial.limit < works]
-        return sorted(failed, key=lambda trial: trial.limit)
+        return max((trial.limit for trial in self.trials if not trial.worked and trial.limit < works), default=0)
 
-    def _next_working(self) -> float | None:
+    def _next_working(self, worked: Sequence[int]) -> float | None:
         assert self.free is not None
         free = self.free
-        failed = self._too_small()[-1:]
-        bad = failed[0].limit if failed else 0
-        if self.works_from is not None:
-            return _between(bad, [trial.limit for trial in self.trials if trial.worked], _step(self.works_from))
+        failed = self._largest_failed()
+        if worked:
+            return _between(failed, worked, _step(min(worked)))
         limits = [free.comfortable * by for by in _ABOVE_COMFORTABLE]
-        if not failed or not failed[0].gave_up:
+        if not any(trial.gave_up and trial.limit == failed for trial in self.trials):
             limits += [free.floor * by for by in _ABOVE_FLOOR]
         elif len(self.trials) < _TRIES_WITH_FILES:
-            limits.append(bad * (2 if free.comfortable > free.floor * _MANY_FILES else _SLIGHTLY_MORE))
-        least = bad + max(bad * _TOLERANCE / 2, _LEAST_STEP) if failed else 0
-        return min((limit for limit in limits if limit >= least), default=None)
+            limits.append(failed * (2 if free.comfortable > free.floor * _MANY_FILES else _SLIGHTLY_MORE))
+        return _first_from(failed + max(failed * _TOLERANCE / 2, _LEAST_STEP) if failed else 0, limits)
 
-    def _next_fast(self) -> float | None:
+    def _next_fast(self, good: Sequence[int]) -> float | None:
         assert self.free is not None
-        free = self.free
-        good = [trial.limit for trial in self.trials if self.is_fast(trial)]
-        fast = self.fast_from or math.inf
+        comfortable = self.free.comfortable
+        fast = min(good, default=math.inf)
         slow = max((trial.limit for trial in self.trials if trial.limit < fast), default=0)
         if not good:
-            most = max(free.charged or 0, free.comfortable * _ABOVE_COMFORTABLE[-1])
-            limits = [free.peak_rss, free.comfortable, most]
-            return min((limit for limit in limits if limit > slow * (1 + _NEAR)), default=None)
-        is_steep = free.comfortable / 2 < fast <= free.comfortable
-        near = free.comfortable * _NEAR if is_steep else max(fast, free.comfortable) * _NEAR_ON_SLOPE
+            most = max(self.free.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
+            return _first_from(slow * (1 + _NEAR), [self.free.peak_rss, comfortable, most])
+        is_steep = comfortable / 2 < fast <= comfortable
+        near = comfortable * _NEAR if is_steep else max(fast, comfortable) * _NEAR_ON_SLOPE
         return _between(slow, good, near) if slow else None
 
 
@@ -174,6 +170,10 @@ _JUST_BELOW = 0.9
 _FEW, _SLOW_STORAGE = 0.02, 2.5
 _NOISE_S = 0.1
 """Durations that differ by less are equal."""
+
+
+def _first_from(least: float, limits: Sequence[float]) -> float | None:
+    return min((limit for limit in limits if limit >= least), default=None)
 
 
 def _step(limit: float) -> float:

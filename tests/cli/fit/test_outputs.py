@@ -133,7 +133,7 @@ def test_only_free() -> None:
 
 def test_no_limit_to_copy() -> None:
     """Where nothing worked, there is no command to copy."""
-    assert outputs.limit_commands(NEVER) == []
+    assert outputs.shown(NEVER, GIB).to_copy == []
 
 
 def test_free_run() -> None:
@@ -151,7 +151,7 @@ def test_runs() -> None:
 
 def test_words_commands() -> None:
     """Limits of the commands are whole MiB, rounded up, without swap."""
-    docker, systemd = outputs.limit_commands(search(trial(5.3)))
+    docker, systemd = outputs.shown(search(trial(5.3)), GIB).to_copy
 
     assert "--memory 5428m --memory-swap 5428m" in docker
     assert "-p MemoryMax=5428M -p MemorySwapMax=0M" in systemd
@@ -160,14 +160,14 @@ def test_words_commands() -> None:
 def test_line_breaks_to_copy() -> None:
     """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
     script = "printf 'a\\t'\necho \x1b"
-    line = outputs.limit_commands(msgspec.structs.replace(FOUND, command=["sh", "-c", script]))[0]
+    line = outputs.shown(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
 
 
 def test_least_of_docker() -> None:
     """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = outputs.limit_commands(search(trial(0.002), works=0.002))
+    docker, systemd = outputs.shown(search(trial(0.002), works=0.002), GIB).to_copy
 
     assert docker.startswith("docker run --memory 6m --memory-swap 6m ")
     assert "MemoryMax=3M -p MemorySwapMax=0M" in systemd
