@@ -94,18 +94,14 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     if _is_descriptor(path):
         path.stat()  # fails for one that is not open: it may be a file of ours later
         return None
-    try:
-        status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        status = None
-    if status is not None and stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        _refuse_other_device(status, path)
-        return None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), Folder(path.parent) as folder:
-        if status is not None:
-            _refuse_other_file(status, path, folder)
+        status = path.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            _refuse_other_device(status, path)
+            return None
+        _refuse_other_file(status, path, folder)
     return path
 
 
@@ -147,7 +143,11 @@ def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folde
         raise OSError(errno.EEXIST, "it exists where every user may exchange it; choose a new name", str(path))
     is_in_checkout = os.geteuid() == 0 and owner == around.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
     if owner != os.geteuid() and not is_in_checkout:
-        raise OSError(errno.EPERM, f"it belongs to another user ({_name_user(owner)})", str(path))
+        raise _refused(f"it belongs to another user ({_name_user(owner)})", path)
+
+
+def _refused(reason: str, path: pathlib.Path) -> OSError:
+    return OSError(errno.EPERM, reason, str(path))
 
 
 def _note_made(descriptor: int) -> None:
@@ -158,11 +158,10 @@ def _note_made(descriptor: int) -> None:
 
 def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
-    if not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
-        raise OSError(errno.EPERM, "it is a socket or a disk", str(path))
-    theirs = other_owner(status)
+    is_stream = stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)
+    theirs = other_owner(status) if is_stream else "is a socket or a disk"
     if theirs:
-        raise OSError(errno.EPERM, f"it {theirs}", str(path))
+        raise _refused(f"it {theirs}", path)
 
 
 class Folder:
@@ -202,7 +201,7 @@ class Folder:
             if os.path.samestat(self.path.stat(), os.fstat(self.descriptor)):
                 return
         if self.is_shared:
-            raise OSError(errno.EPERM, f"{self.path} is another folder now")
+            raise _refused(f"{self.path} is another folder now", self.path)
         descriptor, self.is_shared = _open_folder(self.path, make=True)
         os.close(self.descriptor)
         self.descriptor = descriptor
@@ -217,22 +216,16 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
         folder = above_standard(os.open(path, FOLDER))
         return folder, is_open_to_all(os.fstat(folder))
     folder = os.open(".", FOLDER)
-    names = [*reversed(path.parts)]
-    if not path.is_absolute():
-        names.append(".")
+    names = [*reversed(path.parts), *([] if path.is_absolute() else ["."])]
     links = 0
     is_shared = False
     try:
         while names:
             name = names.pop()
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                if not make:
-                    raise
-                with contextlib.suppress(FileExistsError):
+            if make:
+                with contextlib.suppress(FileExistsError, IsADirectoryError):
                     os.mkdir(name, dir_fd=folder)
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode) and links < _MOST_LINKS:
                 links += 1
                 _refuse_link(status, path)
@@ -241,8 +234,9 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
             above = folder
             folder = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
             os.close(above)
-            _refuse_folder(os.fstat(folder), name)
-            is_shared |= is_open_to_all(os.fstat(folder))
+            status = os.fstat(folder)
+            _refuse_folder(status, name)
+            is_shared |= is_open_to_all(status)
     except OSError:
         os.close(folder)
         raise
@@ -255,13 +249,11 @@ def _refuse_folder(status: os.stat_result, name: str) -> None:
     Trusted owners are this user, root, the owner of the root folder and, for root, the owner of the working folder.
     The members of a group trust each other.
     """
-    trusted = {os.geteuid(), 0, os.stat("/").st_uid}  # noqa: PTH116 — no pathlib here
-    if os.geteuid() == 0:
-        trusted.add(os.stat(".").st_uid)  # noqa: PTH116
+    around = os.stat("." if os.geteuid() == 0 else "/")  # noqa: PTH116 — no pathlib here
+    theirs = other_owner(status, os.stat("/").st_uid, around.st_uid)  # noqa: PTH116
     is_of_group = status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_IWOTH
-    if status.st_uid in trusted or (is_of_group and status.st_gid in {os.getegid(), *os.getgroups()}):
-        return
-    raise OSError(errno.EPERM, f"the folder {name!r} belongs to another user ({_name_user(status.st_uid)})")
+    if theirs and not (is_of_group and status.st_gid in {os.getegid(), *os.getgroups()}):
+        raise OSError(errno.EPERM, f"the folder {name!r} {theirs}")
 
 
 def is_open_to_all(status: os.stat_result) -> bool:
@@ -271,47 +263,18 @@ def is_open_to_all(status: os.stat_result) -> bool:
 
 
 def open_ours(path: pathlib.Path) -> int:
-    """Open a log to write to, empty and append-only, where other users may have put a trap; return its descriptor.
+    """Make a log to write to, in place of an earlier one; return its descriptor, which only appends.
 
-    It never waits: Python tries an open again after a signal, so none ends one that waits for a FIFO's reader.
-
-    Raises OSError, before anything changes, for a link, for what is no file, for another user's file, and for a file
-    with a second name, which may be that of any file.
+    Raises OSError for a link, for what is no file, and for another user's file, which stay as they are.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    if file_behind(path) != path:
+        raise _refused("it is a symbolic link, a device or a pipe", path)
     with Folder(path.parent) as folder:
-        try:
-            made = os.open(path.name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder.descriptor)
-        except FileExistsError:
-            return _open_earlier(path, flags, folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder.descriptor)
+        made = above_standard(os.open(path.name, _NEW | os.O_APPEND, 0o666, dir_fd=folder.descriptor))
     _note_made(made)
-    return above_standard(made)
-
-
-def _open_earlier(path: pathlib.Path, flags: int, folder: Folder) -> int:
-    """Open and empty a log of an earlier run. Raises OSError for a trap, like ``open_ours``."""
-    try:
-        descriptor = above_standard(os.open(path.name, flags | os.O_NONBLOCK, dir_fd=folder.descriptor))
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link") from error
-        raise
-    try:
-        _refuse_trap(os.fstat(descriptor), path, folder)
-        os.ftruncate(descriptor, 0)
-        os.set_blocking(descriptor, True)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse_trap(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EPERM, "it is a device or pipe")
-    _refuse_other_file(status, path, folder)
-    if status.st_nlink > 1:
-        raise OSError(errno.EPERM, "it has a second name (a hard link)")
+    return made
 
 
 def open_output(path: pathlib.Path) -> int:
@@ -337,12 +300,12 @@ def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for another user's symbolic link."""
     theirs = other_owner(status)
     if theirs:
-        raise OSError(errno.EPERM, f"it is a symbolic link that {theirs}", str(path))
+        raise _refused(f"it is a symbolic link that {theirs}", path)
 
 
-def other_owner(status: os.stat_result) -> str:
-    """Return which other user a file or link belongs to, in words; empty if it is ours or root's."""
-    if status.st_uid in {os.geteuid(), 0}:
+def other_owner(status: os.stat_result, *trusted: int) -> str:
+    """Return which other user a file or link belongs to, in words; empty if it is ours, root's or a trusted user's."""
+    if status.st_uid in {os.geteuid(), 0, *trusted}:
         return ""
     return f"belongs to another user ({_name_user(status.st_uid)})"
 

@@ -256,7 +256,9 @@ def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
         return wanted
     try:
         found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
-    except (SessionFileError, msgspec.MsgspecError) as error:
+    except SessionFileError as error:
+        raise UsageError(f"option --resume: {error}") from error
+    except msgspec.MsgspecError as error:
         raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
     if (found.format, found.version) != (wanted.format, wanted.version):
         raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
