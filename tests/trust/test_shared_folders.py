@@ -98,7 +98,7 @@ class TestLogOfARun:
         done = nncf_tools("fit", "-o", shared, "--success", "echo oh", "--", "sh", "-c", f"{plants}; sleep 0.3")
 
         assert done.returncode == 1
-        assert f"cannot write {str(shared / 'run-2.log')!r}: it is a symbolic link that belongs to another user" in done.stderr
+        assert f"cannot write {str(shared / 'run-2.log')!r}: it is a symbolic link that belongs to" in done.stderr
         assert (tmp_path / "victim").read_text() == "mine"
         assert (shared / "run-1.log").read_text() == "oh\n"
         assert (shared / "fit.json").exists()
@@ -126,7 +126,7 @@ class TestLogOfARun:
             os.close(reader)
 
         assert done.returncode == 1
-        assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a symbolic link, a device or a pipe\n")
+        assert done.stderr.endswith(f"cannot write {str(log)!r}: it is a symbolic link, a device or a pipe\n")
         assert not (tmp_path / "ran").exists()
 
     @pytest.mark.long
