@@ -20,7 +20,8 @@ _MOST_LINKS = 40
 """As many as Linux follows."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_LOG = NEW | os.O_APPEND
 _MADE: set[tuple[int, int]] = set()
 """Device and inode of each file that this process made: it may be replaced where only new names are allowed."""
 
@@ -50,7 +51,7 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
         mode = None
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(file.name, dir_fd=folder).st_mode & _PERMISSIONS
-        beside = above_standard(os.open(name, _NEW, 0o666 if mode is None else mode, dir_fd=folder))
+        beside = above_standard(os.open(name, NEW, 0o666 if mode is None else mode, dir_fd=folder))
         try:
             with os.fdopen(beside, "w+b") as opened:
                 if mode is not None:
@@ -272,7 +273,7 @@ def open_ours(path: pathlib.Path) -> int:
     with Folder(path.parent) as folder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=folder.descriptor)
-        made = above_standard(os.open(path.name, _NEW | os.O_APPEND, 0o666, dir_fd=folder.descriptor))
+        made = above_standard(os.open(path.name, NEW_LOG, 0o666, dir_fd=folder.descriptor))
     _note_made(made)
     return made
 

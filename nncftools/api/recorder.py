@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from nncftools.errors import NncfToolsError, refuse_to_record
+from nncftools.files import NEW_LOG
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import VARIABLE
@@ -123,7 +124,7 @@ class Recorder:
     def _start_helper(self) -> None:
         from nncftools.snapshots.client import DEFAULT_SHARE, Helper, stack_access
 
-        log = os.open(reading.snapshots_beside(self.journal), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        log = os.open(reading.snapshots_beside(self.journal), NEW_LOG, reading.PRIVATE)
         self._helper = Helper(log, detached=True)
         os.close(log)
         self._helper.follow(self._pid, self._plan, stack_access(with_hook=False), DEFAULT_SHARE)

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 from nncftools.backports import moment_of
 from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Folder, above_standard, file_behind, open_ours
+from nncftools.files import NEW_LOG, Folder, above_standard, file_behind, open_ours
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
@@ -116,7 +116,7 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     rank = launcher.suffix(os.environ)
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
-    place = _open_free("--log-dir", journal)
+    place = open_folder("--log-dir", log_dir)
     folder = place.path
     logs = [
         Log(metric, from_zero, log_stem(metric, from_zero=from_zero, rank=rank))
@@ -193,18 +193,9 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
     for path in (journal, reading.snapshots_beside(journal), *sidecars):
         refuse_link("--output", path)
         check_file("--output", path, force=force)
-    place = _open_free("--output", journal)
+    place = open_folder("--output", output.parent)
     paths = place.path / output.name, place.path / journal.name
     return Destination(*paths, (), None, str(output), place, force=force)
-
-
-def _open_free(option: str, journal: pathlib.Path) -> Folder:
-    """Make and open the folder of a journal that no recording writes to. Raises UsageError."""
-    with writing(option, journal, UsageError):
-        is_busy = reading.is_recording(journal)
-    if is_busy:
-        raise UsageError(f"option {option}: another recording that still runs writes to {str(journal)!r}")
-    return open_folder(option, journal.parent)
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -405,9 +396,6 @@ def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
             raise NncfToolsError(f"{path}: cannot be read: No such file or directory; did you mean {meant}?")
 
 
-_NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     """Create the journal, the marks log and, on request, the log of the helper, for this run alone.
 
@@ -439,16 +427,16 @@ class RecordingFiles:
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack:
 
-            def opened(path: pathlib.Path, flags: int) -> int:
+            def opened(path: pathlib.Path) -> int:
                 at = target.place.descriptor_path / path.name
-                descriptor = above_standard(os.open(at, flags, reading.PRIVATE))
+                descriptor = above_standard(os.open(at, NEW_LOG, reading.PRIVATE))
                 stack.callback(os.close, descriptor)
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
-            self.marks = opened(target.marks, _NEW_LOG)
+            self.marks = opened(target.marks)
             os.write(self.marks, b" ")  # missing, if the command empties it
-            self.snapshots = opened(target.snapshots, _NEW_LOG) if snapshots else None
+            self.snapshots = opened(target.snapshots) if snapshots else None
             """The descriptor of the helper's log; None without one."""
             self._open = stack.pop_all()
 

@@ -18,7 +18,7 @@ from nncftools.compression import reading
 from nncftools.compression.checking import number, shown
 from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import Folder, file_behind, write_file
+from nncftools.files import Folder, write_file
 from nncftools.units import printable, shortened
 
 
@@ -124,9 +124,8 @@ def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str,
     writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    target = file_behind(path) or path
-    Folder(target.parent, make=True).close()
-    write_file(target, text.getvalue().encode())
+    Folder(path.parent, make=True).close()
+    write_file(path, text.getvalue().encode())
 
 
 GIB = 2**30

@@ -33,7 +33,7 @@ from nncftools.compression.results import (
     measured,
     name_in_sentence,
 )
-from nncftools.files import Folder, file_behind, replacing
+from nncftools.files import Folder, replacing
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
@@ -351,16 +351,9 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
     targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
-    for ending, path in targets.items():
-        try:
-            file = file_behind(path)
-        except OSError as error:
-            raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-        if file is None:
-            continue
-        if file.exists() and any(file.samefile(source) for source in request.inputs):
+    for path in targets.values():
+        if path.exists() and any(path.samefile(source) for source in request.inputs):
             raise ResultsError(f"cannot write {str(path)!r}: it is the input", remedy="folder")
-        targets[ending] = file
     return targets
 
 

@@ -21,7 +21,7 @@ import stat
 import time
 from typing import Any, BinaryIO, TypedDict
 
-from nncftools.files import above_standard
+from nncftools.files import NEW_LOG, above_standard
 
 FORMAT = "nncf-tools-journal"
 VERSION = 1
@@ -152,10 +152,9 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
     With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
-    new = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(_TRIES):
         try:
-            descriptor = above_standard(os.open(path, new, PRIVATE))
+            descriptor = above_standard(os.open(path, NEW_LOG, PRIVATE))
         except FileExistsError:
             if not replace:
                 raise

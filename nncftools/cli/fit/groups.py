@@ -27,7 +27,6 @@ from nncftools.cli import screen
 from nncftools.errors import NncfToolsError
 from nncftools.sampler.client import Starter, held_back
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies, number_in
-from nncftools.sampler.tree import PAGE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -89,7 +88,7 @@ class LimitedGroup:
     def refaults(self) -> int | None:
         """Return the bytes of files that were dropped and read again; None for unknown (memory.stat: Linux 5.9)."""
         pages = self._counts.in_stat(b"workingset_refault_file ")
-        return None if pages is None else pages * PAGE
+        return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
