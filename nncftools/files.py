@@ -165,7 +165,7 @@ def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
         raise _refused(f"it {theirs}", path)
 
 
-class Folder:
+class Folder(contextlib.AbstractContextManager["Folder"]):
     """A folder to write into by the rule in docs/promises.md, held open so that no other folder can take its place."""
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
@@ -176,9 +176,6 @@ class Folder:
         self.descriptor, self.is_shared = _open_folder(path, make=make)
         """The second value: whether every user may rename in this folder, or in a folder above it."""
         self.path = path.absolute()
-
-    def __enter__(self) -> Folder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -213,9 +210,6 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
 
     A relative path begins at the working folder, which nobody can exchange. Raises OSError.
     """
-    if _is_descriptor(path):  # it was checked when it was opened
-        folder = above_standard(os.open(path, FOLDER))
-        return folder, is_open_to_all(os.fstat(folder))
     folder = os.open(".", FOLDER)
     names = [*reversed(path.parts), *([] if path.is_absolute() else ["."])]
     links = 0

@@ -191,8 +191,8 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
     for path in (journal, reading.snapshots_beside(journal), *sidecars):
-        refuse_link("--output", path)
         check_file("--output", path, force=force)
+        refuse_link("--output", path)
     place = open_folder("--output", output.parent)
     paths = place.path / output.name, place.path / journal.name
     return Destination(*paths, (), None, str(output), place, force=force)
@@ -232,9 +232,7 @@ def session_stem(session: pathlib.Path) -> str:
 
 def refuse_link(option: str, path: pathlib.Path) -> None:
     """Raise UsageError for a symbolic link in the place of a recording's own log, which is opened without following."""
-    with writing(option, path, UsageError):
-        is_link = path.is_symlink()
-    if is_link:
+    if path.is_symlink():
         raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
 
 

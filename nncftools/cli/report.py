@@ -247,9 +247,9 @@ def _write(content: Content, output: pathlib.Path, read: Sequence[pathlib.Path],
     if isinstance(content, Mapping):
         for name in content:
             options.check_outputs({"--output": output / name}, read, force=force)
-        with destination.open_folder("--output", output) as folder, destination.writing("--output", output):
+        with destination.open_folder("--output", output), destination.writing("--output", output):
             for name, write_part in content.items():
-                write_part(folder.descriptor_path / name)
+                write_part(output / name)
         return
     destination.check_output("--output", output, force=force)
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")

@@ -362,9 +362,6 @@ def write(contents: dict[pathlib.Path, bytes]) -> None:
     path = next(iter(contents))
     try:
         Folder(path.parent, make=True).close()
-    except OSError as error:
-        raise ResultsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
-    try:
         with contextlib.ExitStack() as stack:
             for path, content in contents.items():
                 stack.enter_context(replacing(path)).write(content)

@@ -258,7 +258,7 @@ class TestBadInput:
             (["-i", "data.csv", "--metric", "mmlu:lower"], "row 1: no column 'mmlu'"),
             (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
             (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
-            (["-i", "data.csv", "-o", "data.csv"], "cannot make the folder 'data.csv': Not a directory"),
+            (["-i", "data.csv", "-o", "data.csv"], "cannot write 'data.csv/data.md': Not a directory"),
             ([], "option --input-file: missing"),
         ],
     )

@@ -186,7 +186,7 @@ class TestMake:
     def test_folder_that_is_a_file(self, tmp_path: pathlib.Path) -> None:
         """A folder that cannot be created is named."""
         path = written(tmp_path / "a.csv", four())
-        with pytest.raises(NncfToolsError, match=r"cannot make the folder .*a\.csv"):
+        with pytest.raises(NncfToolsError, match=r"cannot write .*a\.csv.*Not a directory"):
             make(Request([path], path))
 
     @pytest.mark.long
