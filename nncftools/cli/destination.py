@@ -457,9 +457,12 @@ class RecordingFiles:
     def check_place(self) -> None:
         """Make our folder again if the command removed it.
 
-        Raises OSError for a folder that another user may have put there: nothing is where the path leads.
+        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
+        session: nothing is where the path leads.
         """
         self._target.place.check()
+        if file_behind(self._target.session) is None:
+            raise OSError("a device or pipe has taken its place")
 
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
