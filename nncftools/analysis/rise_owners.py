@@ -24,8 +24,6 @@ _NEAR_S = 1.0
 _ROUNDED_S = 2e-6
 _SPEED_S, _SHORTEST_S = 0.5, 0.001
 """The speed of a rise is measured over at most, and at least, this time."""
-_QUICK_S, _FILLED_S, _LEAST_FILLED = 0.01, 0.05, 1 << 20
-"""The first rise of a block in so short a time is of one call, if that soon takes so many bytes more."""
 _LONG_S = 0.05
 """Between stacks that are farther apart, many calls may have come and gone."""
 _MOMENT_S = 0.005
@@ -125,14 +123,14 @@ class RiseOwners:
         from_s, to_s, apart_s = rise.from_s, rise.to_s, rise.apart_s
         if to_s - from_s <= apart_s * _ONE_STEP:
             unknown_s = max(0.0, apart_s - (to_s - from_s))
-            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size, is_first=rise.is_first)
+            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size)
             return
         cuts = self._cuts[bisect_right(self._cuts, from_s) : bisect_left(self._cuts, to_s)]
         for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
             part = rise.size * (end_s - begin_s) / (to_s - from_s)
-            yield from self._owners(begin_s, end_s, part, is_first=rise.is_first)
+            yield from self._owners(begin_s, end_s, part)
 
-    def _owners(self, from_s: float, to_s: float, size: float, *, is_first: bool) -> Iterator[Share]:
+    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[Share]:
         times = self._times
         first = max(0, bisect_right(times, from_s) - 1)
         last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
@@ -148,29 +146,7 @@ class RiseOwners:
             else:
                 certain, still = self._certain(thread, readings)
                 share = Share((), certain if is_sure else 0, still if is_sure else 0, part)
-                is_quick = is_first and to_s - from_s <= _QUICK_S and self._python(near) == [thread]
-                filled = self._filled(thread, readings.stop - 1, share) if is_quick else None
-                if filled is not None:
-                    yield filled
-                else:
-                    yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
-
-    def _filled(self, thread: int, number: int, share: Share) -> Share | None:
-        """Return a share of the stack at a reading if the same call is soon seen to take more memory.
-
-        It also took what came just before the reading, in the block that it fills.
-        """
-        seen_s = self._times[number]
-        stack = self._threads[thread][number].stack
-        later = number + 1
-        while stack is not None and later < len(self._times) and self._times[later] - seen_s <= _FILLED_S:
-            certain, still = self._certain(thread, range(number, later + 1))
-            if certain <= share.certain:
-                break
-            if self._risen(seen_s, self._times[later]) >= _LEAST_FILLED:
-                return share._replace(stack=self._frames(stack), certain=certain, still=still)
-            later += 1
-        return None
+                yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
 
     def _divided(
         self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int

@@ -43,8 +43,6 @@ class Rise:
     """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
     is_replaced: bool = False
     """Whether other memory has taken its place, and nobody saw when."""
-    is_first: bool = False
-    """Whether it was the first one that filled a block."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -112,10 +110,11 @@ class _Block:
         self.spans = _without(self.spans, went)
         if self.pages == before:
             return []
-        for rise in chain.from_iterable(rival.rises for rival in self.rivals):
-            rise.is_replaced = True
         share = 1 - self.pages / before
-        return [rise.cut_share(share) for rise in self.rises]
+        lost = [rise.cut_share(share) for rise in self.rises]
+        for rise in chain.from_iterable(block.rises for block in (self, *self.rivals)):
+            rise.is_replaced = True  # nobody knows which part of it went
+        return lost
 
 
 class _Process:
@@ -183,7 +182,6 @@ class _Process:
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
-                    piece.is_first = block is came
                     block.rises.append(piece)
                     self._keep(piece, BLOCK)
         self._blocks = [block for block in self._blocks if block.spans]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.code_places import line_text
-from nncftools.session.model import Frame, RangeChange
+from nncftools.session.model import Frame
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
 POINTS = [(0.0, 0), (0.4, 100)]
@@ -167,23 +167,6 @@ def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expecte
     assert [f"{frame.function}{line_text(frame)}" for frame in largest.stack] == expected
     assert largest.size > 90 * MIB
     assert largest.still < len(largest.stack)
-
-
-@pytest.mark.parametrize(
-    ("took_s", "is_block", "expected"),
-    [(0.008, True, 100), (0.008, False, 60), (0.04, True, 60)],
-    ids=["a block", "no block", "so long that another call may have had part of it"],
-)
-def test_first_bytes_of_a_block(made: Made, took_s: float, expected: int, *, is_block: bool) -> None:
-    """A call that is seen to fill a block also took the block's first bytes, which came just before it was seen."""
-    points = [(0.0, 0), (0.55 - took_s, 0), (0.55, 40 * MIB), (0.57, 100 * MIB), (1.0, 100 * MIB)]
-    watched = made.process(points, (0.0, "main:3"), (0.551, "main:4>load:7"), every_s=0.03)
-    watched.apart_s[2] = took_s
-    if is_block:
-        watched.ranges = [RangeChange(0.55, [0x7F0000000, 100 * MIB // 4096], [])]
-
-    certain = by_function(made.build_up(1.0), certain=True)["load"] / MIB
-    assert certain == pytest.approx(expected, abs=5)
 
 
 def test_shares_by_speed(made: Made) -> None:

@@ -308,7 +308,8 @@ class TestPeak:
             (("--operation", "X"), "option --operation: only with --peak"),
             (
                 ("--peak", "--format", "csv"),
-                "option --peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json",
+                "option --peak: only with --format text, markdown or json, "
+                "or an --output that ends in .txt, .md or .json",
             ),
         ],
     )
