@@ -269,6 +269,9 @@ class TestBadInput:
         assert "Traceback" not in result.stderr
 
 
+PEAK_FORMATS = "text, markdown or json, or an --output that ends in .txt, .md or .json"
+
+
 class TestPeak:
     @pytest.fixture
     def stacks(self, tmp_path: pathlib.Path) -> None:
@@ -306,11 +309,7 @@ class TestPeak:
             (("--peak", "--at", "1", "--operation", "X"), "option --at: either --operation or --at, not both"),
             (("--at", "1"), "option --at: only with --peak"),
             (("--operation", "X"), "option --operation: only with --peak"),
-            (
-                ("--peak", "--format", "csv"),
-                "option --peak: only with --format text, markdown or json, "
-                "or an --output that ends in .txt, .md or .json",
-            ),
+            (("--peak", "--format", "csv"), f"option --peak: only with --format {PEAK_FORMATS}"),
         ],
     )
     def test_refused(self, in_process: Run, words: tuple[str, ...], message: str) -> None:
