@@ -82,11 +82,8 @@ def _pss(truth: Truth, session: Session) -> Iterator[str]:
 def _growth(truth: Truth, session: Session) -> Iterator[str]:
     for operation in session.operations:
         grown = truth.growth.get(operation.name)
-        bounds = operation.of("rss").delta_bounds
-        if grown is not None and bounds is not None:
-            if not bounds.low - _NOISE <= grown <= (grown if bounds.high is None else bounds.high) + _NOISE:
-                yield f"growth in {operation.name}: {size(bounds.low)} to {size(bounds.high or 0)}, truth {size(grown)}"
-        elif grown is not None and (operation.delta is None or abs(operation.delta - grown) > _CLOSE_BYTES):
+        is_off = operation.delta is None or grown is None or abs(operation.delta - grown) > _CLOSE_BYTES
+        if grown is not None and is_off:
             text = "unknown" if operation.delta is None else size(operation.delta)
             yield f"growth in {operation.name}: {text}, truth {size(grown)}"
 

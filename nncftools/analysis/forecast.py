@@ -175,8 +175,8 @@ def points(session: Session) -> list[Point]:
         name = " › ".join(around)
         places[name] += 1
         rss = operation.of(RSS)
-        start = rss.start if rss.start_bounds is None else None
-        end = rss.end if rss.end_bounds is None else None
+        start = None if rss.start_is_estimate else rss.start
+        end = None if rss.end_is_estimate else rss.end
         peak = _certain_peak(rss)
         floor = _floor(operation, peak)
         found.append(Point(operation=name, place=places[name], start=start, peak=peak, end=end, floor=floor))

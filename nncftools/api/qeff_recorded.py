@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
-from nncftools.render.table import bounds_text
 from nncftools.session.model import Mark, Peak
 from nncftools.session.operation import RATE_WINDOW_S, Operation, kind_of
 from nncftools.session.operations import in_order, renumbered, with_ends
@@ -292,12 +291,9 @@ def _row(number: int, operation: Operation, unit: _Unit) -> str:
     row = f"   {number:2}. {operation.start_s:6.1f}s - {operation.name}"
     if operation.duration_s:
         row += f" ({operation.duration_s:.1f}s)"
-        bounds = operation.of("rss").delta_bounds
-        if bounds is not None:
-            text = bounds_text(bounds, lambda size: unit.number(MemoryUnit.MiB.of(size), "+", decimals=1), " to ")
-            row += f" [{text} {unit.name}]"
-        elif operation.delta is not None:
-            row += f" [{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
+        if operation.delta is not None:
+            about = "≈" if operation.of("rss").delta_is_estimate else ""
+            row += f" [{about}{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
     return row
 
 

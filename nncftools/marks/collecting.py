@@ -31,7 +31,7 @@ from nncftools.session.model import UNFINISHED, Failure, Mark, Process, Rise, Sa
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
-from nncftools.session.readings import Holdings
+from nncftools.session.readings import TreeReader
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
@@ -285,22 +285,13 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 
 def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
     """Yield entries with what the tree held when they were written, then an entry for each exec."""
-    holdings = Holdings(session)
+    reader = TreeReader(session)
     for entry in entries:
         if entry.end_s is None and entry.start_s is not None and entry.event not in {LOST, EXEC}:
-            entry.own = holdings.at(entry.start_s, entry.pid, entry)
+            entry.own = reader.at(entry.start_s, entry.pid, entry)
         yield entry
-    for pid, at_s in holdings.execs(notes.begun_s):
+    for pid, at_s in reader.execs(notes.begun_s):
         yield Entry(event=EXEC, pid=pid, start_s=at_s, error=UNFINISHED)
-    for process in session.processes:
-        process.start_s = holdings.begun_s.get(process.id, process.start_s)
-        process.end_s = holdings.ended_s.get(process.id, process.end_s)
-        if process.end_s is not None:
-            process.start_s = None if process.start_s is None else min(process.start_s, process.end_s)
-            end_s = process.end_s
-            process.rises = [
-                replace(rise, from_s=min(rise.from_s, end_s), to_s=min(rise.to_s, end_s)) for rise in process.rises
-            ]
 
 
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:

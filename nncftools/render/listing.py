@@ -13,7 +13,7 @@ from itertools import cycle, groupby, product
 from nncftools import metrics
 from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.analysis.summary import combined
-from nncftools.render.table import NOTE, finite, has_brackets
+from nncftools.render.table import NOTE, has_estimates
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.operation import CPU, KINDS, Figures, Operation, kind_of
 from nncftools.session.peak_place import enclosing
@@ -179,14 +179,11 @@ def by_key(operation: Operation) -> dict[str, float | None]:
     return every
 
 
-def bounds_by_key(operation: Operation) -> dict[str, list[int | None] | None]:
-    """Return the bounds of RSS at start and end and of its change by their keys in exported documents, in bytes.
-
-    They are None for a figure that is known to 1 % or 1 MiB; a bound that is not known is None.
-    """
+def estimates_by_key(operation: Operation) -> dict[str, bool]:
+    """Return whether RSS at the start, at the end and its change are estimates, by their keys in exported documents."""
     rss = operation.of("rss")
-    bounds = {"start": rss.start_bounds, "end": rss.end_bounds, "delta": rss.delta_bounds}
-    return {f"rss_{key}_bounds": finite(value) for key, value in bounds.items()}
+    estimates = {"start": rss.start_is_estimate, "end": rss.end_is_estimate, "delta": rss.delta_is_estimate}
+    return {f"rss_{key}_is_estimate": is_estimate for key, is_estimate in estimates.items()}
 
 
 def numbered(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
@@ -220,7 +217,7 @@ def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     """Return what explains the rows of operations."""
     parallel = [_PARALLEL_NOTE] if any(row.operation.is_parallel for row in shown) else []
     ends = [_END_NOTE] if any(row.operation.error == END_UNKNOWN for row in shown) else []
-    return [*parallel, *ends, *([NOTE] if has_brackets(row.operation for row in shown) else [])]
+    return [*parallel, *ends, *([NOTE] if has_estimates(row.operation for row in shown) else [])]
 
 
 def _short_names(operations: Sequence[Operation]) -> dict[str, str]:

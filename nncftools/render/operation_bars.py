@@ -192,13 +192,13 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
 ) -> None:
     """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta.
 
-    Bounds are smaller where they need that.
+    Long texts are smaller.
     """
     of, unit = row.operation.of(shown.gauge), shown.unit
     if not row.number:
         return
-    start, peak = level_text(of.start, of.start_bounds, unit, unit.brief), of.peak_low
-    texts = [start, UNKNOWN if peak is None else unit.brief(peak), change_text(of, unit, unit.brief)]
+    start, peak = level_text(of.start, unit.brief, is_estimate=of.start_is_estimate), of.peak_low
+    texts = [start, UNKNOWN if peak is None else unit.brief(peak), change_text(of, unit.brief)]
     for number, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if number == 1 and row.operation.has_peak else "normal"
         size, colour = _SIZE * min(1.0, room / ruler.width(text, _SIZE)), FAINT if text == UNKNOWN else INK

@@ -170,7 +170,7 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
     yield Column("Operation", is_text=True), [Cell(shortened(row.title, _TITLE)) for row in rows]
     rss = [operation.of(RSS) for operation in operations]
     yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low)) for levels in rss]
-    yield Column("Change", unit=f"{unit}"), [Cell(change_text(levels, unit, unit.text)) for levels in rss]
+    yield Column("Change", unit=f"{unit}"), [Cell(change_text(levels, unit.text)) for levels in rss]
     yield Column("Duration"), [Cell(seconds_text(operation.known_duration_s)) for operation in operations]
     devices = [name for name in session.peaks if metrics.name_of(name) == DEVICE_MEMORY and session.peaks[name].low]
     asked = [name for name in dict.fromkeys((*view.asked, *devices)) if name in session.samples.metrics]
@@ -196,7 +196,7 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
             Column("peak", metric.label, f"{unit}" if metric.is_memory else ""),
             [Cell(write(levels.peak_low)) for levels in figures],
         )
-        yield Column("change", metric.label), [Cell(change_text(levels, unit, write)) for levels in figures]
+        yield Column("change", metric.label), [Cell(change_text(levels, write)) for levels in figures]
 
 
 class _TextTable(NamedTuple):

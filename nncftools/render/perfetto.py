@@ -22,7 +22,7 @@ from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import bounds_by_key, by_key
+from nncftools.render.listing import by_key, estimates_by_key
 from nncftools.render.stacks import place_text
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
@@ -207,7 +207,7 @@ def _operation(operation: Operation) -> Event:
         "operation": operation.name,
         **_known({name: getattr(operation, name) for name in _OF_OPERATION}),
         **_known({key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}),
-        **_known(bounds_by_key(operation)),
+        **{key: True for key, is_estimate in estimates_by_key(operation).items() if is_estimate},
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
         **({"parallel": True} if operation.is_parallel else {}),

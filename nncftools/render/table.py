@@ -1,6 +1,6 @@
 """Tables as data, which text, Markdown and the page write in their own ways, and how Rich paints them in a terminal.
 
-Figures of memory that are known within bounds only are short texts here.
+Estimates of memory have a ``≈``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from itertools import pairwise
-from math import isinf
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -18,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
-from nncftools.session.operation import Bounds, Figures, Operation
+from nncftools.session.operation import Figures, Operation
 from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
 
 
@@ -253,41 +252,28 @@ def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
     return console.measure(of, options=unbounded).maximum <= options.max_width
 
 
-NOTE = "352–391, ≥352, -90 to +40: bounds; RSS at this mark is not known exactly"
+NOTE = "≈: an estimate; memory changed while the operation was marked"
 
 
-def has_brackets(operations: Iterable[Operation]) -> bool:
-    """Return whether RSS at the start or at the end of any of the operations is known within bounds only."""
-    return any((of := operation.of("rss")).start_bounds or of.end_bounds for operation in operations)
+def has_estimates(operations: Iterable[Operation]) -> bool:
+    """Return whether RSS at the start or at the end of any of the operations is an estimate."""
+    return any(operation.of("rss").delta_is_estimate for operation in operations)
 
 
-def level_text(size: float | None, bounds: Bounds | None, unit: MemoryUnit, write: Callable[[float], str]) -> str:
-    """Return a size as ``write`` gives it, or its bounds: ``352–391``, ``≥352`` when the upper one is unknown."""
-    if size is None or bounds is None:
-        return UNKNOWN if size is None else write(size)
-    return bounds_text(bounds, unit.brief, "–")
+def level_text(size: float | None, write: Callable[[float], str], *, is_estimate: bool) -> str:
+    """Return a size as ``write`` formats it; an estimate has a ``≈``."""
+    return UNKNOWN if size is None else _estimated(write(size), is_estimate)
 
 
-def change_text(of: Figures, unit: MemoryUnit, write: Callable[[float], str]) -> str:
-    """Return with its sign by how much memory grew, or between which bounds: ``-90 to +40``."""
-    if of.delta is None or of.delta_bounds is None:
-        return UNKNOWN if of.delta is None else signed(write, of.delta)
-    return bounds_text(of.delta_bounds, lambda value: signed(unit.brief, value), " to ")
+def change_text(of: Figures, write: Callable[[float], str]) -> str:
+    """Return with its sign by how much memory grew; an estimate has a ``≈``."""
+    return UNKNOWN if of.delta is None else _estimated(signed(write, of.delta), of.delta_is_estimate)
 
 
-def bounds_text(bounds: Bounds, write: Callable[[float], str], between: str) -> str:
-    """Return both bounds, or the one that is known."""
-    low, high = bounds
-    if isinf(low):
-        return UNKNOWN if high is None else f"≤{write(high)}"
-    return f"≥{write(low)}" if high is None else f"{write(low)}{between}{write(high)}"
+def _estimated(text: str, is_estimate: bool) -> str:  # noqa: FBT001 — private
+    return f"≈{text}" if is_estimate else text
 
 
 def signed(write: Callable[[float], str], change: float) -> str:
     """Return a change with its sign."""
     return f"{'+' if change > 0 else ''}{write(change)}"
-
-
-def finite(bounds: Bounds | None) -> list[int | None] | None:
-    """Return bounds as whole bytes for exported documents: None for an unknown one, and for a known figure."""
-    return None if bounds is None else [None if end is None or isinf(end) else round(end) for end in bounds]

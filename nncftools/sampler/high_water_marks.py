@@ -1,4 +1,4 @@
-"""What processes held between samples: high-water marks, bounds by page faults, and what each held at marks.
+"""Memory between samples: high-water marks, the floor, and the RSS of each process at marks.
 
 - ``HighWaterMarks``: when VmHWM (proc(5)) of a process rose, between which two readings. A mark shows a peak that came
   and went between two samples, but not its moment. So marks are read at each sample, of those processes whose mark may
@@ -6,11 +6,8 @@
 - ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
   read again. Reading the status file takes 8 µs, so it is read of processes whose RSS has changed, or with their
   marks.
-- ``Unseen``: what the tree can have held between two samples. RSS grows by page faults only, and each adds a page, or
-  a huge page. So a process held at most what it held before and what its faults since can have added, and at most its
-  mark.
 - ``HeldAtMarks``: what each process held when an operation was marked. The process that marks it reads itself and its
-  descendants; all others are read by the sample that the mark triggers, and their RSS lies within what faults leave.
+  descendants; all others are read by the sample that the mark triggers.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from nncftools.sampler.tree import PAGE, value_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from nncftools.sampler.tree import Process, WriteLine
 
@@ -222,154 +219,38 @@ def _has_changed(process: Process) -> bool:
     return by > _CHANGED and by * _CHANGED_SHARE > process.rss
 
 
-_UNKNOWN = 1 << 50
-"""More pages than a machine has."""
-_FEW = 2
-"""A process is new for this many samples."""
-_NOISE, _SHARE = 1 << 20, 100
-"""Less than this, or than one part in so many, is not recorded."""
-
-
-def is_new(process: Process) -> bool:
-    """Return whether a process has just begun: it maps libraries, of which one fault adds several pages."""
-    return process.samples <= _FEW and not process.forked_copy
-
-
-class Unseen:
-    """Records between which samples more can have been held than they show.
-
-    Huge pages are counted for the whole machine, and seldom: what depends on them waits for the next count. What was
-    mapped between two samples is the difference of a count before the first one and a count after the second one.
-    """
-
-    def __init__(self, write_line: WriteLine) -> None:
-        self._write_line = write_line
-        self._before = 0
-        self._grown = 0
-        """The pages that processes can have added which ended since the sample before."""
-        self._waiting: list[tuple[float, float, int, int, int, int | None]] = []
-        self._huge_before: int | None = None
-        self._huge_now: int | None = None
-        """Bytes in huge pages, counted before the processes were read: for the sample before, and for this one."""
-
-    def begin(self, huge_pages: int | None) -> None:
-        """Begin a sample: so many bytes were mapped in huge pages at some moment before; None for unknown."""
-        self._huge_before, self._huge_now = self._huge_now, huge_pages
-
-    def ended(self, process: Process) -> None:
-        """Take a process that has left the tree since the sample before."""
-        if process.samples:  # of any other, a session adds the most that it can have held
-            self._grown = _UNKNOWN
-
-    def read(
-        self,
-        rss: float | None,
-        restless: Collection[Process],
-        fresh: Iterable[Process],
-        unread: Collection[Process],
-        span_s: tuple[float, float],
-    ) -> bool:
-        """Compare what the tree can have held with two samples, of which the second has a sum of ``rss`` bytes.
-
-        ``restless`` processes had page faults meanwhile, ``fresh`` ones are not in the sample before, and the marks of
-        ``unread`` ones were not read since. Return whether it should be known now what huge pages have added.
-        """
-        now, before = int(rss or 0) // PAGE, self._before
-        self._before = now
-        begun = sum(process.rss for process in fresh if not (process in restless or _was_there(process)))
-        most = most_huge = before + begun + self._grown
-        self._grown = 0
-        may_be_huge = False
-        for process in restless:
-            rss_then, added = process.rss_before, process.faults - process.faults_before
-            mark = _UNKNOWN if process in unread else process.mark.size // PAGE
-            if is_new(process):
-                added = max(added, mark) if mark < _UNKNOWN else added
-            base = rss_then if _was_there(process) else 0
-            may_be_huge |= process.rss - rss_then >= LARGEST_FAULT
-            most += max(process.rss, min(rss_then + added, mark)) - base
-            most_huge += max(process.rss, min(rss_then + added * LARGEST_FAULT, mark)) - base
-        if most_huge > max(now, before) + _noise(now):
-            self._waiting.append((*span_s, max(now, before), most, most_huge, self._huge_before))
-        return may_be_huge or bool(self._waiting)
-
-    def settle(self, huge_pages: int | None) -> None:
-        """Write what waits: so many bytes were mapped in huge pages so far, None for unknown."""
-        for from_s, to_s, seen, most, most_huge, before in self._waiting:
-            huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
-            size = max(most, min(most + huge, most_huge))
-            if size > seen + _noise(seen):
-                rss = size * PAGE if size < _UNKNOWN else None
-                self._write_line("unseen", {**span(from_s, to_s), "rss": rss})
-        self._waiting.clear()
-
-
-def _was_there(process: Process) -> bool:
-    """Return whether a process is part of the sample before the last one."""
-    return process.samples > (process.counted and process.rss > 0)
-
-
-def _noise(pages: int) -> int:
-    return max(_NOISE // PAGE, pages // _SHARE)
-
-
 _MOST_HELD = 64
 """Processes in one line."""
 
 
 class HeldAtMarks:
-    """Records the RSS of the processes whose RSS is not the same as at the mark before."""
+    """Writes the RSS of each process at the samples that marks trigger, if it differs from the line before."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self._huge_before: int | None = None
-        self._huge_now: int | None = None
-        """Bytes in huge pages, counted before the processes were read: at the mark before, and at this one."""
-        self._before: dict[Process, tuple[int, int, int]] = {}
+        self._before: dict[Process, int] = {}
+        """RSS in pages at the sample before."""
         self._written: dict[Process, int] = {}
 
-    def begin(self, processes: Sequence[Process], restless: Collection[Process], huge_pages: int | None) -> None:
-        """Remember RSS and faults before the sample that comes now; ``restless`` had page faults in the one before.
+    def begin(self, processes: Iterable[Process]) -> None:
+        """Remember the RSS of the sample before the one that comes now."""
+        self._before = {process: process.rss for process in processes if process.counted}
 
-        A mark may have been made while that sample was read, so what restless processes held before it counts, too.
+    def write(self, processes: Iterable[Process], vforked: Collection[Process], span_s: tuple[float, float]) -> None:
+        """Write what changed; ``vforked`` processes have no memory of their own before exec.
+
+        ``span_s`` are the times at which the sample before and this one began.
         """
-        self._huge_before, self._huge_now = self._huge_now, huge_pages
-        self._before = {process: (process.rss, process.rss, process.faults) for process in processes}
-        for process in restless:
-            if process in self._before:
-                self._before[process] = (process.rss, process.rss_before, process.faults_before)
-
-    def write(
-        self,
-        processes: Sequence[Process],
-        vforked: Collection[Process],
-        span_s: tuple[float, float],
-        huge_pages: int | None,
-    ) -> None:
-        """Write what changed between two samples; ``vforked`` processes have no memory of their own before exec.
-
-        ``span_s`` are the times at which the samples began, ``huge_pages`` the bytes that the machine has mapped in
-        huge pages. RSS grows by page faults only, and each adds a page, or a huge one. What they added and is not there
-        any more was there for a while.
-        """
-        before = self._huge_before
-        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
         changes = []
-        written, self._written = self._written, {}
+        written: dict[Process, int] = {}
         for process in processes:
-            now = 0 if process in vforked else process.rss
-            at_sample, before, faults = self._before.pop(process, (now, 0, 0))
-            count = process.faults - faults
-            added = count + min(count * LARGEST_FAULT, huge)
-            came_and_went = max(0, added - max(0, now - before))
-            low = max(0, min(now, before, at_sample) - came_and_went)
-            most = max(now, before, at_sample)
-            mark = max(most, process.mark.size // PAGE)
-            high = mark if is_new(process) else min(most + came_and_went, mark)
-            if low != high:
-                changes.append([process.number, now * PAGE, low * PAGE, high * PAGE])
-            elif written.get(process) != now:
-                changes.append([process.number, now * PAGE])
-            self._written[process] = now
-        changes += [[process.number, 0] for process in self._before]  # ended
+            rss = 0 if process in vforked else process.rss
+            before = self._before.pop(process, 0)
+            if rss != before:
+                changes.append([process.number, rss * PAGE, before * PAGE])
+            elif self._written.get(process) != rss:
+                changes.append([process.number, rss * PAGE])
+            written[process] = rss
+        changes += [[process.number, 0, rss * PAGE] for process, rss in self._before.items()]  # ended
+        self._written = written
         self._write_line("held", {**span(*span_s), "rss": changes if len(changes) <= _MOST_HELD else None})

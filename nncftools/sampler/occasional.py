@@ -13,7 +13,7 @@ import stat
 import time
 
 from nncftools.sampler.probes import columns_of
-from nncftools.sampler.probes.machine import FreeSpace, HugePages
+from nncftools.sampler.probes.machine import FreeSpace
 
 TYPE_CHECKING = False
 
@@ -59,11 +59,6 @@ class Occasional:
     def columns(self) -> list[str]:
         """The columns of the values."""
         return [column for probe in self._probes for column in columns_of(probe)]
-
-    @property
-    def huge_pages(self) -> HugePages | None:
-        """The probe of huge pages, which is read at marks, too."""
-        return next((probe for probe in self._probes if isinstance(probe, HugePages)), None)
 
     def read(self, now_s: float) -> list[float | None]:
         """Read everything that is due, and return the values of the probes."""

@@ -9,7 +9,7 @@ from nncftools.journal.writing import span
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
-from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks, Unseen
+from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks
 from nncftools.sampler.loop import Counters, Stillness
 from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from nncftools.journal.reading import ExitStatus
     from nncftools.journal.writing import Plan
-    from nncftools.sampler.probes.machine import HugePages
     from nncftools.sampler.tree import Process, WriteLine
 
 PROC = "/proc"
@@ -33,8 +32,6 @@ DETAILS_EVERY_S = 1.0
 _SOMETIMES_EVERY_S = 0.1
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
-_HUGE_EVERY_S = 0.01
-"""While memory changes, huge pages are counted this often at most: that takes 20 µs."""
 _LATE_S = 0.001
 """A sample that takes longer to read, on a busy machine or of many processes, may show what came after its time."""
 _EXEC_WITHIN_S = 0.03
@@ -75,17 +72,10 @@ class ProcSource:
         self.tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
         """The processes of the run."""
         self._marks = HighWaterMarks(write_line)
-        self._unseen = Unseen(write_line)
         self._records = ProcessRecords(self.tree, write_line)
         self._root = root
         self._write_line = write_line
         self._at_marks = HeldAtMarks(write_line)
-        self._huge_pages: HugePages | None = None
-        self._huge_at_s = 0.0
-        self._is_growing = False
-        """Whether processes may have mapped huge pages before the last sample, so that they go on."""
-        self._rss: int | None = None
-        """The position of this column in a row; None when nothing is known of the time between samples."""
         self._sampled_s = 0.0
         """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
@@ -99,13 +89,11 @@ class ProcSource:
         self.tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         self._occasional.start(pid)
-        self._huge_pages = self._occasional.huge_pages
         each = [*self._probes, *self._slow, *self._system]
         given = [column for probe in each for column in columns_of(probe)] + self._occasional.columns
         self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
         self._order = list(map(given.index, self.columns))
         self._unread = [None] * len(self._occasional.columns)
-        self._rss = self.columns.index("rss") if "rss" in self.columns and self._huge_pages is not None else None
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
         root = self.tree.add(pid)
@@ -123,9 +111,7 @@ class ProcSource:
         """
         begun_s = time.monotonic()
         if for_mark:
-            restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._at_marks.begin(self.tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
-        self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
+            self._at_marks.begin(self.tree.processes)
         if self._young:
             self._settle(now_s)
         self._look(now_s)
@@ -156,17 +142,13 @@ class ProcSource:
             row = self._sometimes(row, now_s)
         for process in self._just_counted:
             process.first_rss = process.rss
-        fresh = [*self._just_counted, *(process for _, process in self._young)]
         self._just_counted.clear()
         self._remove_ended(read_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, whole=for_mark or has_details)
-        if self._rss is not None:
-            span_s = self._sampled_s, now_s
-            self._is_growing = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, span_s)
-            self._settle_unseen(now_s, is_due=self._is_growing)
         if for_mark and self._stat is not None:
-            row = self._hold(row, now_s)
+            vforked = [process for _, process in self._young if not self._has_own_memory(process)]
+            self._at_marks.write(self.tree.processes, vforked, (self._sampled_s, now_s))
         for process in restless:
             self._records.note_exec(process, self._sampled_s, now_s + time.monotonic() - begun_s)
         self._floor.read(self.tree.processes, restless, now_s)
@@ -181,35 +163,6 @@ class ProcSource:
     def _remove_ended(self, now_s: float) -> None:
         for process in [process for process in self.tree.processes if not process.alive]:
             self._remove(process, now_s)
-
-    def _huge_so_far(self, *, is_due: bool) -> int | None:
-        """Return what was mapped in huge pages before a sample, counted now or before."""
-        if self._huge_pages is not None and is_due:
-            self._huge_pages.count()
-            self._huge_pages.is_new = False  # the sample comes after it
-        return None if self._huge_pages is None else self._huge_pages.latest
-
-    def _settle_unseen(self, now_s: float, *, is_due: bool) -> None:
-        """Settle what depends on huge pages, if they were counted at this sample, or are now."""
-        if self._huge_pages is None:
-            return
-        if is_due and now_s >= self._huge_at_s:
-            self._huge_at_s = now_s + _HUGE_EVERY_S
-            self._huge_pages.count()
-        if self._huge_pages.is_new:
-            self._huge_pages.is_new = False
-            self._unseen.settle(self._huge_pages.latest)
-
-    def _hold(self, row: list[float | None], now_s: float) -> list[float | None]:
-        """Record what each process holds at a mark; return the row with what was mapped in huge pages."""
-        huge = None if self._huge_pages is None else self._huge_pages.count()
-        self._unseen.settle(huge)
-        if "huge_pages" in self.columns:
-            row = list(row)  # the next sample may return it again
-            row[self.columns.index("huge_pages")] = huge
-        vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-        self._at_marks.write(self.tree.processes, vforked, (self._sampled_s, now_s), huge)
-        return row
 
     def _next_due_s(self, row: Sequence[float | None]) -> float:
         """Return when something but sampling is due next, if the figures of processes stay as in ``row``."""
@@ -347,7 +300,6 @@ class ProcSource:
         self.tree.remove(process)
         self._records.write_end(process, now_s, status, high_water_limit)
         self._floor.ended(process)
-        self._unseen.ended(process)
         self._limits.ended(process)
         self._occasional.process_ended(now_s)
 
@@ -376,7 +328,6 @@ class ProcSource:
         self._floor.close(self.tree.processes, now_s)
         self._files.write()
         self._occasional.close(now_s)
-        self._unseen.settle(None if self._huge_pages is None else self._huge_pages.count())
 
 
 def _age_s(process: Process) -> float:

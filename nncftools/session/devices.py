@@ -13,7 +13,7 @@ from math import nan
 
 from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
 from nncftools.session.model import Device, Mark, Peak, SessionData
-from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
+from nncftools.session.operation import UNKNOWN, Bracket, Column, Figures
 
 _USUAL_S, _LATE = 0.5, 2
 """The distance of two readings is at least this, and seldom more than the one before so many times."""
@@ -124,9 +124,9 @@ def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
     if figures.peak is None or figures.peak.low < least.low:
         figures = figures._replace(peak=least._replace(high=None))
     if (of_allocator.start or 0) > (figures.start or 0):
-        figures = figures._replace(start=of_allocator.start, start_bounds=Bounds(of_allocator.start or 0, None))
+        figures = figures._replace(start=of_allocator.start, start_is_estimate=True)
     if (of_allocator.end or 0) > (figures.end or 0):
-        figures = figures._replace(end=of_allocator.end, end_bounds=Bounds(of_allocator.end or 0, None))
+        figures = figures._replace(end=of_allocator.end, end_is_estimate=True)
     return figures
 
 

@@ -307,15 +307,6 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """What they held at least in the samples before and after, and so probably between these."""
 
 
-class Unseen(msgspec.Struct, kw_only=True):
-    """Times between two samples in which the tree can have held more than these show; columns of equal length."""
-
-    from_s: list[float] = []
-    to_s: list[float] = []
-    most: list[int | None] = []
-    """At most this, in bytes; null for unknown."""
-
-
 class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Samples whose processes were read a while after their time; columns of equal length."""
 
@@ -339,14 +330,14 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Its page faults so far."""
     tree: int | None = None
     """What the whole tree held: this process and its descendants as it read them, the others in the sample after."""
+    is_estimate: bool = False
+    """Whether ``tree`` is an estimate, because other processes changed around the mark."""
     tree_low: int | None = None
-    """The bounds of ``tree``; both are null when it is known to 1 % or 1 MiB."""
+    """In sessions of earlier versions, the bounds of an estimate."""
     tree_high: int | None = None
-    """Null also when it is unknown."""
     others_before: int | None = None
-    """The most that all other processes held together between the sample before and this mark; null for unknown."""
+    """Only in sessions of earlier versions, like ``others_after``."""
     others_after: int | None = None
-    """The same between this mark and the sample after it."""
     devices: dict[str, tuple[int, int]] | None = None
     """By device: what torch's allocator had given out, and the most so far, in bytes; null if it was not read."""
 
@@ -681,8 +672,6 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     totals: dict[str, int | float | None] = {}
     """Counters at the end of the recording, by metric."""
     peaks: dict[str, Peak] = {}
-    unseen: Unseen | None = None
-    """Between which samples RSS can have been higher than both; null when that was not recorded."""
     late: LateReadings = LateReadings()
     limit_reached: LimitReached | None = None
     """Null without a limit, or below it."""

@@ -92,14 +92,6 @@ class Bracket(NamedTuple):
     """The best estimate of the peak, at least ``low``; None when it is ``low``."""
 
 
-class Bounds(NamedTuple):
-    """What a figure certainly is at least and at most."""
-
-    low: float
-    high: float | None
-    """None for unknown."""
-
-
 class Figures(NamedTuple):
     """The figures of one column for one operation, in the column's unit; None for unknown."""
 
@@ -113,10 +105,9 @@ class Figures(NamedTuple):
     Of a counter: its highest rate per second over 0.2 s."""
     spent: float | None = None
     """Of a counter: by how much it rose."""
-    start_bounds: Bounds | None = None
-    """The bounds of ``start``; None when it is known to 1 % or 1 MiB."""
-    end_bounds: Bounds | None = None
-    """The same of ``end``."""
+    start_is_estimate: bool = False
+    """Whether memory changed around the start and ``start`` was not read at the mark."""
+    end_is_estimate: bool = False
 
     @property
     def peak_low(self) -> float | None:
@@ -129,14 +120,9 @@ class Figures(NamedTuple):
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property
-    def delta_bounds(self) -> Bounds | None:
-        """The bounds of ``delta``; None when both ends are known."""
-        if self.start is None or self.end is None or self.start_bounds is self.end_bounds is None:
-            return None
-        start = self.start_bounds or Bounds(self.start, self.start)
-        end = self.end_bounds or Bounds(self.end, self.end)
-        low = -inf if start.high is None else end.low - start.high
-        return Bounds(low, None if end.high is None else end.high - start.low)
+    def delta_is_estimate(self) -> bool:
+        """Whether ``start`` or ``end`` is an estimate."""
+        return self.start_is_estimate or self.end_is_estimate
 
 
 UNKNOWN = Figures()
@@ -290,18 +276,17 @@ class Column:
         at_s = self.times[first + first_at_least(values, highest - noise(highest))]
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
 
-    def around(self, at_s: float) -> tuple[float | None, Bounds | None]:
-        """Return a gauge at a moment: its sample up to then, or triggered then, and the bounds by both neighbours.
+    def around(self, at_s: float) -> tuple[float | None, bool]:
+        """Return a gauge at a moment, and whether the samples around it differ.
 
-        The bounds are None when both samples say nearly the same.
+        The value is the last sample up to then, or the sample that was triggered then.
         """
         if not self.times:
-            return None, None
+            return None, False
         after = bisect_right(self.times, at_s)
         values = self.values[max(0, after - 1) : after + 1]
-        low, high = min(values), max(values)
         value = self.values[max(0, self._after(at_s) - 1)]
-        return value, None if high - low <= noise(value) else Bounds(low, high)
+        return value, max(values) - min(values) > noise(value)
 
     def counted(self, start_s: float, end_s: float) -> Figures:
         """Return the figures of a counter between two moments."""

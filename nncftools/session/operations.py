@@ -6,8 +6,8 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
-from math import inf, nextafter
+from itertools import accumulate, islice
+from math import inf
 
 import msgspec
 from msgspec.structs import replace
@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.session import peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
-from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
+from nncftools.session.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
-from nncftools.session.peaks import Envelope, MostHeld, PeakCandidate, ProcessTable, noise
+from nncftools.session.peaks import MostHeld, PeakCandidate, ProcessTable, held_at_most, noise
 
 
 def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
@@ -113,7 +113,7 @@ def operations(session: SessionData) -> list[Operation]:
 
 def peak_place(session: SessionData, of: Sequence[Operation]) -> PeakPlace | None:
     """Return the moment and the operation of a session's RSS peak, given its operations; None for unknown."""
-    gaps = None if session.unseen is None else [gap for gap in unmarked(session, 0.0) if gap.end_s > gap.start_s]
+    gaps = [gap for gap in unmarked(session, 0.0) if gap.end_s > gap.start_s]
     return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, gaps=gaps)
 
 
@@ -184,17 +184,41 @@ def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
     return duration_s if process is None or process.end_s is None else min(process.end_s, duration_s)
 
 
+_FASTEST = 2 << 30
+"""Bytes per second: a process seldom takes memory faster."""
+
+
+def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, int | None]]:
+    """Yield begin and end of each process, and its high-water mark.
+
+    To that of a process that ended, add the memory that it can have taken after its last sample.
+    """
+    times = session.samples.time_s
+    for process, (start_s, end_s, limit) in zip(session.processes, held_at_most(session.processes), strict=True):
+        if limit is None or end_s is None:
+            yield start_s, end_s, limit
+            continue
+        sampled = bisect_left(times, end_s) if process.samples else 0
+        unseen_s = end_s - max(start_s or 0.0, times[sampled - 1] if sampled else 0.0)
+        mark = max(process.high_water_mark or 0, process.peak_rss or 0)
+        yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
+
+
 class _FiguresOf:
     """Computes the figures of a session's operations."""
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session)
         self._unknown = {device.device for device in session.devices if device.missing is not None}
-        self._sampled_s = session.samples.time_s
         self._duration_s = session.duration_s
-        self._held = MostHeld(peaks.held_at_most(session.processes))
-        self._envelope = Envelope(session)
+        self._held = MostHeld(_marks(session))
         self._table = ProcessTable(session.processes)
+        known = [process for process in session.processes if peaks.is_mark_explained(process)]
+        self._largest = max(known, key=lambda process: process.high_water_mark or 0, default=None)
+        self._highest: list[float] = []
+        """For each sample: the most that any sample up to it shows."""
+        if RSS in self._columns:
+            self._highest = list(accumulate(self._columns[RSS].values, max))
         self._rises = sorted(
             (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
@@ -222,7 +246,7 @@ class _FiguresOf:
 
         def figures_of_start(name: str) -> Figures:
             start = figures(name)
-            return Figures(start.start, start_bounds=start.start_bounds)
+            return Figures(start.start, start_is_estimate=start.start_is_estimate)
 
         return Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
@@ -232,71 +256,62 @@ class _FiguresOf:
 
     def _with_marks(self, sampled: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
         """Replace the samples at both ends by what was read there; add to the peak what marks prove."""
-        start, start_bounds = self._level(mark.own_start, mark.start_s)
-        end, end_bounds = self._level(mark.own_end, end_s)
-        high = self._at_most(mark, end_s, process)
+        start, start_is_estimate = self._level(mark.own_start, mark.start_s)
+        end, end_is_estimate = self._level(mark.own_end, end_s)
         reached = list(self._reached(mark, end_s, process))
         first, after = bisect_left(self._read_s, mark.start_s), bisect_right(self._read_s, end_s)
         reached += self._read[first:after]
-        for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
-            if level is not None:
-                reached.append(PeakCandidate(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
         if sampled.peak is not None:
             low = int(sampled.peak.low)
             reached.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
-        figures = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
+        is_known = bool(reached)
+        levels = [(start, start_is_estimate, mark.start_s), (end, end_is_estimate, end_s)]
+        for level, is_estimate, at_s in levels:
+            if level is not None:
+                certain = 0 if is_estimate and is_known else int(level)
+                reached.append(PeakCandidate(certain, int(level), at_s, at_s))
+        figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         if not reached:
             return figures
         low, likely = max(reading.level for reading in reached), max(reading.likely for reading in reached)
         rise = peaks.earliest(reached, likely)
-        return figures._replace(
-            peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)
-        )
+        high = self._at_most(mark, end_s, process)
+        most = None if high is None else max(high, low)
+        return figures._replace(peak=Bracket(low, most, rise.from_s or 0.0, rise.to_s or 0.0, likely))
 
-    def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, Bounds | None]:
-        """Return what the tree held at a mark, and its bounds if it is not known: without a reading, two samples."""
+    def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
+        """Return the memory of the tree at a mark, and whether it is an estimate: without a reading, from samples."""
         if own is not None and own.tree is not None:
-            return own.tree, None if own.tree_low is None else Bounds(own.tree_low, own.tree_high)
-        size, bounds = self._columns[RSS].around(at_s)
+            return own.tree, own.is_estimate or own.tree_low is not None
+        size, is_estimate = self._columns[RSS].around(at_s)
         if size is not None and own is not None and own.rss is not None and own.rss > size:
-            return own.rss, Bounds(own.rss, None)
-        return size, bounds
+            return own.rss, True
+        return size, is_estimate
 
-    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> float | None:
-        """Return the most that all processes can have held during an operation; None for unknown.
+    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> int | None:
+        """Return the sum of the high-water marks of all processes that lived during an operation; None for unknown.
 
-        Up to its first sample, from there to its last one, and after that, it is the least of what high-water marks,
-        page faults of its own process, those of the tree, and what was read of the others at the marks leave.
+        Of its own process, or else of the largest one, the mark at its end counts.
         """
-        own = self._own_at_most(mark, end_s)
-        ever = None if process is None else process.high_water_mark
-        above = 0.0 if own is None or ever is None else max(0, ever - own)
-        after = None if mark.own_start is None else mark.own_start.others_after
-        before = None if mark.own_end is None else mark.own_end.others_before
-        times = self._sampled_s
-        first, last = bisect_left(times, mark.start_s), bisect_right(times, end_s) - 1
-        edges = sorted({mark.start_s, *((times[first], times[last]) if first <= last else ()), end_s})
-        highs = []
-        for from_s, to_s in pairwise(edges if len(edges) > 1 else edges * 2):
-            # A process of which a mark says that it had ended, or had not begun, is not in the operation beside it.
-            by_marks = self._held.most(nextafter(from_s, inf), nextafter(to_s, -inf))
-            others = [after if from_s == mark.start_s else None, before if to_s == end_s else None]
-            bounds = [own + most for most in others if own is not None and most is not None]
-            bounds += [by_marks - above] if by_marks else []
-            by_samples = self._envelope.most(from_s, to_s)
-            highs.append(min(bounds if by_samples is None else [*bounds, by_samples], default=None))
-        return None if None in highs else max(high for high in highs if high is not None)
+        high = self._held.most(mark.start_s, end_s)
+        own = None if mark.own_end is None else mark.own_end.high_water_mark
+        if own is None:
+            process, own = self._largest, self._mark_of_largest(mark.start_s, end_s)
+        if high is None or own is None or process is None or process.high_water_mark is None:
+            return high
+        return high - max(0, process.high_water_mark - own)
 
-    def _own_at_most(self, mark: Mark, end_s: float) -> float | None:
-        """Return the most that the process of an operation can have held itself."""
-        before, after = mark.own_start, mark.own_end
-        most = None if after is None else after.high_water_mark
-        if before is None or after is None or most is None:
-            return most
-        if before.rss is None or before.faults is None or after.faults is None:
-            return most
-        grown = self._envelope.grown(after.faults - before.faults, mark.start_s, end_s)
-        return most if grown is None else min(most, before.rss + grown)
+    def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
+        """Return the high-water mark of the largest process at ``end_s``; None if it did not live all the time.
+
+        It is that of a rise, or no larger than the samples of the whole tree.
+        """
+        largest, column = self._largest, self._columns[RSS]
+        if largest is None or (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s or not column.times:
+            return None
+        sampled = self._highest[min(bisect_right(column.times, end_s), len(column.times) - 1)]
+        rises = [rise.high_water_mark for rise in largest.rises if rise.from_s <= end_s]
+        return max([int(sampled + noise(sampled)), *rises])
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield what the rises of marks prove that lie within an operation."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Peak, Process
+from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process
 from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import ProcessTable, drift, noise
 
@@ -66,10 +66,9 @@ def place_of(
     inside = _inside(operations, processes, above, peak_place)
     share = _at_their_peak(processes, peak, peak_place)
     path: list[Operation] = []
-    beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = holding = [operation for operation in candidates if _holds(operation, peak, peak_place)]
+        holders = [operation for operation in candidates if _holds(operation, peak, peak_place)]
         if path:  # of an inner operation of another process, that process held most
             outer, least = path[-1].process, share.get(path[-1].process, 0)
             holders = [
@@ -80,26 +79,17 @@ def place_of(
         if not holders:
             break
         path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
-        if peak.process is None:
-            is_known = path[-1].process in share
-            others = [operation for operation in holding if operation.process != path[-1].process]
-            beside += [operation for operation in others if not is_known or _grew(operation)]
     if gaps is not None:
         bracket = _bracket(path[-1]) if path else None
         proven = peak.low or 0 if bracket is None else bracket.low
         peak_place = peak_place._replace(
-            rivals=[*beside, *_rivals(operations, path, peak_place, proven, above)],
+            rivals=list(_rivals(operations, path, inside, peak_place, proven)),
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
     if (shared := _shared(path, inside, peak_place)) is not None:
         return shared
     either = [operation for operation in candidates if operation.overlaps(peak_place.from_s, peak_place.to_s)]
     if path and (len(either) == 1 or not _cover(either, peak_place)):
-        if gaps is not None:
-            inner = [deepest for operation in either for deepest in _innermost(operation, inside, peak_place)]
-            peak_place = peak_place._replace(
-                rivals=[*(rival for rival in inner if _may_hold(rival, peak)), *peak_place.rivals]
-            )
         either = []
     nearest = None if path or either else _nearest(peak_place, candidates, duration_s)
     either = [
@@ -139,46 +129,27 @@ def outwards_from(operation: Operation, above: Above) -> Iterator[Operation]:
 
 
 def _rivals(
-    operations: Sequence[Operation], path: Path, moment: PeakPlace, level: float, above: Above
+    operations: Sequence[Operation], path: Path, inside: Inside, moment: PeakPlace, level: float
 ) -> Iterator[Operation]:
     """Yield operations whose brackets allow that the peak was at another time; of nested ones, the inner ones.
 
-    ``level`` is what was certainly reached at the moment of the peak. An operation around this moment is a rival if it
-    may have held more than any operation inside of it.
+    ``level`` is what was certainly reached at the moment of the peak. An operation around others is a rival if these
+    leave some of its time free.
     """
-    rivals = []
-    highest_inside: dict[int, float] = {}
     for operation in operations:
-        of, outer = _bracket(operation), above.get(id(operation))
-        if of is None or of.high is None:
+        bracket = _bracket(operation)
+        if bracket is None or bracket.high is None or operation in path[-1:]:
             continue
-        is_here = operation.overlaps(moment.from_s, moment.to_s)
-        is_before = operation.end_s <= moment.from_s and of.high >= level - noise(level)
-        is_rival = is_before or _may_exceed(operation, level)
-        if is_rival and (not is_here or operation in path[:-1]):
-            rivals.append((operation, of.high))
-        if outer is not None and (is_rival or is_here):
-            highest_inside[id(outer)] = max(of.high, highest_inside.get(id(outer), 0.0))
-    for operation, high in rivals:
-        if highest_inside.get(id(operation), 0.0) < high - noise(high):
-            yield operation
-
-
-def _grew(operation: Operation) -> bool:
-    """Return whether the process of an operation reached more in it than ever before, so that it may be its growth."""
-    own_start, own_end = operation.own_start or OwnMemory(), operation.own_end or OwnMemory()
-    before, after = own_start.high_water_mark, own_end.high_water_mark
-    return before is not None and after is not None and after > before + noise(after)
-
-
-def _may_hold(operation: Operation, peak: Peak) -> bool:
-    of, level = _bracket(operation), peak.low or 0
-    return of is not None and (of.high is None or of.high >= level - noise(level))
+        is_before = operation.end_s <= moment.from_s and bracket.high >= level - noise(level)
+        if is_before or _may_exceed(operation, level):
+            inner = inside.get(id(operation), [])
+            if not _cover(inner, moment._replace(from_s=operation.start_s, to_s=operation.end_s)):
+                yield operation
 
 
 def _may_exceed(operation: Operation, level: float) -> bool:
-    of = _bracket(operation)
-    return of is not None and of.high is not None and of.high > level + noise(level)
+    bracket = _bracket(operation)
+    return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
 
 
 def span_of(peak: Peak) -> tuple[float, float] | None:
@@ -257,7 +228,10 @@ def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) 
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}
     for process in processes:
-        is_there = process.peak_s is not None and moment.from_s <= process.peak_s <= moment.to_s
+        rises = [(rise.from_s, rise.to_s) for rise in process.rises]
+        if process.peak_s is not None:
+            rises.append((process.peak_s, process.peak_s))
+        is_there = any(from_s <= moment.to_s and to_s >= moment.from_s for from_s, to_s in rises)
         if is_there or process.id == peak.process:
             for above in table.upwards(process):
                 sizes[above.id] = sizes.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)

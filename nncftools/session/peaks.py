@@ -1,7 +1,4 @@
-"""Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks.
-
-``MostHeld`` and ``Envelope`` are the most that the process tree can have held between samples.
-"""
+"""Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
+from nncftools.session.model import Mark, Peak, Process, Rise
 from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
@@ -74,6 +71,10 @@ def rss_peak(
 ) -> Peak:
     """Return the peak of RSS; the parameters are those of ``peaks``, ``at_marks`` is what was read at marks."""
     high = MostHeld(held_at_most(processes)).most()
+    largest_seen = max((process.high_water_mark or 0 for process in processes), default=0)
+    unseen = max((mark_of_tree(process, floor or 0) for process in processes), default=0)
+    if high is not None and unseen > largest_seen + drift(largest_seen):
+        high += unseen  # a descendant that no sample shows
     return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
 
 
@@ -164,21 +165,28 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakC
     for process in processes:
         for rise in process.rises:
             yield rise_candidate(rise, process.id)
-        mark, explained = process.high_water_mark or 0, max((rise.high_water_mark for rise in process.rises), default=0)
-        if mark > explained:
-            is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)
-            life = (None, None) if is_near_sample else (process.start_s, process.end_s)
+        mark = process.high_water_mark or 0
+        if mark > max((rise.high_water_mark for rise in process.rises), default=0):
+            life = (None, None) if is_mark_explained(process) else (process.start_s, process.end_s)
             yield PeakCandidate(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
             yield PeakCandidate(limit, limit, process.start_s, process.end_s)
+
+
+def is_mark_explained(process: Process) -> bool:
+    """Return whether a rise or a sample shows when a process reached its high-water mark."""
+    mark = process.high_water_mark or 0
+    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
+    return 0 < mark - drift(mark) <= shown
 
 
 def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
     """Yield what the whole tree held when operations were marked."""
     for mark in marks:
         for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if own is not None and own.tree is not None and at_s is not None:
-                yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+            if own is None or own.tree is None or at_s is None or own.is_estimate:
+                continue
+            yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
@@ -246,14 +254,11 @@ class MostHeld:
         return max(self._sums[first : last + 1])
 
 
-def held_at_most(
-    processes: Sequence[Process], *, unsampled: bool = False
-) -> Iterator[tuple[float | None, float | None, int | None]]:
-    """Yield begin and end of each process, or of those that no sample shows, and the most that it can have held."""
+def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, float | None, int | None]]:
+    """Yield begin and end of each process, and the most that it can have held."""
     table = ProcessTable(processes)
     for process in processes:
-        if not (unsampled and process.samples):
-            yield process.start_s, process.end_s, most_held_by(process, table)
+        yield process.start_s, process.end_s, most_held_by(process, table)
 
 
 def most_held_by(process: Process, table: ProcessTable) -> int | None:
@@ -267,45 +272,3 @@ def most_held_by(process: Process, table: ProcessTable) -> int | None:
         return process.high_water_mark
     limits = (above.high_water_limit for above in table.upwards(process))
     return next((limit for limit in limits if limit is not None), None)
-
-
-_PAGE = 4096
-_HUGE = "huge_pages"
-
-
-class Envelope:
-    """The most that was held at any moment, by the samples around it and what the sampler says of the time between."""
-
-    def __init__(self, session: SessionData) -> None:
-        """Take the samples of a session; without ``unseen``, nothing is known."""
-        samples = session.samples
-        self._times: Sequence[float] = samples.time_s
-        self._unseen = session.unseen
-        self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
-        self._rss: Sequence[float] = samples["rss"] if "rss" in samples and session.unseen is not None else ()
-        huge = zip(self._times, samples[_HUGE], strict=True) if _HUGE in samples else ()
-        last = session.totals.get(_HUGE)
-        ends = [] if last is None else [(session.duration_s, last)]
-        known = [*((at_s, size) for at_s, size in huge if not isnan(size)), *ends]
-        self._huge_s, self._huge = [at_s for at_s, _ in known], [size for _, size in known]
-
-    def most(self, start_s: float, end_s: float) -> float | None:
-        """Return the most between two moments, in bytes; None for unknown."""
-        if self._unseen is None or not self._rss or start_s < self._times[0] or end_s > self._times[-1]:
-            return None
-        sampled = self._rss[bisect_right(self._times, start_s) - 1 : bisect_left(self._times, end_s) + 1]
-        highest = max((size for size in sampled if not isnan(size)), default=0.0)  # without RSS: only zombies were left
-        first, after = bisect_right(self._unseen.to_s, start_s), bisect_left(self._unseen.from_s, end_s)
-        unseen = self._unseen.most[first:after]
-        highs = [size for size in unseen if size is not None]
-        unsampled = self._unsampled.most(start_s, end_s)
-        if len(highs) < len(unseen) or unsampled is None:
-            return None
-        return max([highest + noise(highest), *highs]) + unsampled
-
-    def grown(self, faults: int, start_s: float, end_s: float) -> float | None:
-        """Return by how much page faults can have raised RSS between two moments, in bytes; None for unknown."""
-        before, after = bisect_right(self._huge_s, start_s) - 1, bisect_left(self._huge_s, end_s)
-        if before < 0 or after >= len(self._huge):
-            return None
-        return faults * _PAGE + min(self._huge[after] - self._huge[before], faults * 512 * _PAGE)

@@ -24,7 +24,7 @@ from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
 from nncftools.redaction import Redaction
 from nncftools.session import model, readings
-from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData, Unseen
+from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
@@ -48,13 +48,6 @@ class Span(TypedDict):
 
     from_s: float
     to_s: float
-
-
-class UnseenLine(Span):
-    """Between two samples, more can have been held than they show."""
-
-    rss: int | None
-    """At most this, in bytes; null for unknown."""
 
 
 class FilesRead(TypedDict):
@@ -89,9 +82,8 @@ class Line(TypedDict, total=False):
     """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
     process does not belong to the run after all."""
     rise: Rise
-    held: readings.HeldBounds
+    held: readings.HeldLine
     exec: readings.ExecLine
-    unseen: UnseenLine
     late: Span
     """The time of the sample that follows, and when its last process was read."""
     limit_reached: model.LimitReached
@@ -321,9 +313,8 @@ class WholeRecording(Recording):
         self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
-        self._held: list[readings.HeldBounds] = []
+        self._held: list[readings.HeldLine] = []
         self._execs: list[readings.ExecLine] = []
-        self._unseen = Unseen()
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
@@ -342,9 +333,9 @@ class WholeRecording(Recording):
             rise = msgspec.convert(line["rise"], model.Rise, from_attributes=True)
             self._rises.setdefault(line["rise"].id, []).append(rise)
         elif "held" in line:
-            if all(len(entry) in {2, 4} for entry in line["held"]["rss"] or ()):  # without and with bounds
+            if all(len(entry) > 1 for entry in line["held"]["rss"] or ()):
                 self._held.append(line["held"])
-        elif "exec" in line or "unseen" in line or "late" in line:
+        elif "exec" in line or "late" in line:
             self._take_span(line)
         elif "group" in line:
             self._fields["control_groups"].append(line["group"])
@@ -366,10 +357,6 @@ class WholeRecording(Recording):
     def _take_span(self, line: Line) -> None:
         if "exec" in line:
             self._execs.append(line["exec"])
-        if "unseen" in line:
-            self._unseen.from_s.append(line["unseen"]["from_s"])
-            self._unseen.to_s.append(line["unseen"]["to_s"])
-            self._unseen.most.append(line["unseen"]["rss"])
         if "late" in line:
             self._late[line["late"]["from_s"]] = line["late"]["to_s"]
 
@@ -449,7 +436,6 @@ class WholeRecording(Recording):
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
             peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
-            unseen=self._unseen if plan.source == "proc" and "huge_pages" in plan.columns else None,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),

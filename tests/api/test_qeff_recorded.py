@@ -222,7 +222,7 @@ def test_mark_before_the_start() -> None:
 def test_report() -> None:
     """The report has the sections, labels and columns of QEfficient's, both kinds of I/O, and the operations' growth.
 
-    By how much memory grew is known for the first operation, which read it, and within bounds for the second.
+    By how much memory grew is known for the first operation, which read it, and estimated for the second.
     """
     loading = marked("Model Loading", 0.25)
     loading.own_start, loading.own_end = (OwnMemory(tree=size * MIB) for size in (100, 300))
@@ -258,7 +258,7 @@ def test_report() -> None:
         "",
         "QEfficient Operations Timeline:",
         "    1.    0.2s - Model Loading (0.3s) [+200.0 MB] <- Peak",
-        "    2.    0.6s - Export (0.4s) [-100.0 to +0.0 MB]",
+        "    2.    0.6s - Export (0.4s) [≈-100.0 MB]",
         "    3.    1.0s - Completion",
     ]
 

@@ -50,7 +50,7 @@ def test_tables() -> None:
         "2",
         "Export torch.onnx.export(model.onnx, opset 18)",
         "2,600.0",
-        "-700 to -500",
+        "≈-600.0",
         "5.00 s",
         "4.00 s",
     ]

@@ -45,7 +45,7 @@ def exactly(rss: int) -> OwnMemory:
 
 
 def between(rss: int, low: int, high: int | None) -> OwnMemory:
-    """Return a reading that leaves bounds, in MiB."""
+    """Return a reading of an earlier version, with bounds in MiB."""
     most = None if high is None else high * MIB
     return OwnMemory(rss=rss * MIB, tree=rss * MIB, tree_low=low * MIB, tree_high=most)
 
@@ -120,14 +120,14 @@ def test_a_metric_that_the_user_named(brief: bool) -> None:  # noqa: FBT001 — 
     assert " 7.0   +4.0" in text
 
 
-def test_bounds() -> None:
-    """What is not known more closely is written with its bounds; the details explain them in one line."""
+def test_estimates() -> None:
+    """An estimate has a ``≈``; the details explain that in one line."""
     first = Mark(name="Model Loading", start_s=0, end_s=1, own_end=between(100, 90, 400))
-    second = Mark(name="Compilation", start_s=1, end_s=3, own_start=between(100, 90, None))
+    second = Mark(name="Compilation", start_s=1, end_s=3, own_start=OwnMemory(tree=100 * MIB, is_estimate=True))
     of = run_of(first, second)
 
-    assert "1 Model Loading            100.0 -10 to +300   1.00 s\n" in text_of(of)
-    assert "2 Compilation              400.0       ≤+110   2.00 s <- peak\n" in text_of(of)
+    assert "≈0.0   1.00 s\n" in text_of(of)
+    assert "≈+100.0   2.00 s <- peak\n" in text_of(of)
     assert (text_of(of).count(NOTE), text_of(of, brief=False).count(NOTE)) == (0, 1)
 
 
@@ -224,7 +224,7 @@ def test_an_unknown_end() -> None:
     lost = Mark(name="Export", start_s=1.0, end_s=3.0, error=END_UNKNOWN)
     of = run_of(Mark(name="Load", start_s=0, end_s=1), lost)
 
-    assert "2 Export …  end unknown        –           –        –\n" in text_of(of)
+    assert "2 Export …  end unknown        –      –        –\n" in text_of(of)
     words = " ".join(text_of(of, brief=False).split())
     assert "end unknown: the mark of the end was lost, and so the figures from start to end are unknown" in words
 

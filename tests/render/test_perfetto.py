@@ -190,8 +190,8 @@ class TestOperations:
             "rss_end": 3 * MIB,
             "delta": 2 * MIB,
             "rss_peak": 3 * MIB,
-            "rss_start_bounds": [MIB, 3 * MIB],
-            "rss_delta_bounds": [0, 2 * MIB],
+            "rss_start_is_estimate": True,
+            "rss_delta_is_estimate": True,
             "holds_peak": True,
         }
 

@@ -135,19 +135,20 @@ def test_an_unknown_end() -> None:
     assert phase["has_peak"] is False
 
 
-def test_bounds_of_operations() -> None:
-    """RSS at start and end has bounds where it is not known more closely; an unknown bound is null."""
+def test_estimates_of_operations() -> None:
+    """RSS at start and end, and its change, may be estimates."""
     read = OwnMemory(tree=100 * MIB)
-    unsure = OwnMemory(tree=100 * MIB, tree_low=90 * MIB)
+    unsure = OwnMemory(tree=100 * MIB, is_estimate=True)
     marks = [
         Mark(name="a", start_s=0, end_s=0.5, own_start=read, own_end=read),
         Mark(name="b", start_s=0.5, end_s=1, own_start=unsure, own_end=read),
     ]
-    known, unknown = summary(marks=marks)["phases"]
+    found = [
+        [phase[f"rss_{key}_is_estimate"] for key in ("start", "end", "delta")]
+        for phase in summary(marks=marks)["phases"]
+    ]
 
-    assert [known[f"rss_{key}_bounds"] for key in ("start", "end", "delta")] == [None, None, None]
-    assert unknown["rss_start_bounds"] == [90 * MIB, None]
-    assert (unknown["rss_end_bounds"], unknown["rss_delta_bounds"]) == (None, [None, 10 * MIB])
+    assert found == [[False, False, False], [True, False, True]]
 
 
 def test_needs() -> None:

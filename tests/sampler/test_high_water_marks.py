@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import loop
-from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, Unseen
+from nncftools.sampler.high_water_marks import Floor, HeldAtMarks
 from nncftools.sampler.loop import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, MemoryKinds, Process
@@ -229,7 +229,6 @@ def test_close() -> None:
 
 
 SPAN_S = (1.0, 1.5)
-_HUGE = 2 << 20
 
 
 class Tree:
@@ -240,25 +239,23 @@ class Tree:
         self.held = HeldAtMarks(lambda *line: self.told.append(line))
         self.processes = [self.new(proc, place) for place in range(number)]
 
-    def new(self, proc: FakeProc, number: int) -> Process:
-        """Return a process of 100 pages that several samples contain."""
+    def new(self, proc: FakeProc, number: int, rss: int = 100) -> Process:
+        """Return a process."""
         process = Process(str(proc.root), 1, None, number, (), allowance=Allowance())
-        process.rss, process.faults, process.samples, process.mark.size = 100, 100, 9, 150 * PAGE
+        process.rss = rss
         return process
 
-    def mark(self, *, restless: Any = (), vforked: Any = (), huge: int | None = 0, **now: tuple[int, int]) -> Any:  # noqa: ANN401 — anything that JSON has
-        """Return the entries of a mark at which processes have another RSS and more faults; in pages."""
-        self.held.begin(self.processes, restless, huge)
-        for name, (rss, faults) in now.items():
-            process = self.processes[int(name[1:])]
-            process.rss_before, process.faults_before = process.rss, process.faults
-            process.rss, process.faults = rss, process.faults + faults
-        return self.write(vforked, huge)
+    def mark(self, **now: int) -> Any:  # noqa: ANN401 — anything that JSON has
+        """Return the entries of a mark at which processes have another RSS; in pages."""
+        self.held.begin(self.processes)
+        for name, rss in now.items():
+            self.processes[int(name[1:])].rss = rss
+        return self.write()
 
-    def write(self, vforked: Any = (), huge: int | None = 0) -> Any:  # noqa: ANN401 — anything that JSON has
+    def write(self, vforked: Any = ()) -> Any:  # noqa: ANN401 — anything that JSON has
         """Write, and return the entries in pages."""
         self.told.clear()
-        self.held.write(self.processes, vforked, SPAN_S, huge)
+        self.held.write(self.processes, vforked, SPAN_S)
         rss = self.told[0][1]["rss"]
         return None if rss is None else [[one[0], *(size // PAGE for size in one[1:])] for one in rss]
 
@@ -269,81 +266,44 @@ def test_one_process(proc: FakeProc) -> None:
 
 
 def test_only_what_changed(proc: FakeProc) -> None:
-    """Each process is written once, then when it changed."""
+    """Each process is written once, then when it changed, with its RSS in the sample before."""
     tree = Tree(proc)
 
     assert tree.mark() == [[0, 100], [1, 100]]
     assert tree.told == [("held", {"from_s": 1.0, "to_s": 1.5, "rss": [[0, 100 * PAGE], [1, 100 * PAGE]]})]
     assert tree.mark() == []
-    assert tree.mark(p1=(120, 20)) == [[1, 120, 100, 120]]
+    assert tree.mark(p1=120) == [[1, 120, 100]]
     assert tree.mark() == []
+    assert tree.mark(p0=60) == [[0, 60, 100]]
 
 
-def test_grown(proc: FakeProc) -> None:
-    """Between two samples a process held at least the smaller and at most the larger, if each fault explains a page."""
+def test_changed_between_marks(proc: FakeProc) -> None:
+    """A process that changed after the mark before, and not since the sample before, is known."""
     tree = Tree(proc)
     tree.mark()
+    tree.processes[0].rss = 130
 
-    assert tree.mark(p0=(110, 10)) == [[0, 110, 100, 110]]
-
-
-def test_came_and_went(proc: FakeProc) -> None:
-    """What faults added and is not there any more was there for a while, up to the high-water mark."""
-    tree = Tree(proc)
-    tree.mark()
-
-    assert tree.mark(p0=(100, 30)) == [[0, 100, 70, 130]]
-    assert tree.mark(p0=(100, 90)) == [[0, 100, 10, 150]]
-
-
-def test_freed(proc: FakeProc) -> None:
-    """What is not there any more was there until then."""
-    tree = Tree(proc)
-    tree.mark()
-
-    assert tree.mark(p0=(60, 0)) == [[0, 60, 60, 100]]
-
-
-def test_huge_pages(proc: FakeProc) -> None:
-    """A fault may have added a huge page where the machine mapped one, or where nobody knows."""
-    tree = Tree(proc)
-    for process in tree.processes:
-        process.mark.size = 9000 * PAGE
-    tree.mark(huge=0)
-
-    assert tree.mark(p0=(100, 10), huge=_HUGE) == [[0, 100, 0, 622]]
-    assert tree.mark(p0=(100, 1), huge=None) == [[0, 100, 0, 613]]
-
-
-def test_during_the_sample_before(proc: FakeProc) -> None:
-    """A mark may have been made while the sample before was read: what restless processes held then counts."""
-    tree = Tree(proc)
-    tree.mark()
-    tree.mark(p0=(140, 40))
-
-    assert tree.mark(restless=[tree.processes[0]]) == [[0, 140, 100, 140]]
+    assert tree.mark() == [[0, 130]]
 
 
 def test_found_in_this_sample(proc: FakeProc) -> None:
-    """A process that the sample has just found may have held anything up to its mark before."""
+    """A process that the sample has just found had nothing before."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, (), 0)
-    new = tree.new(proc, 2)
-    new.samples, new.rss, new.faults = 1, 40, 40
-    tree.processes.append(new)
+    tree.held.begin(tree.processes)
+    tree.processes.append(tree.new(proc, 2, 40))
 
-    assert tree.write() == [[2, 40, 0, 150]]
+    assert tree.write() == [[2, 40, 0]]
 
 
 def test_ended(proc: FakeProc) -> None:
     """A process that ended in the sample holds nothing, and another one with its number begins anew."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, (), 0)
+    tree.held.begin(tree.processes)
     gone = tree.processes.pop()
 
-    assert tree.write() == [[1, 0]]
+    assert tree.write() == [[1, 0, 100]]
 
     tree.processes.append(gone)
     assert tree.mark() == [[1, 100]]
@@ -365,10 +325,10 @@ def test_vforked(proc: FakeProc) -> None:
     """A child of vfork(2) holds nothing before its exec, although it shows its parent's memory."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, (), 0)
     child = tree.new(proc, 2)
-    child.samples, child.faults, child.mark.size = 0, 0, 0
+    child.counted = False
     tree.processes.append(child)
+    tree.held.begin(tree.processes)
 
     assert tree.write(vforked=[child]) == [[2, 0]]
 
@@ -378,7 +338,7 @@ def test_too_many(proc: FakeProc) -> None:
     tree = Tree(proc, 65)
 
     assert tree.mark() is None
-    assert tree.mark(p7=(90, 0)) == [[7, 90, 90, 100]]
+    assert tree.mark(p7=90) == [[7, 90, 100]]
 
 
 def test_of_a_source(proc: FakeProc) -> None:
@@ -655,194 +615,3 @@ def test_a_log_that_is_not_there(tmp_path: pathlib.Path) -> None:
     """Without the file there is nothing to watch."""
     with pytest.raises(OSError, match="inotify"):
         MarkWatch(str(tmp_path / "none"), lambda: None)
-
-
-BIG = 10_000
-"""Pages: a change of as many is not noise."""
-
-UNKNOWN = "unknown"
-
-
-class UnseenTree:
-    """Processes that a test moves from sample to sample, and what is written; sizes are pages."""
-
-    def __init__(self, proc: FakeProc) -> None:
-        self.proc = proc
-        self.told: Told = []
-        self.unseen = Unseen(lambda *line: self.told.append(line))
-        self.processes: list[Process] = []
-        self.unseen.begin(0)
-
-    def add(self, rss: int = BIG, mark: int = 9 * BIG, **fields: Any) -> Process:  # noqa: ANN401 — any attribute
-        """Add a process that this many pages and the next sample find."""
-        process = Process(str(self.proc.root), 1, None, len(self.processes), (), allowance=Allowance())
-        process.mark.size = mark * PAGE
-        process.rss = process.faults = rss
-        for name, value in fields.items():
-            setattr(process, name, value)
-        self.processes.append(process)
-        return process
-
-    def grow(self, process: Process, rss: int, faults: int) -> Process:
-        """Give a process another RSS by so many faults."""
-        process.rss_before, process.faults_before = process.rss, process.faults
-        process.rss, process.faults = rss, process.faults + faults
-        return process
-
-    def sample(self, *restless: Process, fresh: Any = (), unread: Any = (), huge: int | None = 0) -> Any:  # noqa: ANN401 — anything that JSON has
-        """Take a sample and return the most that is written of the time before, in pages; None for nothing."""
-        counted = [process for process in self.processes if process.counted and process.rss]
-        for process in counted:
-            process.samples += 1
-        rss = sum(process.rss for process in counted) * PAGE
-        self.told.clear()
-        self.unseen.begin(huge)
-        self.unseen.read(rss if counted else None, restless, fresh, unread, SPAN_S)
-        self.unseen.settle(huge)
-        if not self.told:
-            return None
-        ((_, line),) = self.told
-        assert (line["from_s"], line["to_s"]) == SPAN_S
-        return UNKNOWN if line["rss"] is None else line["rss"] // PAGE
-
-    def settled(self, *sizes: int, **fields: Any) -> list[Process]:  # noqa: ANN401 — any attribute
-        """Return processes that several samples contain."""
-        found = [self.add(size, **fields) for size in sizes]
-        self.sample(*found, fresh=found)
-        for _ in range(3):
-            self.sample()
-        return found
-
-
-@pytest.fixture
-def tree(proc: FakeProc) -> UnseenTree:
-    """Return a tree without processes."""
-    return UnseenTree(proc)
-
-
-def test_at_rest(tree: UnseenTree) -> None:
-    """Where nothing changes, and where growth is seen, nothing is written."""
-    (process,) = tree.settled(BIG)
-
-    assert tree.sample() is None
-    assert tree.sample(tree.grow(process, 2 * BIG, BIG)) is None
-
-
-def test_unseen_came_and_went(tree: UnseenTree) -> None:
-    """What faults can have added and the sample does not show is written, up to the mark."""
-    first, second = tree.settled(BIG, BIG)
-
-    assert tree.sample(tree.grow(first, BIG, BIG)) == 3 * BIG
-    assert tree.sample(tree.grow(first, BIG, 50 * BIG)) == 10 * BIG
-    assert tree.sample(tree.grow(second, BIG, 100)) is None
-
-
-def test_unread_mark(tree: UnseenTree) -> None:
-    """A mark that was not read since bounds nothing."""
-    (process,) = tree.settled(BIG, mark=2 * BIG)
-
-    assert tree.sample(tree.grow(process, BIG, 50 * BIG), unread=[process]) == 51 * BIG
-
-
-def test_two_that_follow_each_other(tree: UnseenTree) -> None:
-    """What one freed and another took may have been held at once."""
-    first, second = tree.settled(5 * BIG, BIG)
-
-    assert tree.sample(tree.grow(first, BIG, 1), tree.grow(second, 5 * BIG, 4 * BIG)) == 10 * BIG + 1
-
-
-@pytest.mark.parametrize(("huge", "expected"), [(0, None), (20_000, 30_000), (10**9, 90_000), (None, 90_000)])
-def test_unseen_huge_pages(tree: UnseenTree, huge: int | None, expected: int | None) -> None:
-    """A fault can have added a huge page as far as the machine mapped some, or where nobody knows."""
-    (process,) = tree.settled(BIG)
-
-    assert tree.sample(tree.grow(process, BIG, 200), huge=None if huge is None else huge * PAGE) == (
-        None if expected is None else expected + (200 if huge == 20_000 else 0)
-    )
-
-
-def test_huge_pages_that_were_mapped_during_the_sample_before(tree: UnseenTree) -> None:
-    """What was mapped after a process had been read and before huge pages were counted belongs to the next time."""
-    (process,) = tree.settled(BIG)
-    tree.unseen.begin(0)
-    tree.unseen.read(BIG * PAGE, (), (), (), SPAN_S)
-    tree.unseen.settle(20_000 * PAGE)
-
-    assert tree.sample(tree.grow(process, BIG, 200), huge=20_000 * PAGE) == BIG + 20_000 + 200
-
-
-class TestFresh:
-    """Processes that the sample before does not contain."""
-
-    def test_found(self, tree: UnseenTree) -> None:
-        """A new process is counted once."""
-        tree.settled(BIG)
-        new = tree.add(BIG, mark=BIG)
-
-        assert tree.sample(new, fresh=[new]) is None
-        assert tree.sample(fresh=[new]) is None
-
-    def test_had_more(self, tree: UnseenTree) -> None:
-        """A new process can have held its mark."""
-        tree.settled(BIG)
-        new = tree.add(BIG, mark=3 * BIG)
-
-        assert tree.sample(new, fresh=[new]) == 4 * BIG
-
-    def test_not_counted(self, tree: UnseenTree) -> None:
-        """A process that is not counted yet may have held what it shows; once it is counted, the sample shows it."""
-        tree.settled(BIG)
-        young = tree.add(BIG, mark=BIG, counted=False, forked_copy=True)
-
-        assert tree.sample(young, fresh=[young]) == 2 * BIG
-        assert tree.sample(fresh=[young]) == 2 * BIG
-        young.counted = True
-        assert tree.sample(fresh=[young]) is None
-
-    def test_two_samples_at_once(self, tree: UnseenTree) -> None:
-        """A process that the sample before contains is not counted again, though it is young."""
-        (process,) = tree.settled(BIG)
-
-        assert tree.sample(fresh=[process, process]) is None
-
-
-class TestEnded:
-    """Processes that left the tree since the sample before."""
-
-    def test_after_a_sample(self, tree: UnseenTree) -> None:
-        """What it held after its last sample is unknown."""
-        _, second = tree.settled(BIG, BIG)
-        tree.processes.remove(second)
-        tree.unseen.ended(second)
-
-        assert tree.sample() == UNKNOWN
-        assert tree.sample() is None
-
-    def test_never_sampled(self, tree: UnseenTree) -> None:
-        """What no sample shows is not added here: a session does so from its record."""
-        tree.settled(BIG)
-        new = tree.add(0, counted=False)
-        tree.processes.remove(new)
-        tree.unseen.ended(new)
-
-        assert tree.sample() is None
-
-
-def test_only_zombies(tree: UnseenTree) -> None:
-    """A sample without RSS holds nothing."""
-    (process,) = tree.settled(BIG, mark=BIG)
-
-    assert tree.sample(tree.grow(process, 0, 1)) is None
-
-
-@pytest.mark.parametrize("columns", [("threads",), ("rss",), ("huge_pages",)])
-def test_plan_without_rss_or_huge_pages(proc: FakeProc, columns: tuple[str, ...]) -> None:
-    """Without both columns, nothing is recorded, and nothing waits."""
-    source, told = proc.source(*columns)
-    for place in range(10):
-        proc.add(1, faults=(10**place, 0, 0, 0))
-        source.sample(place / 10)
-    source.close(1.0)
-
-    assert not [key for key, _ in told if key == "unseen"]
-    assert source._unseen._waiting == []

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from nncftools.sampler.probes import machine
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
@@ -229,23 +228,6 @@ class TestEnds:
         source.sample(1.0)
 
         assert facts(told)[1]["end_s"] == expected
-
-    def test_memory_of_a_process_that_ends_while_it_is_read(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """When its high-water mark cannot be read any more, its page faults say what it can have held."""
-        monkeypatch.setattr(machine, "SETTINGS", str(proc.root / "none"))
-        (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
-        proc.add(1, pages=1_000)
-        source, told = proc.source("rss", "huge_pages")
-        for number in range(4):
-            source.sample(number / 10)
-        proc.add(1, pages=1_000, faults=(9_001, 0, 3, 0))
-        status = proc.root / "1/status"
-        status.write_text(status.read_text().replace("VmHWM", "Gone"))
-        source.sample(0.4)
-
-        assert [line["rss"] for key, line in told if key == "unseen"] == [10_000 * PAGE]
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""

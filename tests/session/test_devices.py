@@ -17,7 +17,7 @@ from nncftools.session.devices import (
     with_allocated,
 )
 from nncftools.session.model import Device, Mark, OwnMemory, Process
-from nncftools.session.operation import UNKNOWN, Bounds, Bracket, Column, Figures
+from nncftools.session.operation import UNKNOWN, Bracket, Column, Figures
 from nncftools.session.recording import session_from
 from tests import made_up
 from tests.made_up import END, journal
@@ -186,7 +186,7 @@ class TestAllocated:
         of_allocator = Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
 
         assert with_allocated(UNKNOWN, of_allocator) == Figures(
-            None, 5, Bracket(7, None, 0.2, 0.8), end_bounds=Bounds(5, None)
+            None, 5, Bracket(7, None, 0.2, 0.8), end_is_estimate=True
         )
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
         assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)

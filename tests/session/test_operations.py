@@ -109,7 +109,7 @@ def test_no_sample_meanwhile() -> None:
     (phase,) = marked(mark("a", 0.1, end_s=0.2)).operations
 
     assert (phase.rss_peak, phase.delta) == (100 * MIB, 0)
-    assert phase.of("rss").delta_bounds == tuple(mib(-200, 200))
+    assert phase.of("rss").delta_is_estimate
 
 
 def test_counters_are_interpolated() -> None:
@@ -202,11 +202,11 @@ def test_time_without_a_mark() -> None:
 def test_unmarked_ends_as_its_neighbours_begin() -> None:
     """What was read at the marks around it is what the tree held at its start and its end."""
     first = mark("a", 0, end_s=0.2, own_end=OwnMemory(rss=MIB, tree=150 * MIB))
-    of = marked(first, mark("b", 0.8, own_start=OwnMemory(rss=MIB, tree=250 * MIB, tree_low=240 * MIB)))
+    of = marked(first, mark("b", 0.8, own_start=OwnMemory(rss=MIB, tree=250 * MIB, is_estimate=True)))
     (gap,) = unmarked(of, 0.1)
 
     assert (gap.rss_start, gap.rss_end, gap.own_peak) == (150 * MIB, 250 * MIB, None)
-    assert gap.of("rss").end_bounds == (240 * MIB, None)
+    assert (gap.of("rss").start_is_estimate, gap.of("rss").end_is_estimate) == (False, True)
 
 
 def test_ten_thousand_marks() -> None:
@@ -225,7 +225,7 @@ def test_former_name() -> None:
 
 
 class TestReadings:
-    """What was read at a mark is what the tree held there; samples around it only bound it."""
+    """What was read at a mark is what the tree held there; without a reading, samples are estimates."""
 
     def test_read(self) -> None:
         """A reading is the figure, whatever the samples beside it say."""
@@ -233,32 +233,46 @@ class TestReadings:
         rss = marked(mark("a", 0.49, end_s=0.51, **own)).operations[0].of("rss")
 
         assert (rss.start, rss.end, rss.delta) == tuple(mib(120, 150, 30))
-        assert rss.delta_bounds is None
+        assert not rss.delta_is_estimate
 
     def test_not_read(self) -> None:
-        """Without a reading, the samples before and after are the bounds, also those of the change."""
+        """Without a reading, the sample before is an estimate where the sample after differs."""
         rss = marked(mark("a", 0.1, end_s=0.6)).operations[0].of("rss")
 
-        assert (rss.start, rss.start_bounds) == (100 * MIB, tuple(mib(100, 300)))
-        assert (rss.end, rss.end_bounds) == (300 * MIB, tuple(mib(200, 300)))
-        assert rss.delta_bounds == tuple(mib(-100, 200))
+        assert (rss.start, rss.start_is_estimate) == (100 * MIB, True)
+        assert (rss.end, rss.end_is_estimate, rss.delta_is_estimate) == (300 * MIB, True, True)
 
-    def test_read_with_bounds(self) -> None:
-        """A reading that is not certain has bounds; an upper one may be unknown."""
-        own = {"own_start": OwnMemory(tree=90 * MIB, tree_low=80 * MIB), "own_end": OwnMemory(tree=95 * MIB)}
+    def test_samples_that_agree(self) -> None:
+        """Between two samples of the same size, their size is no estimate."""
+        rss = marked(mark("a", 0.1, end_s=0.6), rss=mib(100, 100, 100)).operations[0].of("rss")
+
+        assert (rss.start, rss.delta, rss.delta_is_estimate) == (100 * MIB, 0, False)
+
+    @pytest.mark.parametrize("fields", [{"is_estimate": True}, {"tree_low": 80 * MIB}], ids=["now", "before"])
+    def test_estimate(self, fields: dict[str, Any]) -> None:
+        """A reading may be an estimate; one that had bounds in an earlier version is an estimate, too."""
+        own = {"own_start": OwnMemory(tree=90 * MIB, **fields), "own_end": OwnMemory(tree=95 * MIB)}
         rss = marked(mark("a", 0.1, end_s=0.4, **own)).operations[0].of("rss")
 
-        assert (rss.start, rss.start_bounds, rss.end_bounds) == (90 * MIB, (80 * MIB, None), None)
-        assert rss.delta_bounds == (float("-inf"), 15 * MIB)
+        assert (rss.start, rss.start_is_estimate, rss.end_is_estimate) == (90 * MIB, True, False)
+        assert (rss.delta, rss.delta_is_estimate) == (5 * MIB, True)
 
-    @pytest.mark.parametrize("own", [OwnMemory(tree=900 * MIB), OwnMemory(tree=900 * MIB, tree_low=890 * MIB)])
-    def test_peak_is_never_below(self, own: OwnMemory) -> None:
-        """The peak is not below what was read at both ends, or certainly held there."""
+    def test_peak_is_never_below(self) -> None:
+        """The peak is not below what was read at both ends."""
+        own = OwnMemory(tree=900 * MIB)
         for fields in ({"own_start": own}, {"own_end": own}):
             peak = marked(mark("a", 0.1, end_s=0.9, **fields)).operations[0].of("rss").peak
 
             assert peak is not None
-            assert (peak.low, peak.likely) == (own.tree_low or own.tree, own.tree)
+            assert (peak.low, peak.likely) == (own.tree, own.tree)
+
+    def test_estimates_are_no_peak(self) -> None:
+        """An estimate proves no peak."""
+        own = OwnMemory(tree=900 * MIB, is_estimate=True)
+        peak = marked(mark("a", 0.1, end_s=0.9, own_start=own)).operations[0].of("rss").peak
+
+        assert peak is not None
+        assert peak.low == 300 * MIB
 
     def test_rises_in_any_order(self) -> None:
         """What the high-water marks of several processes prove belongs to the operation in which each of them rose."""
@@ -301,16 +315,6 @@ class TestUpperBound:
 
         assert bracket is not None
         assert (bracket.low, bracket.high) == tuple(mib(100, 120))
-
-    def test_one_sample_inside(self) -> None:
-        """What a mark read of the others bounds them up to the sample beside it, not as far as the other mark."""
-        start, end = OwnMemory(others_after=200 * MIB), OwnMemory(others_before=0, high_water_mark=100 * MIB)
-        of = marked(mark("a", 0.25, end_s=0.75, pid=100, own_start=start, own_end=end), rss=mib(100, 150, 100))
-        of.processes = [process(number, high_water_mark=mib(400)[0], end_s=None) for number in range(2)]
-        bracket = of.operations[0].of("rss").peak
-
-        assert bracket is not None
-        assert (bracket.low, bracket.high) == tuple(mib(150, 300))
 
 
 @pytest.mark.parametrize(("total_s", "expected"), [(None, 2.0), (0.95, 2.0), (0.5, None)])
@@ -483,3 +487,15 @@ def test_no_time_as_a_process_begins() -> None:
 
     assert bracket is not None
     assert (bracket.low, bracket.high) == (300 * MIB, 900 * MIB)
+
+
+@pytest.mark.parametrize(("samples", "high"), [(2, 100 + 50 + 512), (0, 100 + 512)], ids=["sampled", "never sampled"])
+def test_a_child_that_ended_between_samples(samples: int, high: int) -> None:
+    """A process that ended may have taken memory after its last sample, but not any amount in a short time."""
+    of = marked(mark("a", 0, end_s=1.0))
+    child = process(1, parent=0, start_s=0.5, end_s=0.75, samples=samples, peak_rss=50 * MIB if samples else None)
+    of.processes = [process(0, high_water_mark=100 * MIB, high_water_limit=9000 * MIB, end_s=None), child]
+    bracket = of.operations[0].of("rss").peak
+
+    assert bracket is not None
+    assert bracket.high == high * MIB

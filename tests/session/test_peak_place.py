@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.analysis.peak_text import where_text
 from nncftools.marks.collecting import narrow
-from nncftools.session.model import Mark, OwnMemory, Peak, Rise, Unseen
+from nncftools.session.model import Mark, OwnMemory, Peak, Rise
 from nncftools.session.peak_place import PeakPlace, span_of
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
@@ -83,22 +83,25 @@ def test_inside_of_parallel_operations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unseen_s", "rivals", "expected"),
+    ("helper_s", "rivals", "expected"),
     [
         ((0.0, 0.1), [], "during A › B, or outside of all operations"),
         ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
-        ((0.5, 0.6), [], "during A › B"),
+        ((0.5, 0.6), ["A"], "during A › B, or in the rest of A"),
     ],
     ids=["before all operations", "between inner operations", "in the operation itself"],
 )
-def test_more_may_have_been_held_elsewhere(unseen_s: tuple[float, float], rivals: list[str], expected: str) -> None:
-    """Time outside of all operations, or of those inside of one, is named if more may have been held there."""
+def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals: list[str], expected: str) -> None:
+    """Where another process may have held much, time outside of the operation is named, too."""
     of = run(
         {"A": (0.15, 0.95), "A/B": (0.45, 0.75), "A/C": (0.82, 0.88)},
         [10, 10, 10, 10, 10, 600, 600, 10, 10, 10, 10],
     )
-    of.processes[0].samples = len(TENTHS)
-    of.unseen = Unseen(from_s=[unseen_s[0]], to_s=[unseen_s[1]], most=mib(900))
+    start_s, end_s = helper_s
+    of.processes = [
+        process(0, high_water_mark=10 * MIB, end_s=None),
+        process(1, start_s=start_s, end_s=end_s, high_water_mark=900 * MIB, high_water_limit=900 * MIB),
+    ]
 
     assert [one.name for one in place(of).rivals] == rivals
     assert where_text(of) == expected
@@ -143,18 +146,15 @@ def test_across_an_inner_boundary() -> None:
     assert [one.has_peak for one in of.operations] == [True, None, None]
 
 
-def test_inner_operations_of_another_process() -> None:
-    """Where the peak began before an inner operation, those inside of it are named, too, if they may hold the peak."""
-    of = run(
-        {"A": (0.05, 0.95), "A/B": (0.25, 0.85), "A/B/C": (0.35, 0.8)},
-        [10] * 11,
-        [(0.2, 0.5, 600)],
-    )
-    of.processes[0].samples = len(TENTHS)
-    of.unseen = Unseen(from_s=[0.2], to_s=[0.5], most=mib(700))
+@pytest.mark.parametrize(
+    ("mark", "rises"), [(600, []), (700, [(0.45, 0.5, 700)])], ids=["seen by a sample", "proven by a rise"]
+)
+def test_one_process_has_no_rivals(mark: int, rises: list[tuple[float, float, int]]) -> None:
+    """The samples and rises of the largest process say how much it can have held before."""
+    of = run({"A": (0.05, 0.35), "B": (0.35, 0.85)}, [10, 10, 10, 100, 100, 600, 600, 10, 10, 10, 10], rises)
+    of.processes = [process(0, high_water_mark=mark * MIB, peak_rss=600 * MIB, rises=of.processes[0].rises, end_s=None)]
 
-    assert names(of)[0] == ["A"]
-    assert [rival.name for rival in place(of).rivals] == ["B", "C"]
+    assert (names(of)[0], place(of).rivals) == (["B"], [])
 
 
 def test_inside_one_that_has_parts() -> None:
@@ -221,18 +221,18 @@ def test_own_readings() -> None:
     assert [one.rss_peak for one in of.operations] == mib(100, 400)
 
 
-@pytest.mark.parametrize(("grown_to", "rivals"), [(150, ["C"]), (100, [])], ids=["grew", "did not grow"])
-def test_processes_that_grow_together(grown_to: int, rivals: list[str]) -> None:
-    """Where a process reached its own peak with the run, another one that grew in its operation may have reached it."""
+def test_processes_that_grow_together() -> None:
+    """Where several processes had a peak with the run, the operation of the largest of them is named."""
     of = run({"A": (0.05, 0.95), "A/B": (0.15, 0.75), "A/C": (0.25, 0.85)}, [10, 10, 20, 30, 50, 300, 290, *[10] * 4])
-    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, peak_s=0.6, peak_rss=100 * MIB)]
-    inner = of.marks[2]
-    inner.pid, inner.own_start = 101, OwnMemory(high_water_mark=100 * MIB)
-    inner.own_end = OwnMemory(high_water_mark=grown_to * MIB)
-    of.unseen = Unseen()
+    rise = Rise(from_s=0.45, to_s=0.55, high_water_mark=250 * MIB)
+    of.processes = [
+        process(0, peak_s=0.5, peak_rss=10 * MIB),
+        process(1, parent=None, peak_s=0.6, peak_rss=250 * MIB, rises=[rise]),
+    ]
+    of.marks[0].pid = None
+    of.marks[2].pid = 101
 
-    assert names(of)[0] == ["A", "B"]
-    assert [rival.name for rival in place(of).rivals] == rivals
+    assert names(of)[0] == ["A", "C"]
 
 
 def test_operations_that_reached_it_one_after_the_other() -> None:

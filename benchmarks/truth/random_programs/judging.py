@@ -11,15 +11,13 @@ if TYPE_CHECKING:
     from benchmarks.truth.random_programs.envelope import Interval
     from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
     from nncftools import Session
-    from nncftools.session.operation import Bounds, Bracket, Figures
+    from nncftools.session.operation import Bracket, Figures
     from nncftools.session.operation import Operation as Said
     from nncftools.session.peak_place import PeakPlace
 
 _MIB = 2**20
 _CLOSE, _CLOSE_BYTES = 0.02, 3 * _MIB
-"""A figure without bounds is as close to the truth as this share of it, or this size."""
-_PAGES = _MIB
-"""Bounds may miss the truth by this much: what the readings themselves do not see."""
+"""A figure without a ``≈`` is as close to the truth as this share of it, or this size."""
 _PEAK, _PEAK_BYTES = 0.01, 2 * _MIB
 """The bracket of a peak may miss it by this much."""
 _TIGHT, _TIGHT_BYTES = 0.1, 6 * _MIB
@@ -30,12 +28,12 @@ _SAME = _MIB / 2
 """By this much, figures of one operation may contradict each other."""
 
 FIGURES = ("start", "end", "change")
-BOUNDS = tuple(f"{figure} bounds" for figure in FIGURES)
+ESTIMATES = tuple(f"{figure} ≈" for figure in FIGURES)
 HOLDS, TOGETHER, MISSING, RUN, HEADLINE = "peak", "together", "missing", "run's peak", "headline"
-RULES = (*FIGURES, *BOUNDS, HOLDS, TOGETHER, MISSING, RUN, HEADLINE)
+RULES = (*FIGURES, HOLDS, TOGETHER, MISSING, RUN, HEADLINE)
 TIGHT, DECIDED = "tight", "decided"
-SHARES = (TIGHT, DECIDED)
-"""Of these, not every answer must be right: tight brackets, headlines that name one operation."""
+SHARES = (*ESTIMATES, TIGHT, DECIDED)
+"""Of these, not every answer must be right: estimates, tight brackets, headlines that name one operation."""
 
 
 class Answer(NamedTuple):
@@ -107,17 +105,14 @@ class _Headline(NamedTuple):
 
 
 def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:
-    ends = [("start", said.start, said.start_bounds, truth.start, 0.0)]
+    ends = [("start", said.start, said.start_is_estimate, truth.start, 0.0)]
     if truth.end is not None:
         larger = max(truth.start.high, truth.end.high)
-        ends.append(("end", said.end, said.end_bounds, truth.end, 0.0))
-        ends.append(("change", said.delta, said.delta_bounds, truth.end - truth.start, larger))
-    for rule, figure, bounds, interval, of in ends:
-        if bounds is None:
-            yield Answer(rule, is_close(figure, interval, of), truth.name, _size(figure), _interval(interval))
-        else:
-            is_right = overlaps(bounds, interval)
-            yield Answer(f"{rule} bounds", is_right, truth.name, _bracket(*bounds), _interval(interval))
+        ends.append(("end", said.end, said.end_is_estimate, truth.end, 0.0))
+        ends.append(("change", said.delta, said.delta_is_estimate, truth.end - truth.start, larger))
+    for figure, size, is_estimate, interval, of in ends:
+        rule = f"{figure} ≈" if is_estimate else figure
+        yield Answer(rule, is_close(size, interval, of), truth.name, _size(size), _interval(interval))
     peak = said.peak
     text, interval = "unknown" if peak is None else _bracket(peak.low, peak.high), truth.peak
     is_held = peak is not None and holds_peak(peak.low, peak.high, interval)
@@ -137,15 +132,10 @@ def is_its_time(said: Said, truth: Operation, zero_ns: int) -> bool:
 
 
 def is_close(figure: float | None, truth: Interval, of: float = 0.0) -> bool:
-    """Return whether a figure without bounds is right; ``of`` is the size of which a share is tolerated."""
+    """Return whether a figure is right; ``of`` is the size of which a share is tolerated."""
     if figure is None:
         return False
     return abs(truth.distance(figure)) <= max(_CLOSE_BYTES, _CLOSE * max(of, abs(truth.high)))
-
-
-def overlaps(bounds: Bounds, truth: Interval) -> bool:
-    """Return whether bounds have something in common with what the truth can be."""
-    return bounds.low <= truth.high + _PAGES and (bounds.high is None or bounds.high >= truth.low - _PAGES)
 
 
 def holds_peak(low: float | None, high: float | None, truth: Interval) -> bool:
@@ -168,14 +158,9 @@ def is_tight(bracket: Bracket, truth: Interval) -> bool:
 
 
 def agree(said: Figures) -> bool:
-    """Return whether start and end are within their bounds, and the peak is not below what they are at least."""
-    least = 0.0
-    for figure, bounds in ((said.start, said.start_bounds), (said.end, said.end_bounds)):
-        if figure is not None:
-            low, high = bounds or (figure, figure)
-            if figure < low or (high is not None and figure > high):
-                return False
-            least = max(least, low)
+    """Return whether the peak is not below start and end, as far as these are no estimates."""
+    figures = ((said.start, said.start_is_estimate), (said.end, said.end_is_estimate))
+    least = max((figure for figure, is_estimate in figures if figure is not None and not is_estimate), default=0.0)
     peak = said.peak
     return peak is None or (peak.low >= least - _SAME and (peak.high is None or peak.high >= least - _SAME))
 

@@ -143,26 +143,19 @@ class HugePages:
 
     def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
         self._size = _size_of_page()
-        self._first = 0
         self._file = opened(f"{root}/vmstat")
-        self.latest: int | None = None
-        """The count at the last reading."""
-        self.is_new = False
-        """Whether ``latest`` was read and not used yet."""
-        self._first = self.count() or 0
-        self.latest = None if self._size is None or self._file < 0 else 0
+        self._first = self._count() or 0
 
     def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
-        """Return the bytes that were mapped so far."""
-        return [self.count()]
-
-    def count(self) -> int | None:
         """Return the bytes that were mapped so far; None for unknown."""
-        if self._size is not None and self._file >= 0:
-            data = read_all(self._file)
-            self.latest = sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size - self._first
-            self.is_new = True
-        return self.latest
+        count = self._count()
+        return [None if count is None else count - self._first]
+
+    def _count(self) -> int | None:
+        if self._size is None or self._file < 0:
+            return None
+        data = read_all(self._file)
+        return sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size
 
 
 def _size_of_page() -> int | None:

@@ -393,11 +393,10 @@ def write(proc: FakeProc, *counts: int) -> None:
 def test_since_the_start(proc: FakeProc) -> None:
     """The bytes in huge pages count from the first reading; those of all three kinds are added."""
     of = probe(proc, 5, 6, 7)
-    first = of.latest
+    first = of.read()
     write(proc, 6, 8, 10)
 
-    assert (first, of.count(), of.latest, of.read()) == (0, 12 * MIB, 12 * MIB, [12 * MIB])
-    assert of.is_new
+    assert (first, of.read()) == ([0], [12 * MIB])
 
 
 def test_sizes_that_are_off(proc: FakeProc, settings: pathlib.Path) -> None:
@@ -407,7 +406,7 @@ def test_sizes_that_are_off(proc: FakeProc, settings: pathlib.Path) -> None:
         if text is not None:
             (settings / name / "enabled").write_text(text)
 
-    assert probe(proc, 0, 0, 0).count() == 0
+    assert probe(proc, 0, 0, 0).read() == [0]
 
 
 @pytest.mark.parametrize("mode", ["[always] inherit madvise never", "always [inherit] madvise never"])
@@ -417,21 +416,21 @@ def test_several_sizes(proc: FakeProc, settings: pathlib.Path, mode: str) -> Non
     (settings / "hugepages-64kB" / "enabled").write_text(mode)
     of = probe(proc, 1, 2, 3)
 
-    assert (of.latest, of.count(), of.read()) == (None, None, [None])
+    assert of.read() == [None]
 
 
 def test_kernel_without_huge_pages(proc: FakeProc, settings: pathlib.Path) -> None:
     """A kernel without huge pages has none, whatever the counts say."""
     (settings / "hpage_pmd_size").unlink()
 
-    assert probe(proc, 1, 2, 3).count() == 0
+    assert probe(proc, 1, 2, 3).read() == [0]
 
 
 def test_settings_that_cannot_be_read(proc: FakeProc, settings: pathlib.Path) -> None:
     """Where the settings are not understood, nothing is known."""
     (settings / "hpage_pmd_size").write_text("many\n")
 
-    assert probe(proc, 1, 2, 3).count() is None
+    assert probe(proc, 1, 2, 3).read() == [None]
 
 
 @pytest.mark.usefixtures("settings")
@@ -442,7 +441,7 @@ def test_without_counts(proc: FakeProc) -> None:
     some = HugePages(str(proc.root))
     (proc.root / "vmstat").write_text("a 1\nthp_fault_alloc 4\n")
 
-    assert (missing.count(), some.count()) == (None, 2 * MIB)
+    assert (missing.read(), some.read()) == ([None], [2 * MIB])
 
 
 LARGEST_KIB = 2**54 - 1
