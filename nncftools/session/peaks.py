@@ -74,7 +74,7 @@ def rss_peak(
     largest_seen = max((process.high_water_mark or 0 for process in processes), default=0)
     unseen = max((mark_of_tree(process, floor or 0) for process in processes), default=0)
     if high is not None and unseen > largest_seen + drift(largest_seen):
-        high += unseen  # a descendant that no sample shows
+        high += largest_seen  # a descendant that no sample shows may have had this mark
     return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
 
 

@@ -78,7 +78,7 @@ def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Pr
         ),
         pytest.param([lived(n, n, n + 1.5, high_water_limit=4) for n in range(5)], 8, id="two at a time"),
         pytest.param([lived(0, 0, 9, high_water_limit=2)], 5, id="never below the lower bound"),
-        pytest.param([lived(0, 0, 9, high_water_mark=2 << 20, high_water_limit=8 << 20)], 16 << 20, id="an unseen one"),
+        pytest.param([lived(0, 0, 9, high_water_mark=2 << 20, high_water_limit=8 << 20)], 10 << 20, id="an unseen one"),
         pytest.param([], None, id="no process"),
         pytest.param([process(0, start_s=None)], None, id="unknown start"),
         pytest.param([lived(0, 0, 9, parent=1), lived(1, 0, 9, parent=0)], None, id="a circle of parents"),
