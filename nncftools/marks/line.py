@@ -191,7 +191,7 @@ def here() -> str:
 
 
 def own_memory() -> str:
-    """Return the members for RSS, high-water mark and page faults of this process, and for what descendants hold.
+    """Return the members for RSS and high-water mark of this process, and for what descendants hold.
 
     Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
     distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
@@ -205,13 +205,11 @@ def own_memory() -> str:
     except (OSError, ValueError, IndexError):
         return ""
     rss = pages * _PAGE
-    usage = getrusage(RUSAGE_SELF)
-    mark = max(rss, usage.ru_maxrss * 1024)  # the kernel counts both a little late
-    faults = usage.ru_minflt + usage.ru_majflt
+    mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
     descendants = _descendants(pages)
     if monotonic_ns() - begun_ns > _AT_ONCE_NS and (descendants != _NONE or not _has_one_thread()):
         descendants = ""
-    return f',"rss":{rss},"high_water_mark":{mark},"faults":{faults}{descendants}{of_devices()}'
+    return f',"rss":{rss},"high_water_mark":{mark}{descendants}{of_devices()}'
 
 
 _uuids: dict[tuple[str, int], str] = {}

@@ -249,7 +249,7 @@ _DEEPEST = 200
 _NOT_SHARED = dict.fromkeys(
     (
         *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error", "own_start", "own_end", "own", "rss"),
-        *("high_water_mark", "faults", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
+        *("high_water_mark", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
     )
 )
 """The fields that operations of one name do not share."""

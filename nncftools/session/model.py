@@ -326,8 +326,6 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     rss: int | None = None
     high_water_mark: int | None = None
     """Its largest RSS so far (``ru_maxrss``)."""
-    faults: int | None = None
-    """Its page faults so far."""
     tree: int | None = None
     """What the whole tree held: this process and its descendants as it read them, the others in the sample after."""
     is_estimate: bool = False
@@ -335,9 +333,6 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     tree_low: int | None = None
     """In sessions of earlier versions, the bounds of an estimate."""
     tree_high: int | None = None
-    others_before: int | None = None
-    """Only in sessions of earlier versions, like ``others_after``."""
-    others_after: int | None = None
     devices: dict[str, tuple[int, int]] | None = None
     """By device: what torch's allocator had given out, and the most so far, in bytes; null if it was not read."""
 

@@ -147,7 +147,7 @@ def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
 
 def _of_tree(own: OwnMemory | None) -> OwnMemory | None:
     """Return what was read of the whole tree, without what a process read of itself."""
-    return None if own is None else replace(own, rss=None, high_water_mark=None, faults=None)
+    return None if own is None else replace(own, rss=None, high_water_mark=None)
 
 
 def in_order(marks: Iterable[Mark]) -> list[Mark]:

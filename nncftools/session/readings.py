@@ -57,7 +57,6 @@ class Reading(msgspec.Struct, kw_only=True):
 
     rss: Whole | None = None
     high_water_mark: Size | None = None
-    faults: Whole | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
     """PID and RSS of each; None when there were too many."""
     listed: bool = False
@@ -125,7 +124,6 @@ class TreeReader:
         own = OwnMemory(
             rss=reading.rss,
             high_water_mark=reading.high_water_mark,
-            faults=reading.faults,
             devices=None if reading.devices is None else self._allocated(reading.devices),
         )
         process = self._table.at(pid, at_s + _EARLY_S)
