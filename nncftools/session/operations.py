@@ -193,14 +193,17 @@ def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, i
 
     To that of a process that ended, add the memory that it can have taken after its last sample.
     """
-    times = session.samples.time_s
+    times, table = session.samples.time_s, ProcessTable(session.processes)
     for process, (start_s, end_s, limit) in zip(session.processes, held_at_most(session.processes), strict=True):
         if limit is None or end_s is None:
             yield start_s, end_s, limit
             continue
+        mark = max(process.high_water_mark or 0, process.peak_rss or 0)
+        above = None if process.parent is None else table.by_id.get(process.parent)
+        if not process.samples and process.forked_copy and above is not None:
+            mark = above.high_water_mark or 0  # it began with the memory of its parent
         sampled = bisect_left(times, end_s) if process.samples else 0
         unseen_s = end_s - max(start_s or 0.0, times[sampled - 1] if sampled else 0.0)
-        mark = max(process.high_water_mark or 0, process.peak_rss or 0)
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
@@ -212,6 +215,7 @@ class _FiguresOf:
         self._unknown = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
         self._held = MostHeld(_marks(session))
+        self._unseen = peaks.unseen_mark(session.processes, session.sampler.peak_rss or 0)
         self._table = ProcessTable(session.processes)
         known = [process for process in session.processes if peaks.is_mark_explained(process)]
         self._largest = max(known, key=lambda process: process.high_water_mark or 0, default=None)
@@ -294,6 +298,7 @@ class _FiguresOf:
         Of its own process, or else of the largest one, the mark at its end counts.
         """
         high = self._held.most(mark.start_s, end_s)
+        high = None if high is None else high + self._unseen
         own = None if mark.own_end is None else mark.own_end.high_water_mark
         if own is None:
             process, own = self._largest, self._mark_of_largest(mark.start_s, end_s)

@@ -71,10 +71,8 @@ def rss_peak(
 ) -> Peak:
     """Return the peak of RSS; the parameters are those of ``peaks``, ``at_marks`` is what was read at marks."""
     high = MostHeld(held_at_most(processes)).most()
-    largest_seen = max((process.high_water_mark or 0 for process in processes), default=0)
-    unseen = max((mark_of_tree(process, floor or 0) for process in processes), default=0)
-    if high is not None and unseen > largest_seen + drift(largest_seen):
-        high += largest_seen  # a descendant that no sample shows may have had this mark
+    if high is not None and unseen_mark(processes, floor or 0):  # it is part of the sum, instead of the command's own
+        high += _largest_mark(processes)
     return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
 
 
@@ -171,6 +169,17 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakC
             yield PeakCandidate(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
             yield PeakCandidate(limit, limit, process.start_s, process.end_s)
+
+
+def unseen_mark(processes: Sequence[Process], floor: int) -> int:
+    """Return the mark of a process that no sample shows, if the command's ``ru_maxrss`` proves that; otherwise 0."""
+    limit = max((mark_of_tree(process, floor) for process in processes), default=0)
+    largest = _largest_mark(processes)
+    return limit if limit > largest + drift(largest) else 0
+
+
+def _largest_mark(processes: Iterable[Process]) -> int:
+    return max((process.high_water_mark or 0 for process in processes), default=0)
 
 
 def is_mark_explained(process: Process) -> bool:

@@ -489,13 +489,29 @@ def test_no_time_as_a_process_begins() -> None:
     assert (bracket.low, bracket.high) == (300 * MIB, 900 * MIB)
 
 
-@pytest.mark.parametrize(("samples", "high"), [(2, 100 + 50 + 512), (0, 100 + 512)], ids=["sampled", "never sampled"])
-def test_a_child_that_ended_between_samples(samples: int, high: int) -> None:
+@pytest.mark.parametrize(
+    ("samples", "forked_copy", "high"),
+    [(2, False, 100 + 50 + 512), (0, False, 100 + 512), (0, True, 100 + 100 + 512)],
+    ids=["sampled", "never sampled", "a forked copy, never sampled"],
+)
+def test_a_child_that_ended_between_samples(samples: int, forked_copy: bool, high: int) -> None:  # noqa: FBT001 — a parameter of a test
     """A process that ended may have taken memory after its last sample, but not any amount in a short time."""
     of = marked(mark("a", 0, end_s=1.0))
-    child = process(1, parent=0, start_s=0.5, end_s=0.75, samples=samples, peak_rss=50 * MIB if samples else None)
-    of.processes = [process(0, high_water_mark=100 * MIB, high_water_limit=9000 * MIB, end_s=None), child]
+    child = process(1, parent=0, start_s=0.5, end_s=0.75, samples=samples, high_water_limit=9000 * MIB)
+    child.forked_copy = forked_copy
+    child.peak_rss = 50 * MIB if samples else None
+    of.processes = [process(0, high_water_mark=100 * MIB, end_s=None), child]
     bracket = of.operations[0].of("rss").peak
 
     assert bracket is not None
     assert bracket.high == high * MIB
+
+
+def test_a_process_that_no_sample_shows() -> None:
+    """Where the command's own limit proves a process that no sample shows, it may have lived in any operation."""
+    of = marked(mark("a", 0, end_s=1.0))
+    of.processes = [process(0, high_water_mark=100 * MIB, high_water_limit=250 * MIB, end_s=1.0)]
+    bracket = of.operations[0].of("rss").peak
+
+    assert bracket is not None
+    assert bracket.high == 500 * MIB
