@@ -82,8 +82,9 @@ def _pss(truth: Truth, session: Session) -> Iterator[str]:
 def _growth(truth: Truth, session: Session) -> Iterator[str]:
     for operation in session.operations:
         grown = truth.growth.get(operation.name)
-        is_off = operation.delta is None or grown is None or abs(operation.delta - grown) > _CLOSE_BYTES
-        if grown is not None and is_off:
+        if grown is None or operation.of("rss").delta_is_estimate:
+            continue
+        if operation.delta is None or abs(operation.delta - grown) > _CLOSE_BYTES:
             text = "unknown" if operation.delta is None else size(operation.delta)
             yield f"growth in {operation.name}: {text}, truth {size(grown)}"
 
