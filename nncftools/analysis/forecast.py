@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools import intake
-from nncftools.session.operation import RSS, Figures, Operation
+from nncftools.session.operation import RSS, Operation
 from nncftools.session.session import Session
 
 FORMAT = "nncf-tools-forecast"
@@ -177,7 +177,7 @@ def points(session: Session) -> list[Point]:
         rss = operation.of(RSS)
         start = None if rss.start_is_estimate else rss.start
         end = None if rss.end_is_estimate else rss.end
-        peak = _certain_peak(rss)
+        peak = _certain_peak(operation)
         floor = _floor(operation, peak)
         found.append(Point(operation=name, place=places[name], start=start, peak=peak, end=end, floor=floor))
     return found
@@ -194,9 +194,17 @@ def _floor(operation: Operation, peak: float | None) -> float | None:
     return max(anon + (shared or 0.0), 0.0 if peak is None or file is None else peak - file)
 
 
-def _certain_peak(rss: Figures) -> float | None:
-    if (peak := rss.peak) is None or peak.high is None:
+def _certain_peak(operation: Operation) -> float | None:
+    """Return the peak of an operation; None if memory between two samples may have been much higher.
+
+    Below an earlier peak of its process, only samples show it.
+    """
+    peak, start, end = operation.of(RSS).peak, operation.own_start, operation.own_end
+    if peak is None or peak.high is None:
         return None
+    is_below = start is not None and end is not None and end.high_water_mark == start.high_water_mark is not None
+    if is_below and operation.duration_s >= _LEAST_S:
+        return peak.low
     return peak.low if peak.high - peak.low <= max(peak.low * _UNSURE, _UNSURE_LEAST) else None
 
 

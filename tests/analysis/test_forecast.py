@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast import Point, Slice
-from nncftools.session.model import Mark, Rise
+from nncftools.session.model import Mark, OwnMemory, Rise
 from tests.made_up import mib, process, session
 
 MIB = 1 << 20
@@ -209,3 +209,15 @@ def test_missed() -> None:
     """The share by which the largest slice is wrong when forecast by the others."""
     assert forecast.missed(of(A=lambda k: 1000 + 100 * k)) == pytest.approx(0)
     assert forecast.missed(of(A=lambda k: max(1600, 400 * k))) == pytest.approx(800 / 2400)
+
+
+@pytest.mark.parametrize(("end_s", "expected"), [(1.4, 500 * MIB), (0.5, None)], ids=["long", "short"])
+def test_peak_below_an_earlier_one(end_s: float, expected: float | None) -> None:
+    """Where the high-water mark of a process did not rise, samples show the peak of a long operation."""
+    own = OwnMemory(high_water_mark=900 * MIB, tree=300 * MIB)
+    mark = Mark(name="Saving", start_s=0.45, end_s=end_s, pid=100, own_start=own, own_end=own)
+    run = session(
+        {"rss": mib(900, 300, 500, 300)}, marks=[mark], processes=[process(high_water_mark=900 * MIB, end_s=None)]
+    )
+
+    assert [point.peak for point in forecast.points(run)] == [expected]
