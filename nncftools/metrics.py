@@ -164,8 +164,6 @@ METRICS = {
                probe="machine:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
         Metric("swap_out", "B", COUNTER, "Swapped out", "memory of the machine that was written to swap",
                probe="machine:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
-        Metric("huge_pages", "B", COUNTER, "Huge pages", "memory of the machine that was mapped in huge pages",
-               probe="machine:HugePages", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
         Metric("oom_kills", "", COUNTER, "OOM kills",
                "processes of the machine that the kernel killed because memory ran out",
                probe="machine:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),

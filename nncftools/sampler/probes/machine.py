@@ -129,58 +129,6 @@ def _count(data: bytes, key: bytes) -> int | None:
     return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
-SETTINGS = "/sys/kernel/mm/transparent_hugepage"
-_HUGE_PAGE_KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")
-
-
-class HugePages:
-    """Bytes in huge pages since the first reading; unknown if huge pages of several sizes are in use."""
-
-    kind = OCCASIONAL
-    metrics = ("huge_pages",)
-    source = "/proc/vmstat"
-    cost = "25 µs a second"
-
-    def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
-        self._size = _size_of_page()
-        self._file = opened(f"{root}/vmstat")
-        self._first = self._count() or 0
-
-    def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
-        """Return the bytes that were mapped so far; None for unknown."""
-        count = self._count()
-        return [None if count is None else count - self._first]
-
-    def _count(self) -> int | None:
-        if self._size is None or self._file < 0:
-            return None
-        data = read_all(self._file)
-        return sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size
-
-
-def _size_of_page() -> int | None:
-    """Return the size of a huge page in bytes, 0 where there are none; None if other sizes are in use, too."""
-    try:
-        with open(f"{SETTINGS}/hpage_pmd_size") as file:
-            size = int(file.read())
-        for name in os.listdir(SETTINGS):
-            if name.startswith("hugepages-") and name != f"hugepages-{size // 1024}kB" and not _is_off(name):
-                return None
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError):
-        return None
-    return size
-
-
-def _is_off(name: str) -> bool:
-    try:
-        with open(f"{SETTINGS}/{name}/enabled") as file:
-            return "[never]" in file.read()
-    except FileNotFoundError:  # a size for files only
-        return True
-
-
 _LONGEST_S, _SHORTEST_S = 1.0, 0.01
 _FILLED_PER_S = 2 << 30
 """Bytes that a program writes in a second, at most: a file system with more room can be asked once a second."""
