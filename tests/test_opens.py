@@ -84,7 +84,6 @@ BARE = {
         "sampler.devices.drm open",
         "sampler.link os.open",
         "sampler.occasional open",
-        "sampler.probes.machine open",
         "sampler.probes.machine os.open",
         "sampler.probes.smaps os.open",
         "sampler.service open",
