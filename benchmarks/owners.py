@@ -55,7 +55,8 @@ _ROWS = {
 }
 _FAST = {"alternating", "bursts", "short", "stateless", "mapped_calls", "sorting", "event_loop"}
 """These need not be told apart, but nothing wrong may be called certain."""
-_UNCERTAIN = {*_FAST, "forked"}
+_UNCERTAIN = {*_FAST, "forked", "at_once"}
+"""Of these, less may be certain: forked children share memory, and threads at once have likely shares."""
 _CERTAIN, _EXCESS = 0.85, 0.02
 _GROWS = "import time\nheld = []\nfor _ in range(1200):\n    held.append(bytearray(b'x') * (1 << 20)); time.sleep(0.05)"
 _SLEEPS = "import time; time.sleep(60)"

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_733,
-    "analysis": 26_098,
+    "analysis": 26_286,
     "api": 6_347,
     "cli": 44_000,
     "compression": 14_366,

@@ -289,7 +289,11 @@ class _Builder:
             kind = SEEN if share.stack else NOT_SEEN
             part = Part(0, kind, watched.process, share.stack, memory=rise.memory, epoch=rise.epoch)
             if not rise.is_replaced:
-                part = part._replace(certain=share.certain, still=share.still)
+                certain, still = share.certain, share.still
+                for from_s, to_s in rise.moved:
+                    going, stood = self._owners_in(watched).going_on(share.stack, from_s, to_s)
+                    certain, still = min(certain, going), min(still, stood)
+                part = part._replace(certain=certain, still=still)
             yield part, share.size, share.size * file_share
 
     def _freed(self, change: _ProcessRise) -> Iterator[tuple[tuple[int | None, str], list[Freed]]]:

@@ -280,6 +280,21 @@ class RiseOwners:
         innermost = "".join(self._snapshots.frames[number].file for number in self._snapshots.stacks[stack][-1:])
         return innermost.endswith(_WAITING) and "site-packages" not in innermost
 
+    def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
+        """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
+
+        0 if that is unknown, or if several threads ran Python.
+        """
+        readings = range(max(0, bisect_right(self._times, from_s) - 1), bisect_left(self._times, to_s) + 1)
+        python = self._python(readings)
+        if len(python) != 1 or self._times[readings.start] < from_s - _NEAR_S:
+            return 0, 0
+        certain, still = self._certain(python[0], readings)
+        last = self._seen(python[0], readings)[-1]
+        then = self._frames(last)
+        functions = shared_depth([frame.code for frame in stack], [frame.code for frame in then])
+        return min(certain, functions), min(still, shared_depth(stack, then))
+
     def waits_at(self, from_s: float, to_s: float) -> Stack:
         """Return the stack that was there most often of the threads that ran another program, or of the first one."""
         around = range(max(0, bisect_right(self._times, from_s) - 1), bisect_right(self._times, to_s) + 1)

@@ -42,7 +42,9 @@ class Rise:
     epoch: int = 0
     """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
     is_replaced: bool = False
-    """Whether other memory has taken its place, and nobody saw when."""
+    """Whether other memory may have taken its place."""
+    moved: tuple[tuple[float, float], ...] = ()
+    """Times, from second to second, in which it went to other addresses, or other memory took its place."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -126,6 +128,8 @@ class _Process:
         self._rises: dict[str, list[Rise]] = {FILE: [], HEAP: [], BLOCK: []}
         self._falls: dict[str, list[Fall]] = {FILE: [], HEAP: [], BLOCK: []}
         self._blocks: list[_Block] = []
+        self._read_s = 0.0
+        """When the addresses were read last."""
         self._heap = 0
         """The size of malloc's heap at the last reading of addresses."""
         self._waiting: list[Rise] = []
@@ -161,9 +165,10 @@ class _Process:
         if size > fallen:  # something took the place of what went, or RSS falls later
             self._going = [part.cut_share(1 - fallen / size) for part in lost]
             for part in self._going:
-                part.is_replaced = True
+                part.moved = (*part.moved, (self._read_s, change.time_s))
                 self._keep(part, HEAP)
             rises = [*self._going, *rises]
+        self._read_s = change.time_s
         self._place(rises, _Block(_spans(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.code_places import line_text
-from nncftools.session.model import Frame
+from nncftools.session.model import Frame, RangeChange
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
 POINTS = [(0.0, 0), (0.4, 100)]
@@ -167,6 +167,19 @@ def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expecte
     assert [f"{frame.function}{line_text(frame)}" for frame in largest.stack] == expected
     assert largest.size > 90 * MIB
     assert largest.still < len(largest.stack)
+
+
+@pytest.mark.parametrize(("later", "expected"), [("main>load", 100), ("main>convert", 0)])
+def test_memory_that_moved(made: Made, later: str, expected: int) -> None:
+    """A call that still runs when its memory moves (realloc) keeps it; else another one may have taken the place."""
+    watched = made.process([(0.0, 0), (1.0, 100 * MIB), (2.0, 100 * MIB)], (0.0, "main>load"), (1.5, later))
+    pages = 100 * MIB // 4096
+    watched.ranges = [
+        RangeChange(1.0, [0x7F0000000, pages], []),
+        RangeChange(2.0, [0x7E0000000, pages], [0x7F0000000, pages]),
+    ]
+
+    assert round(by_function(made.build_up(2.0), certain=True).get("load", 0) / MIB) == pytest.approx(expected, abs=2)
 
 
 def test_shares_by_speed(made: Made) -> None:

@@ -69,12 +69,12 @@ def test_filled_later() -> None:
 
 
 def test_replaced_between_two_readings() -> None:
-    """If addresses went and as many came while RSS stayed, who took the memory since is unknown."""
+    """If addresses went and as many came while RSS stayed, other memory may have taken the place since."""
     points = [(0.0, 0), (1.0, 100), (2.0, 100), (3.0, 110)]
     of = watched(points, (1.1, [A, 100], []), (2.0, [B, 110], [A, 100]))
 
     found = levels_at(of, 3.0).rises
-    assert [(rise.is_replaced, round(rise.size / MIB)) for rise in found] == [(True, 100), (False, 10)]
+    assert [(rise.moved, round(rise.size / MIB)) for rise in found] == [(((1.1, 2.0),), 100), ((), 10)]
 
 
 def test_fall_that_nothing_explains() -> None:
