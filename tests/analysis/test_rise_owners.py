@@ -172,14 +172,14 @@ def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expecte
 @pytest.mark.parametrize(("later", "expected"), [("main>load", 100), ("main>convert", 0)])
 def test_memory_that_moved(made: Made, later: str, expected: int) -> None:
     """A call that still runs when its memory moves (realloc) keeps it; else another one may have taken the place."""
-    watched = made.process([(0.0, 0), (1.0, 100 * MIB), (2.0, 100 * MIB)], (0.0, "main>load"), (1.5, later))
+    watched = made.process([(0.0, 0), (1.0, 100 * MIB), (3.0, 100 * MIB)], (0.0, "main>load"), (1.5, later))
     pages = 100 * MIB // 4096
     watched.ranges = [
         RangeChange(1.0, [0x7F0000000, pages], []),
         RangeChange(2.0, [0x7E0000000, pages], [0x7F0000000, pages]),
     ]
 
-    assert round(by_function(made.build_up(2.0), certain=True).get("load", 0) / MIB) == pytest.approx(expected, abs=2)
+    assert round(by_function(made.build_up(3.0), certain=True).get("load", 0) / MIB) == pytest.approx(expected, abs=2)
 
 
 def test_shares_by_speed(made: Made) -> None:
