@@ -5,7 +5,7 @@ by 5 % and by what grows in 30 ms at each change of function; at most 2 % of all
 ``--cost``: the helper's CPU time over a minute of growth and of sleep, and the CPU time of a program with and without
 stacks, in pairs. The exit status is 1 if anything was wrong. With ``--random``, ``--seeds`` or ``--slow``: tables of
 how right the rows and sizes are in random programs that know the truth. With ``--memray MODEL --real VENV``: what
-functions hold in an export of this model, beside what memray logs in the same run.
+functions hold in an export of this model, beside what memray logs in a second run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judge whose memory it is by memray, which logs each allocation: ``python -m benchmarks.owners --memray MODEL``.
 
-Both watch the same run of an export, so that the moment of the peak is the same. Compared is anonymous memory, without
-imports: memray does not see what a library takes while it is loaded.
+Each watches a run of its own, for memray takes memory, too. Compared is anonymous memory at the peak, with what memray
+logged at its highest heap. Imports are one row: memray does not see what a library takes while it is loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import NamedTuple
 from benchmarks.owner_programs.generator import MIB
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.code_places import brief_label
-from nncftools.backports import moment_of
 from nncftools.session.model import Frame
 from nncftools.session.session import Session
 
@@ -88,15 +87,15 @@ def judge_export(
     """Record an export of a model, and memray's log of it; return the imports and the functions that hold most."""
     log, recording = folder / "memray.bin", folder / "session.json"
     where = subprocess.run(["which", "optimum-cli"], env=environment, check=True, capture_output=True, text=True)
-    ours = [sys.executable, "-m", "nncftools", "profile", "-q", "--no-plot", "-o", str(recording), "--"]
-    memray = ["python", "-m", "memray", "run", "--quiet", "-o", str(log), where.stdout.strip()]
-    words = [*ours, *memray, *_EXPORT, weight_format, "--model", str(model), str(folder / "out")]
-    subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    session = Session.load(recording)
-    found = of_peak(session)
+    program = where.stdout.strip()
+    ours = [sys.executable, "-m", "nncftools", "profile", "-q", "--no-plot", "-o", str(recording), "--", program]
+    memray = ["python", "-m", "memray", "run", "--quiet", "-o", str(log), program]
+    for number, words in enumerate((ours, memray)):
+        export = [*words, *_EXPORT, weight_format, "--model", str(model), str(folder / f"out{number}")]
+        subprocess.run(export, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found = of_peak(Session.load(recording))
     assert found is not None
-    at_s = moment_of(session.start.utc or "").timestamp() + found.at_s
-    command = ["python", str(_SIZES), str(log), str(at_s)]
+    command = ["python", str(_SIZES), str(log)]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
     held = [(size, [Frame(*frame) for frame in frames], len(frames)) for size, frames in json.loads(done.stdout)]
     return list(compare(found, held))

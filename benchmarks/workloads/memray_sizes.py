@@ -1,11 +1,10 @@
-"""Print what memray knows of a moment: memray_sizes.py LOG TIME, in seconds since 1970.
+"""Print what memray logged at its highest heap: memray_sizes.py LOG.
 
 Output: JSON, for each stack its bytes and its frames, the outermost first. Runs in the environment that has memray.
 """
 
 import json
 import sys
-from bisect import bisect_right
 
 from memray import AllocatorType, FileReader
 
@@ -13,10 +12,10 @@ LARGEST_MAPPING = 16 << 20
 """Programs map more than this only for files, whose size memray counts whether they are read or not."""
 
 
-def main(log: str, at_s: float) -> None:
-    """Print the stacks that hold memory at the last moment memray knows before a time."""
-    times = [snapshot.time for snapshot in FileReader(log).get_memory_snapshots()]
-    moment = bisect_right(times, at_s * 1000) - 1
+def main(log: str) -> None:
+    """Print the stacks that hold memory when memray's heap is the largest."""
+    heaps = [snapshot.heap for snapshot in FileReader(log).get_memory_snapshots()]
+    moment = heaps.index(max(heaps))
     stacks = []
     for record in FileReader(log).get_temporal_allocation_records(merge_threads=True):
         size = 0
@@ -32,4 +31,4 @@ def main(log: str, at_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1])
