@@ -5,9 +5,6 @@
 - Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
   ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1
   has none.
-- Transparent huge pages that the machine has mapped: one page fault adds 2 MiB then, instead of a page.
-  ``/proc/vmstat`` counts them (Documentation/admin-guide/mm/transhuge.rst). Smaller ones, where they are switched on,
-  are not in it: then nothing is known.
 - The room of file systems (statvfs(3)), and the least that they had. A network file system may not answer, so a thread
   asks. It asks more often the less room there is: a program that fills a disk may remove its file at once.
 """
