@@ -166,11 +166,11 @@ class PythonMemory:
         return self._parsed()
 
     def completed(self, stacks: dict[int, RawStack]) -> dict[int, RawStack]:
-        """Return the stacks that were read last, after ``frames``: a new code object says where its variables are.
-
-        Raises UnreadableError.
-        """
-        return self._parsed() if self._has_new_code else stacks
+        """Return the stacks that were read last, after ``frames``: a new code object says where its variables are."""
+        if self._has_new_code:
+            with contextlib.suppress(UnreadableError):  # too much to read
+                return self._parsed()
+        return stacks
 
     def _parsed(self) -> dict[int, RawStack]:
         try:

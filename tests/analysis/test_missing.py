@@ -144,7 +144,7 @@ EXPECTED = {
         "--mark-on marked nothing: ",
         "no line of the output matches the expression; check it",
     ),
-    "short": (("profile", "--", PYTHON, "-c", "pass"), LINES, re.escape(SHORT)),
+    "short": (("profile", "--", PYTHON, "-I", "-S", "-c", "pass"), LINES, re.escape(SHORT)),
 }
 
 
