@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks.truth.random_programs.envelope import Envelope
-from benchmarks.truth.random_programs.judging import DECIDED, ESTIMATES, HEADLINE, HOLDS, TIGHT, Answer
+from benchmarks.truth.random_programs.judging import DECIDED, ESTIMATES, FIGURES, HEADLINE, HOLDS, TIGHT, Answer
 from benchmarks.truth.random_programs.recording import noted, program
 from benchmarks.truth.random_programs.running import judged
 from benchmarks.truth.random_programs.truth import envelopes_of
@@ -25,7 +25,9 @@ _POLLED = (*range(3, 15), 53)
 _ESTIMATES = {HOLDS, HEADLINE, *ESTIMATES}
 """Of 200 programs, a peak of 1,902 and 8 headlines are wrong (docs/truth.md): these rest on samples, too."""
 _MOST_WRONG = 5
-"""Of about 190 peaks, and of 20 headlines."""
+"""Of about 570 starts, ends and changes, of about 190 peaks, and of 20 headlines."""
+_MOST_FIGURES = 1
+"""Of the starts, ends and changes of one program; 8 of 5,475 are wrong in 200 programs."""
 _NOISE = MIB
 _needs_kcmp = pytest.mark.skipif(not is_possible(), reason="the programs need kcmp(2)")
 
@@ -45,10 +47,11 @@ def _wrong(seed: int, interval_ms: int, folder: pathlib.Path) -> list[Answer]:
     [*_FAST.items(), *(pytest.param(*of, marks=pytest.mark.long) for of in _FURTHER.items())],
 )
 def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
-    """What a session says of a random program is right, apart from estimates."""
-    wrong = _wrong(seed, interval_ms, tmp_path)
+    """What a session says of a random program is right, apart from estimates and, beside other work, one figure."""
+    wrong = [answer for answer in _wrong(seed, interval_ms, tmp_path) if answer.rule not in _ESTIMATES]
 
-    assert [answer for answer in wrong if answer.rule not in _ESTIMATES] == []
+    assert [answer for answer in wrong if answer.rule not in FIGURES] == []
+    assert len(wrong) <= _MOST_FIGURES, wrong
 
 
 @_needs_kcmp
@@ -59,7 +62,8 @@ def test_many(tmp_path: pathlib.Path) -> None:
     wrong = [answer for seed in _LONG for answer in _wrong(seed, _INTERVALS_MS[seed % 4], tmp_path)]
     rules = [answer.rule for answer in wrong]
 
-    assert [answer for answer in wrong if answer.rule not in _ESTIMATES] == []
+    assert [answer for answer in wrong if answer.rule not in {*_ESTIMATES, *FIGURES}] == []
+    assert len([rule for rule in rules if rule in FIGURES]) <= _MOST_WRONG
     assert rules.count(HOLDS) <= _MOST_WRONG
     assert rules.count(HEADLINE) <= _MOST_WRONG
 
