@@ -6,6 +6,7 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, islice
 from math import inf
 
@@ -207,6 +208,10 @@ def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, i
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
+_BLOCK = 1024
+"""Samples in a block. One maximum for each of 2,000,000 samples would take 16 MiB and more."""
+
+
 class _FiguresOf:
     """Computes the figures of a session's operations."""
 
@@ -219,10 +224,6 @@ class _FiguresOf:
         self._table = ProcessTable(session.processes)
         known = [process for process in session.processes if peaks.is_mark_explained(process)]
         self._largest = max(known, key=lambda process: process.high_water_mark or 0, default=None)
-        self._highest: list[float] = []
-        """For each sample: the most that any sample up to it shows."""
-        if RSS in self._columns:
-            self._highest = list(accumulate(self._columns[RSS].values, max))
         self._rises = sorted(
             (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
@@ -230,6 +231,13 @@ class _FiguresOf:
         self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
         self._read_s = [reached.to_s or 0.0 for reached in self._read]
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
+
+    @cached_property
+    def _highest(self) -> Sequence[float]:
+        """For each block of samples, the largest value before it. A run without operations does not need it."""
+        values = self._columns[RSS].values
+        blocks = (values[first : first + _BLOCK] for first in range(0, len(values), _BLOCK))
+        return list(accumulate(map(max, blocks), max, initial=0.0))
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
@@ -314,7 +322,9 @@ class _FiguresOf:
         largest, column = self._largest, self._columns[RSS]
         if largest is None or (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s or not column.times:
             return None
-        sampled = self._highest[min(bisect_right(column.times, end_s), len(column.times) - 1)]
+        after = min(bisect_right(column.times, end_s) + 1, len(column.times))
+        block = after // _BLOCK
+        sampled = max([self._highest[block], *column.values[block * _BLOCK : after]])
         rises = [rise.high_water_mark for rise in largest.rises if rise.from_s <= end_s]
         return max([int(sampled + noise(sampled)), *rises])
 

@@ -515,3 +515,15 @@ def test_a_process_that_no_sample_shows() -> None:
 
     assert bracket is not None
     assert bracket.high == 500 * MIB
+
+
+@pytest.mark.parametrize(("at_s", "high"), [(100, 101), (1023, 202), (1024, 202), (1900, 303), (2999, 400)])
+def test_a_bound_of_a_long_run(at_s: int, high: int) -> None:
+    """An operation held at most what any sample up to its end shows, however long before."""
+    sizes = [100] * 500 + [200] + [100] * 799 + [300] + [100] * 1697 + [400, 400]
+    of = marked(mark("a", at_s - 0.5, end_s=at_s + 0.5), rss=mib(*sizes), time_s=range(3000))
+    of.processes = [process(0, high_water_mark=400 * MIB, peak_rss=400 * MIB, end_s=None)]
+    bracket = of.operations[0].of("rss").peak
+
+    assert bracket is not None
+    assert bracket.high == high * MIB
