@@ -19,6 +19,7 @@ import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
+from nncftools.analysis.frames import tree_of
 from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
@@ -127,7 +128,7 @@ def _figures(session: Session) -> Iterator[float]:
                 yield from (row.size, row.certain, *(size for _, size in row.parts))
         yield from numbers(near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
-        yield sum(part.size for part in built_up.parts if part.is_certain)
+        yield tree_of(built_up).certain
     held_at_the_end = at_end(session)
     if held_at_the_end is not None:
         yield from (row.size for row in holders(held_at_the_end, session))
@@ -166,7 +167,7 @@ def _shares(session: Session) -> Iterator[float]:
     yield 0.0
     built_up = of_peak(session)
     if built_up is not None:
-        certain = sum(part.size for part in built_up.parts if part.is_certain)
+        certain = tree_of(built_up).certain
         yield from percents([built_up.sum_of(*kinds) for kinds in ((SEEN, PROGRAM), (SHARED,), (NOT_SEEN,))])
         yield from percents([certain, built_up.size - certain])
     for operation in timeline(session.operations, _ALL_LEVELS):
