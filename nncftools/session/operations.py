@@ -6,7 +6,6 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate, islice
 from math import inf
 
@@ -200,7 +199,7 @@ def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, i
             yield start_s, end_s, limit
             continue
         mark = max(process.high_water_mark or 0, process.peak_rss or 0)
-        above = None if process.parent is None else table.by_id.get(process.parent)
+        above = table.by_id.get(process.parent)
         if not process.samples and process.forked_copy and above is not None:
             mark = above.high_water_mark or 0  # it began with the memory of its parent
         sampled = bisect_left(times, end_s) if process.samples else 0
@@ -210,6 +209,14 @@ def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, i
 
 _BLOCK = 1024
 """Samples in a block. One maximum for each of 2,000,000 samples would take 16 MiB and more."""
+
+
+def _end_of(reached: PeakCandidate) -> float:
+    return reached.to_s or 0.0
+
+
+def _is_end_read(mark: Mark) -> bool:
+    return mark.own_end is not None and mark.own_end.tree is not None
 
 
 class _FiguresOf:
@@ -222,22 +229,19 @@ class _FiguresOf:
         self._held = MostHeld(_marks(session))
         self._unseen = peaks.unseen_mark(session.processes, session.sampler.peak_rss or 0)
         self._table = ProcessTable(session.processes)
-        known = [process for process in session.processes if peaks.is_mark_explained(process)]
-        self._largest = max(known, key=lambda process: process.high_water_mark or 0, default=None)
+        explained = filter(peaks.is_mark_explained, session.processes)
+        self._largest = max(explained, key=lambda process: process.high_water_mark or 0, default=None)
+        values = self._columns[RSS].values if RSS in self._columns else ()
+        blocks = (max(values[first : first + _BLOCK]) for first in range(0, len(values), _BLOCK))
+        self._highest = [0.0, *accumulate(blocks, max)]
+        """For each block of samples, the largest value before it."""
         self._rises = sorted(
             (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
-            key=lambda reached: reached.to_s or 0.0,
+            key=_end_of,
         )
-        self._read = sorted(peaks.read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
-        self._read_s = [reached.to_s or 0.0 for reached in self._read]
-        self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
-
-    @cached_property
-    def _highest(self) -> Sequence[float]:
-        """For each block of samples, the largest value before it. A run without operations does not need it."""
-        values = self._columns[RSS].values
-        blocks = (values[first : first + _BLOCK] for first in range(0, len(values), _BLOCK))
-        return list(accumulate(map(max, blocks), max, initial=0.0))
+        self._read = sorted(peaks.read_at_marks(session.marks), key=_end_of)
+        self._read_s = [*map(_end_of, self._read)]
+        self._rise_ends = [*map(_end_of, self._rises)]
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
@@ -247,8 +251,7 @@ class _FiguresOf:
             if metrics.is_counter(name):
                 return column.counted(mark.start_s, end_s)
             if name == RSS:
-                was_read = mark.own_end is not None and mark.own_end.tree is not None
-                sampled = column.held(mark.start_s, end_s, until_triggered=not was_read)
+                sampled = column.held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
                 return self._with_marks(sampled, mark, end_s, process)
             if metrics.name_of(name) not in metrics.OF_DEVICES:
                 return column.held(mark.start_s, end_s)
@@ -277,15 +280,15 @@ class _FiguresOf:
             low = int(sampled.peak.low)
             reached.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
         is_known = bool(reached)
-        levels = [(start, start_is_estimate, mark.start_s), (end, end_is_estimate, end_s)]
-        for level, is_estimate, at_s in levels:
+        for level, is_estimate, at_s in [(start, start_is_estimate, mark.start_s), (end, end_is_estimate, end_s)]:
             if level is not None:
                 certain = 0 if is_estimate and is_known else int(level)
                 reached.append(PeakCandidate(certain, int(level), at_s, at_s))
         figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         if not reached:
             return figures
-        low, likely = max(reading.level for reading in reached), max(reading.likely for reading in reached)
+        low = max(reading.level for reading in reached)
+        likely = max(reading.likely for reading in reached)
         rise = peaks.earliest(reached, likely)
         high = self._at_most(mark, end_s, process)
         most = None if high is None else max(high, low)
@@ -306,11 +309,13 @@ class _FiguresOf:
         Of its own process, or else of the largest one, the mark at its end counts.
         """
         high = self._held.most(mark.start_s, end_s)
-        high = None if high is None else high + self._unseen
+        if high is None:
+            return None
+        high += self._unseen
         own = None if mark.own_end is None else mark.own_end.high_water_mark
         if own is None:
             process, own = self._largest, self._mark_of_largest(mark.start_s, end_s)
-        if high is None or own is None or process is None or process.high_water_mark is None:
+        if own is None or process is None or process.high_water_mark is None:
             return high
         return high - max(0, process.high_water_mark - own)
 
@@ -322,7 +327,7 @@ class _FiguresOf:
         largest, column = self._largest, self._columns[RSS]
         if largest is None or (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s or not column.times:
             return None
-        after = min(bisect_right(column.times, end_s) + 1, len(column.times))
+        after = bisect_right(column.times, end_s) + 1
         block = after // _BLOCK
         sampled = max([self._highest[block], *column.values[block * _BLOCK : after]])
         rises = [rise.high_water_mark for rise in largest.rises if rise.from_s <= end_s]
@@ -330,8 +335,7 @@ class _FiguresOf:
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield what the rises of marks prove that lie within an operation."""
-        was_read = mark.own_end is not None and mark.own_end.tree is not None
-        until_s = end_s if was_read else self._columns[RSS].read_until(end_s)
+        until_s = end_s if _is_end_read(mark) else self._columns[RSS].read_until(end_s)
         for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= mark.start_s:
                 yield rise

@@ -214,7 +214,7 @@ class ProcessTable:
 
     def __init__(self, processes: Iterable[Process]) -> None:
         """Take processes in the order in which they were found."""
-        self.by_id: dict[int, Process] = {}
+        self.by_id: dict[int | None, Process] = {}
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in processes:
             self.by_id[process.id] = process
@@ -232,7 +232,7 @@ class ProcessTable:
             if above is None:
                 return
             yield above
-            above = None if above.parent is None else self.by_id.get(above.parent)
+            above = self.by_id.get(above.parent)
 
 
 class MostHeld:

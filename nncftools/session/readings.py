@@ -169,7 +169,7 @@ class TreeReader:
         for other in self._alive.at(at_s):
             if other is process or other.id in covered:
                 continue
-            above = None if other.parent is None else self._table.by_id.get(other.parent)
+            above = self._table.by_id.get(other.parent)
             if above is not None and reading.descendants is not None:
                 is_listed = above is process or (above.id in covered and reading.listed)
                 if is_listed or (above.id not in covered and (above.counted_s or 0.0) > at_s):
