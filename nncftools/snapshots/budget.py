@@ -60,7 +60,7 @@ class Budget:
 
 
 _MS = 1_000_000
-_DISTANCES = ((0.002, 500 * _MS), (0.005, 3_000 * _MS), (0.01, 10_000 * _MS), (0.1, math.inf))
+_DISTANCES = ((0.001, 500 * _MS), (0.005, 3_000 * _MS), (0.01, 10_000 * _MS), (0.1, math.inf))
 """The longest distance of polls in seconds, up to this time after memory last rose fast."""
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
