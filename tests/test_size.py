@@ -23,15 +23,15 @@ MOST_NODES = {
     "api": 6_347,
     "cli": 44_000,
     "compression": 14_366,
-    "importers": 5_054,
+    "importers": 5_062,
     "journal": 1_721,
     "limits": 5_313,
     "live": 13_142,
     "marks": 15_286,
     "render": 38_794,
     "sampler": 23_275,
-    "session": 19_082,
-    "snapshots": 8_805,
+    "session": 19_080,
+    "snapshots": 8_812,
     "testing": 3_096,
 }
 """By room: the most nodes that it may have."""

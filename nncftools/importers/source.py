@@ -171,6 +171,8 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     with the bytes read and the total, None when that is unknown. Raises SessionFileError, which names the file, the
     line and what was expected, and UsageError for an unknown importer.
     """
+    if forced == "prmon":
+        raise UsageError("prmon was removed; write its figures as a CSV of psrecord, and use psrecord")
     if forced is not None and forced not in IMPORTERS:
         raise UsageError(not_one_of(forced, IMPORTERS))
     try:
