@@ -23,7 +23,7 @@ MOST_NODES = {
     "api": 6_347,
     "cli": 44_000,
     "compression": 14_366,
-    "importers": 5_062,
+    "importers": 5_059,
     "journal": 1_721,
     "limits": 5_313,
     "live": 13_142,

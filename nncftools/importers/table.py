@@ -98,16 +98,12 @@ class Table:
         self._rows = {name: array("d", map(column.__getitem__, kept)) for name, column in self._rows.items()}
 
 
-Merged = Table
-"""The same for the RSS of a process."""
-
-
 class Children:
     """The processes that a log lists one by one, each with its RSS over time. A PID is one process."""
 
     def __init__(self) -> None:
         """Start without processes."""
-        self._known: dict[int | None, tuple[Merged, Sequence[str]]] = {}
+        self._known: dict[int | None, tuple[Table, Sequence[str]]] = {}
         self._left_out = False
         self._values = 0
 
@@ -117,7 +113,7 @@ class Children:
             if len(self._known) == MAX_PROCESSES:
                 self._left_out = True
                 return
-            self._known[pid] = Merged(["rss"]), command
+            self._known[pid] = Table(["rss"]), command
         self._known[pid][0].append((time_s, rss))
         self._values += 1
         while self._values > MAX_ROWS:

@@ -4,7 +4,7 @@ import pytest
 
 from nncftools.importers import table
 from nncftools.importers.source import Problems
-from nncftools.importers.table import Children, Merged, Table
+from nncftools.importers.table import Children, Table
 from nncftools.session.samples import TIME
 
 
@@ -61,7 +61,7 @@ def test_one_row_at_a_time() -> None:
 
 def test_halving_nothing() -> None:
     """Without rows there is nothing to halve."""
-    rows = Merged(["rss"])
+    rows = Table(["rss"])
     rows.halve()
 
     assert len(rows) == 0
