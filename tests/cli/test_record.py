@@ -222,7 +222,8 @@ class TestFigures:
     ) -> None:
         """With any interval, the process's own high-water mark is within the bounds, which are narrow.
 
-        A peak between samples is known from the kernel's high-water mark.
+        A peak between samples is known from the kernel's high-water mark. With a single sample, the mark may belong to
+        a child that the sample missed; then the bound also counts the sampled interpreter, about 10 MiB.
         """
         session = recorded("-i", interval, "--", *burner("spike", truth, 60, 0.04, samples))
         (mark,) = sums(truth)
@@ -230,7 +231,7 @@ class TestFigures:
 
         assert mark > 60 * MIB
         assert peak.low == pytest.approx(mark, rel=0.02)
-        assert mark * 0.98 <= (peak.high or 0) <= mark * 1.1
+        assert mark * 0.98 <= (peak.high or 0) <= mark + 12 * MIB
         assert peak.low_from == "high_water_mark" or interval < 10
 
     def test_totals_are_those_of_wait4(self, recorded: Recorded, truth: pathlib.Path) -> None:
