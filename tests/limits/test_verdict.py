@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from nncftools.limits import verdict as verdict_module
 from nncftools.limits.judges import is_consequence, verdict
 from nncftools.limits.verdict import (
     UNKNOWN,
@@ -257,6 +258,20 @@ def found(path: str, *pids: int) -> list[KernelKill]:
     return victims
 
 
+@pytest.fixture
+def first_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this test's PID namespace be the machine's first: the log names PIDs of the first one."""
+    monkeypatch.setattr(verdict_module, "_FIRST_NAMESPACE", pathlib.Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def test_log_of_another_namespace(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container the log is unknown: the PIDs in it are not those of the container."""
+    monkeypatch.setattr(verdict_module, "_FIRST_NAMESPACE", 1)
+
+    assert kernel_kills({4711}, SINCE_NS, log(tmp_path, CHOSEN)) is None
+
+
+@pytest.mark.usefixtures("first_namespace")
 def test_of_a_group(tmp_path: pathlib.Path) -> None:
     """A victim has the group whose limit was reached, and what it held."""
     path = log(tmp_path, CHOSEN, f"Memory cgroup out of memory: {HELD}")
@@ -266,21 +281,25 @@ def test_of_a_group(tmp_path: pathlib.Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("first_namespace")
 def test_of_the_machine(tmp_path: pathlib.Path) -> None:
     """When the machine was out of memory, there is no group."""
     assert found(log(tmp_path, OF_MACHINE, f"Out of memory: {HELD}"), 4711)[0].group is None
 
 
+@pytest.mark.usefixtures("first_namespace")
 def test_group_without_a_name(tmp_path: pathlib.Path) -> None:
     """The second line alone says that it was a group."""
     assert found(log(tmp_path, f"Memory cgroup out of memory: {HELD}"), 4711)[0].group == ""
 
 
+@pytest.mark.usefixtures("first_namespace")
 def test_others(tmp_path: pathlib.Path) -> None:
     """Victims that are not of the run are left out."""
     assert found(log(tmp_path, CHOSEN, f"Memory cgroup out of memory: {HELD}"), 4712) == []
 
 
+@pytest.mark.usefixtures("first_namespace")
 def test_earlier(tmp_path: pathlib.Path) -> None:
     """So are victims from before the run, whose PID a process of the run may have."""
     assert found(log(tmp_path, f"Out of memory: {HELD}", at_us=90_000_000), 4711) == []
@@ -291,6 +310,7 @@ def test_unreadable(tmp_path: pathlib.Path) -> None:
     assert kernel_kills({4711}, SINCE_NS, str(tmp_path / "missing")) is None
 
 
+@pytest.mark.usefixtures("first_namespace")
 def test_other_records(tmp_path: pathlib.Path) -> None:
     """Records of other kinds, and broken ones, are passed over."""
     path = tmp_path / "kmsg"
