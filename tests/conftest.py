@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -25,6 +26,11 @@ _OF_LIBRARIES = {("fc-list",), ("system_profiler",)}
 _forbidden: list[str] = []
 """The test that runs, when it is to start no process."""
 
+NEWEST_TYPER = pytest.mark.skipif(
+    tuple(map(int, importlib.metadata.version("typer").split(".")[:2])) < (0, 29),
+    reason="older releases of typer have other words and another layout",
+)
+"""For tests of what typer itself prints."""
 BURNERS = pathlib.Path(__file__).parent / "burners"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

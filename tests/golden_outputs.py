@@ -4,7 +4,7 @@
 their beginnings, it writes these only.
 
 Everything is made by the command line or by public names, never by modules of the package, so that code can move and
-its goldens stay. The help of each command is in ``docs/commands.md``, what mistakes print in ``docs/mistakes.md``.
+its goldens stay. What mistakes print is in ``docs/mistakes.md``.
 """
 
 from __future__ import annotations
@@ -529,6 +529,10 @@ def _terminal(line: str) -> Callable[[], str]:
 def _others() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "metrics.json", _metrics
     yield "schema.json", _schema
+    yield "help.txt", _alone("--help")
+    for name, how in _VIEWS.items():
+        yield f"help.{name}-columns.txt", _alone("monitor --help", **how)
+    yield "help.colour.txt", _alone("monitor --help", in_colour=True)
     yield "mistake.no-stacks.txt", _told("report export.json -f collapsed")
 
 

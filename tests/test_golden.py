@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.conftest import NEWEST_TYPER
 from tests.golden_outputs import FOLDER, OUTPUTS, STARTING, texts_of
 
 _HAS_OLD_RICH = tuple(map(int, importlib.metadata.version("rich").split(".")[:2])) < (14, 3)
@@ -23,9 +24,13 @@ def _comparable(name: str, text: str, other: str) -> object:
     return re.sub(" +", " ", text) if _HAS_OLD_RICH else text
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.process] if name in STARTING else []) for name in OUTPUTS]
-)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    if name.startswith("help."):
+        return [NEWEST_TYPER]
+    return [pytest.mark.process] if name in STARTING else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in OUTPUTS])
 def test_golden(name: str) -> None:
     """An output is as in ``tests/golden``, to the byte."""
     expected, found = (FOLDER / name).read_bytes().decode(), OUTPUTS[name]()

@@ -100,7 +100,6 @@ BARE = {
     },
     "it opens no file": {
         "cli.closing webbrowser.open",
-        "cli.parameters formatter.write_text",
         "live.run self._nesting.open",
         "marks.resolving self._nesting.open",
         "render.canvas low.copy",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
-import inspect
-import re
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from nncftools import __version__
 from nncftools.cli import screen
-from nncftools.cli.parameters import Command, Group
+from nncftools.cli.parameters import Command, read_values
 from nncftools.errors import NncfToolsError, UsageError
 
 PROGRAM = "nncf-tools"
@@ -52,16 +52,16 @@ _FILE_OF |= dict.fromkeys(("list", "prune"), "runs")
 """The module of a subcommand, where it has another name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
 """Options after the first word of the command belong to the command."""
-_EXAMPLES = re.compile(r"\n\n(?=\x08\n(?:Examples:|Example, ))")
-"""Where the examples of a docstring begin: the help shows them apart from the purpose."""
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
-class _Commands(Group):
-    """All subcommands; only the module of the one that is asked for is imported, and its parameters parsed."""
+_ParserError: type[Exception] = typer.BadParameter.__bases__[0]
+"""``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
-    sections = SECTIONS
+
+class _Commands(TyperGroup):
+    """All subcommands; only the module of the one that is asked for is imported, and its parameters parsed."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — Click's signature
         return list(COMMANDS)
@@ -71,22 +71,33 @@ class _Commands(Group):
             self.commands[cmd_name] = command_named(cmd_name)
         return self.commands.get(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the subcommand that the words name; ``help COMMAND`` is ``COMMAND --help``. Raises UsageError."""
+        word, *rest = args
+        if word == "help":
+            return super().resolve_command(ctx, [*rest[:1], "--help"])
+        if word not in (*COMMANDS, *ctx.help_option_names) and not ctx.resilient_parsing:
+            from nncftools.cli import mistakes
+
+            raise mistakes.unknown_command(word, PROGRAM, COMMANDS, rest)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — Click's signature
+        for title, commands in SECTIONS.items():
+            with formatter.section(screen.bold(title, screen.OUT)):
+                formatter.write_dl(list(commands.items()))
+
 
 def command_named(name: str) -> Any:
     """Return a subcommand as a command of Click: the docstring of its function is its help."""
     attribute = name.replace("-", "_")
     function = getattr(importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, attribute)}"), attribute)
-    purpose, *rest = _EXAMPLES.split(inspect.cleandoc(function.__doc__ or ""), maxsplit=1)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(
-        name,
-        cls=Command,
-        help=purpose,
-        short_help=COMMANDS[name],
-        epilog="".join(rest),
-        context_settings={"allow_interspersed_args": name not in _RUN_A_COMMAND},
-    )(function)
-    return typer.main.get_command(alone)
+    settings = {"allow_interspersed_args": name not in _RUN_A_COMMAND}
+    alone.command(name, cls=Command, short_help=COMMANDS[name], context_settings=settings)(function)
+    command = typer.main.get_command(alone)
+    read_values(command, function)
+    return command
 
 
 app = typer.Typer(
@@ -95,7 +106,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # Rich help costs 100 ms more CPU for every --help and wrong option
     pretty_exceptions_enable=False,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": screen.WIDEST_HELP},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -151,9 +162,14 @@ def run() -> int:
     try:
         try:
             with _ended_by_exceptions() as received:
-                status = app(prog_name=PROGRAM, standalone_mode=False)
+                width = min(shutil.get_terminal_size().columns, screen.WIDEST_HELP) - 2
+                status = app(prog_name=PROGRAM, standalone_mode=False, terminal_width=width)
                 if received:
                     return 128 + received[0]
+        except _ParserError as error:
+            from nncftools.cli import mistakes
+
+            raise mistakes.explain(error) from None
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error

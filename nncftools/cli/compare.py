@@ -36,7 +36,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     sessions: Annotated[
         Files,
         argument(
-            "BASE NEW [NEW]",
+            "BASE NEW",
             "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
             autocompletion=options.session_candidates,
         ),
@@ -83,14 +83,12 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
-    \b
     A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s,
     B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%) it limits the change from
     BASE to NEW, without one the figure of NEW. Metrics: peak_ and the name of a
     memory metric (peak_rss), duration, cpu, model_size, read_bytes, write_bytes,
     read_chars, write_chars.
 
-    \b
     The exit status is 3 if a gate fails.
     """
     from nncftools.analysis import comparison, gates

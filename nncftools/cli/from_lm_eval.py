@@ -13,7 +13,7 @@ from nncftools.units import printable
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
-    results: Annotated[Files, argument("[RESULTS]...", "Result files (JSON) of lm-evaluation-harness.")] = None,
+    results: Annotated[Files, argument("RESULTS", "Result files (JSON) of lm-evaluation-harness.")] = None,
     *,
     output: Annotated[pathlib.Path, option("--output -o FILE", OTHER, "The CSV file to create or to extend.")],
     mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],

@@ -20,7 +20,6 @@ def mark(name: Annotated[str, argument("NAME", "The operation's name in the repo
       nncf-tools mark 'Weight Compression'
       python compress.py OUT
 
-    \b
     Outside a recording it does nothing. From any other language, append a line to
     the file that NNCF_TOOLS_MARKS names (docs/marks.md).
     """

@@ -83,7 +83,7 @@ _OTHER_NAMES = {
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
     """Return the argument for a command and its arguments; ``meaning`` says what it keeps."""
     text = f"The command and its arguments; {meaning}"
-    return argument("COMMAND [ARGUMENT]", text, autocompletion=program_candidates)
+    return argument("COMMAND", text, autocompletion=program_candidates)
 
 
 def _types(default: str, group: str) -> Any:  # noqa: ANN401 — as typer has it

@@ -36,7 +36,6 @@ def monitor(request: Request) -> int:
       nncf-tools monitor --repeat 5 --output old.json python export.py
       mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
-    \b
     The exit status is the command's, even if the recording fails: 128 + N if
     signal N killed it, 127 if it was not found, 126 if it could not be executed.
     Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
@@ -55,12 +54,11 @@ def profile(request: ProfileRequest) -> int:
       nncf-tools profile --open python quantize.py
       nncf-tools profile -- optimum-cli export openvino --model DIR OUT
       nncf-tools profile --mark-call __main__:prepare python run.py
-      nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+      nncf-tools profile --mark-call my_package.train:fit=Training python run.py
       nncf-tools profile --repeat 5 --output old.json python export.py
       nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
       nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 
-    \b
     Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
     are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
     `with nncftools.operation(NAME):` in Python. The exit status is the command's.

@@ -39,7 +39,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     paths: Annotated[
         Files,
         argument(
-            "SESSION [SESSION]",
+            "SESSION",
             "A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
             "job, the sessions of its ranks. Default: latest.",
             autocompletion=options.session_candidates,
@@ -132,7 +132,6 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report run-rank*.json
       nncf-tools report mprofile_20261121.dat --format session --output run.json
 
-    \b
     Recordings of the ranks of one job are merged by time: each rank, their sum,
     and the rank with the highest peak. Logs of mprof, psrecord, con-duct and
     NNCF's memory monitor are read, too.

@@ -51,7 +51,6 @@ def list(  # noqa: A001 — the name of the command
       nncf-tools list
       nncf-tools list --json | jq '.[].path'
 
-    \b
     The number is that of latest~N: `nncf-tools report latest~2` shows number 2.
     """
     runs = [_run(path) for path in destination.in_order(folder or options.DEFAULT_LOG_DIR)]
@@ -79,7 +78,6 @@ def prune(
       nncf-tools prune --keep 20
       nncf-tools prune --older 30d --yes
 
-    \b
     Only folders that `monitor` and `profile` made are removed, and only if nothing
     else is in them. What is still being recorded stays.
     """

@@ -33,7 +33,7 @@ _ALIKE = "nncftools.alike"
 _IN_ASCII = {"…": "...", "×": "x", "·": ".", "›": ">", "→": "->", "≤": "<=", "≥": ">=", "µ": "u"}
 _IN_ASCII |= dict.fromkeys("–—−", "-")
 """Signs of our texts, for an encoding that lacks them."""
-_BOLD, _RED, _CYAN = "1", "1;31", "36"
+_BOLD, _RED = "1", "1;31"
 _PIECE = 1000
 """Characters that are written at once: a pipe that can be written to takes 4,096 bytes (PIPE_BUF)."""
 _PAUSE_MS = 20
@@ -116,11 +116,6 @@ def _in_lines(text: str) -> str:
 def bold(text: str, stream: str) -> str:
     """Return text in bold letters where a stream, ``OUT`` or ``ERR``, is a terminal that may be coloured."""
     return _styled(text, _BOLD, stream)
-
-
-def cyan(text: str, stream: str) -> str:
-    """Return text in cyan where a stream is a terminal that may be coloured."""
-    return _styled(text, _CYAN, stream)
 
 
 def _styled(text: str, style: str, stream: str) -> str:

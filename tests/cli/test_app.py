@@ -21,22 +21,12 @@ HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "plotly", "pyarrow", "nu
 
 
 class TestStart:
-    @pytest.mark.parametrize("words", [["--help"], ["monitor", "--help"], ["report", "--help"]])
-    def test_help_fits_and_shows_examples(self, in_process: Run, words: list[str]) -> None:
-        """Help texts fit in 80 columns, and those of subcommands show examples."""
-        result = in_process(*words)
-
-        assert result.returncode == 0
-        assert max(map(len, result.stdout.splitlines())) <= 80
-        assert len(words) == 1 or "Examples:\n  nncf-tools " in result.stdout
-
     def test_options_are_in_groups(self, in_process: Run) -> None:
-        """The examples of a command come first, then its options by purpose."""
+        """The options of a command come by purpose."""
         shown = in_process("profile", "--help").stdout
         headings = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
 
         assert headings == [
-            "Examples",
             "Arguments",
             "What to record",
             "How to run the command",

@@ -273,16 +273,6 @@ class TestBadInput:
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
 
-@pytest.mark.parametrize("command", ["viz-compression", "from-lm-eval"])
-def test_help(in_process: Run, command: str) -> None:
-    """The help fits in 80 columns and shows examples."""
-    result = in_process(command, "--help")
-
-    assert result.returncode == 0
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "Examples:\n  nncf-tools " in result.stdout
-
-
 def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Control codes in the input reach neither standard output nor the written files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]

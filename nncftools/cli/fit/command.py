@@ -17,12 +17,11 @@ def fit(request: FitOptions) -> int:
     \b
     Examples:
       nncf-tools fit python quantize.py
-      nncf-tools fit --before 'rm -rf OUT' -- optimum-cli export openvino --model DIR OUT
+      nncf-tools fit --before 'rm -r OUT' optimum-cli export openvino -m DIR OUT
       nncf-tools fit --success 'test -s OUT/openvino_model.bin' ./export.sh
       nncf-tools fit --output fits/export --resume ./export.sh
       nncf-tools fit --free-only ./export.sh
 
-    \b
     The command runs once without a limit and then, usually 2 to 7 times, in a
     control group with a limit. It works if it exits with 0, and the kernel killed
     none of its processes. Control groups need root, or a user's systemd.

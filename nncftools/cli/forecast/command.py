@@ -16,14 +16,13 @@ def forecast(request: ForecastOptions) -> int:
 
     \b
     Examples:
-      nncf-tools forecast -- optimum-cli export openvino --model DIR OUT
-      nncf-tools forecast --for 16GiB -- optimum-cli export openvino --model DIR OUT
+      nncf-tools forecast -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --for 16GiB -- optimum-cli export openvino -m DIR OUT
       nncf-tools forecast -- python compress.py DIR {output}
       nncf-tools forecast --no-output -- python generate.py DIR
       nncf-tools forecast --from-config -- optimum-cli export openvino -m DIR OUT
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
-    \b
     The command runs three or four times, each time with a slice of the model in
     place of the model, and with a scratch folder in place of its output. Nothing
     else of the command is changed. The exit status is 1 if --for does not fit, or

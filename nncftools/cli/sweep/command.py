@@ -26,12 +26,11 @@ def sweep(request: SweepOptions) -> int:
     Examples:
       nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
           --calibration calibration.txt --prompts prompts.txt
-      nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
+      nncf-tools sweep -m DIR -o results.csv --text held_out.txt --grid full \\
           --calibration calibration.txt --recommend 'error<=5%' --resume
       nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
       nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
 
-    \b
     Each configuration runs in processes of its own that are recorded; results.sweep
     holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
     and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how.
