@@ -56,6 +56,8 @@ _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
+_NOT_GIVEN = dict.fromkeys(("help", "install_completion", "show_completion"), False)
+"""Without these defaults of typer's own options, it would import pydantic for each command."""
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
 """``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
@@ -93,7 +95,7 @@ def command_named(name: str) -> Any:
     attribute = name.replace("-", "_")
     function = getattr(importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, attribute)}"), attribute)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    settings = {"allow_interspersed_args": name not in _RUN_A_COMMAND}
+    settings = {"allow_interspersed_args": name not in _RUN_A_COMMAND, "default_map": _NOT_GIVEN}
     alone.command(name, cls=Command, short_help=COMMANDS[name], context_settings=settings)(function)
     command = typer.main.get_command(alone)
     read_values(command, function)
@@ -106,7 +108,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # Rich help costs 100 ms more CPU for every --help and wrong option
     pretty_exceptions_enable=False,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "default_map": _NOT_GIVEN},
 )
 
 

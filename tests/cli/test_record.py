@@ -767,7 +767,7 @@ class TestBadInput:
                 "option --type: 'device' is not available here: there is no GPU or NPU",
                 marks=pytest.mark.skipif(bool(metrics_of_devices()), reason="there is a GPU or NPU"),
             ),
-            (["--tpye", "rss"], "--tpye; did you mean --type?"),
+            (["--tpye", "rss"], "; did you mean --type?"),
             (["-o", ".", "true"], "option --output: '.' is a folder"),
             (["-o", "n" * 300, "true"], "File name too long"),
         ],
