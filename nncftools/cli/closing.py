@@ -170,37 +170,24 @@ def peak_text(session: Session, view: View) -> str:
 
 
 def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
-    from rich.console import Group
-    from rich.text import Text
-
-    from nncftools.render.comparison import repeats
-    from nncftools.render.table import Fitting
-
     files = printable(written[0] if len(written) == 1 else f"{written[0]} … {written[-1]}")
     if len(runs) <= 1:  # the lines of the runs say it all
         screen.to_stderr(f"Written to {files}\n")
         return
+    from nncftools.render.comparison import repeats
+    from nncftools.render.table import Fitting
+
+    title = screen.bold(f"{len(runs)} RUNS", screen.ERR)
+    screen.to_stderr(f"\n{title}\n{shortened(printable(runs[0].command), 200)}\n\n")
     metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
+    screen.to_stderr(Fitting(repeats(runs, metrics, view.unit)))
     beginning, _, end = written[0].rpartition("-1.")  # without --output, each run has a folder
     group = f"{beginning}-*.{end}" if beginning else "NEW-*"
     earlier = _earlier_group(pathlib.Path(written[0]), f"-1.{end}") if beginning else "OLD-*"
     base, new = (earlier, group) if earlier else (group, f"NEW-*.{end}")
-    screen.to_stderr(
-        Group(
-            Text(),
-            Text(f"{len(runs)} RUNS", style="bold"),
-            Text(shortened(printable(runs[0].command), 200), style="dim"),
-            Text(),
-            Fitting(repeats(runs, metrics, view.unit)),
-            Text(),
-            Text(f"Written to {files}"),
-            Text(),
-            Text(
-                f"Next  nncf-tools compare --base {shlex.quote(base)} --new {shlex.quote(new)}"
-                + ("" if earlier and beginning else "  when another group is recorded")
-            ),
-        )
-    )
+    when = "" if earlier and beginning else "  when another group is recorded"
+    command = f"nncf-tools compare --base {shlex.quote(base)} --new {shlex.quote(new)}"
+    screen.to_stderr(f"\nWritten to {files}\n\nNext  {command}{when}\n")
 
 
 def _earlier_group(first: pathlib.Path, end: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import write_file
 from nncftools.journal.reading import SIDECARS
 from nncftools.render.view import PAGE, PICTURE, TEXT, as_json
 from nncftools.units import MemoryUnit, printable
@@ -117,8 +116,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         if output is None:
             screen.to_stdout(content)
         else:
-            with destination.writing("--output", output):
-                write_file(output, screen.plain(content).encode(errors="backslashreplace"))
+            destination.write(output, content)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     for each, verdicts in judged:
         for verdict in verdicts:

@@ -15,17 +15,20 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.backports import moment_of
 from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import NEW_LOG, Folder, above_standard, file_behind, open_ours
+from nncftools.files import NEW_LOG, Folder, above_standard, file_behind, open_ours, write_file
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
 from nncftools.session import launcher
 from nncftools.units import nearest
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING
@@ -76,16 +79,15 @@ class Destination(NamedTuple):
         """The log of the helper, which exists while a recording with stacks runs."""
         return reading.snapshots_beside(self.journal)
 
-    def point_latest(self) -> bool:
-        """Point the link ``latest`` in the log folder to this run, if links can be made.
-
-        Return whether its name is free for that: only a link is replaced.
-        """
+    def point_latest(self) -> None:
+        """Point the link ``latest`` in the log folder to this run, if links can be made; only a link is replaced."""
         if self.folder is None:
-            return True
+            return
         link = self.folder.parent / LATEST
         if link.exists() and not link.is_symlink():
-            return False
+            latest = pathlib.Path(self.shown).with_name(LATEST)
+            screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
+            return
         beside = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
         with contextlib.suppress(OSError, NotImplementedError):
             beside.symlink_to(self.folder.name, target_is_directory=True)
@@ -93,7 +95,6 @@ class Destination(NamedTuple):
                 beside.replace(link)
             finally:
                 beside.unlink(missing_ok=True)
-        return True
 
 
 def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
@@ -270,20 +271,20 @@ def _replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Pat
     return file
 
 
-def cannot_write(
-    option: str, path: pathlib.Path, error: OSError, kind: type[NncfToolsError] = NncfToolsError
-) -> NncfToolsError:
-    """Return the error for a file that cannot be written, by default although it passed the checks."""
-    return kind(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
-
-
 @contextlib.contextmanager
 def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
-    """Raise ``cannot_write`` in place of an OSError."""
+    """Raise an error that names the file in place of an OSError, by default although it passed the checks."""
     try:
         yield
     except OSError as error:
-        raise cannot_write(option, path, error, kind) from error
+        raise kind(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+def write(output: pathlib.Path, content: RenderableType | bytes) -> None:
+    """Write the file of ``--output``. Raises NncfToolsError."""
+    data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
+    with writing("--output", output):
+        write_file(output, data)
 
 
 @contextlib.contextmanager

@@ -41,12 +41,11 @@ def _progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
             nonlocal bar
             if bar is None and time.monotonic() - begun_s > _AFTER_S:
                 from rich.console import Console
-                from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+                from rich.markup import escape
+                from rich.progress import Progress
 
-                words = TextColumn("{task.description}", markup=False)
-                columns = words, BarColumn(), DownloadColumn(), TimeRemainingColumn()
-                bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
-                bar.add_task(f"Reading {name}", total=None)
+                bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+                bar.add_task(f"Reading {escape(name)}", total=None)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done, total=total)
 

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -26,9 +27,8 @@ def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
     """Return the memory metrics with their meanings."""
     offered = {name: METRICS[name].meaning for name in MEMORY}
     offered |= {DEVICE: "all memory of GPUs and NPUs", ALL: "all metrics that are available here"}
-    before, comma, last = incomplete.rpartition(",")
-    begun = f"{before}{comma}"
-    return [(begun + name, meaning) for name, meaning in offered.items() if name.startswith(last.lower())]
+    begun = incomplete[: incomplete.rfind(",") + 1]
+    return [(begun + name, meaning) for name, meaning in offered.items()]
 
 
 def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
@@ -37,19 +37,13 @@ def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
     paths = destination.in_order(DEFAULT_LOG_DIR)[:10]
-    names = [latest, *(f"{latest}~{number}" for number in range(1, len(paths)))]
-    words = [(name, path.parent.name) for name, path in zip(names, paths, strict=False) if name.startswith(incomplete)]
-    beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
-    return [*words, *beside] if words else []
+    words = [(f"{latest}~{number}".removesuffix("~0"), path.parent.name) for number, path in enumerate(paths)]
+    return [*words, *sorted(path.name for path in pathlib.Path().iterdir())] if words else []
 
 
-def candidates(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a completion: the names that begin with what was typed, in any case."""
-
-    def offered(incomplete: str) -> list[str]:
-        return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
-
-    return offered
+def candidates(names: Iterable[str]) -> Callable[[], list[str]]:
+    """Return a completion: the names, of which typer offers those that begin with the typed letters."""
+    return lambda: [*map(str, names)]
 
 
 def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
@@ -341,6 +335,17 @@ def check_outputs(
 def listed(types: Iterable[str]) -> list[str]:
     """Return the metrics that were asked for: ``-t rss -t uss`` and ``-t RSS,uss`` are the same."""
     return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
+
+
+def compiled(option: str, expressions: Texts) -> list[re.Pattern[str]]:
+    """Return regular expressions. Raises UsageError, which names ``option``."""
+    patterns = []
+    for expression in expressions or ():
+        try:
+            patterns.append(re.compile(expression))
+        except re.error as error:
+            raise UsageError(f"option {option}: {expression!r} is not a regular expression: {error}") from error
+    return patterns
 
 
 def share(option: str, text: str, largest: float = 50.0) -> float:

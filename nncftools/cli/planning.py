@@ -181,11 +181,7 @@ def _limit(request: Request) -> MemoryLimit | None:
 
 def _redaction(request: Request) -> list[str] | None:
     """Return the patterns to hide in addition to likely secrets, or None to hide nothing."""
-    for pattern in request.redact or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
+    options.compiled("--redact", request.redact)
     if request.no_redact and request.redact:
         raise UsageError("option --redact: either --redact or --no-redact, not both")
     return None if request.no_redact else request.redact or []

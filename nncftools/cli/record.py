@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
-from nncftools.cli.parameters import with_options
+from nncftools.cli.parameters import Texts, with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 
@@ -69,7 +68,7 @@ def profile(request: ProfileRequest) -> int:
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _calls(request) if profiles else None
-    name_of = _naming(request.mark_on or [])
+    name_of = _naming(request.mark_on)
     argv = planning.target(request)
     planning.name_late_options(argv)
     capture = _capture(request)
@@ -158,14 +157,9 @@ def _capture(request: Request) -> pathlib.Path | None:
     return capture
 
 
-def _naming(expressions: Sequence[str]) -> Callable[[str], str | None] | None:
+def _naming(expressions: Texts) -> Callable[[str], str | None] | None:
     """Return what finds the operation that a line of output begins; None without expressions. Raises UsageError."""
-    patterns: list[re.Pattern[str]] = []
-    for expression in expressions:
-        try:
-            patterns.append(re.compile(expression))
-        except re.error as error:
-            raise UsageError(f"option --mark-on: {expression!r} is not a regular expression: {error}") from error
+    patterns = options.compiled("--mark-on", expressions)
 
     def name_of(line: str) -> str | None:
         match = next((match for pattern in patterns if (match := pattern.search(line))), None)

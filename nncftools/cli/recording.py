@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import destination, options, planning, screen
-from nncftools.cli.destination import Destination, Log, RecordingFiles, cannot_write, claim_files
+from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
 from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import Header
@@ -102,16 +102,15 @@ def record(run: Run, view: View = _NOTHING, *, quiet: bool = True) -> Recorded:
         outcome = _run(run, header, files, view)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
         session, is_there = _make_and_save(run, header, files, outcome)
-        if session is None:
-            return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run, files if is_there else None, view, quiet=quiet)
+                if session is not None:
+                    _show(session, run, files if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
+            run.starter.asked_to_end = interrupted.number
             screen.drop_unread()
             where = f" to {run.target.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
-            return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
         files.close()
@@ -120,15 +119,13 @@ def record(run: Run, view: View = _NOTHING, *, quiet: bool = True) -> Recorded:
 def _run(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
-        outcome = _record_command(run, header, files, view)
+        with destination.writing(run.target.option, run.target.journal, UsageError):
+            outcome = _record_command(run, header, files, view)
         if outcome.pid is None and run.argv:
             reason = None if outcome.end is None else outcome.end.get("error")
             not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
             not_started.exit_code = outcome.exit_code or not_started.exit_code
             raise not_started
-    except OSError as error:
-        files.abandon()
-        raise cannot_write(run.target.option, run.target.journal, error, UsageError) from error
     except NncfToolsError:
         files.abandon()
         raise
@@ -189,7 +186,7 @@ def _make_and_save(run: Run, header: Header, files: RecordingFiles, outcome: Out
             is_there = _save(session, run.target, files)
         if is_there:
             files.remove()
-            _point_latest(run.target)
+            run.target.point_latest()
     except Interrupted as interrupted:
         run.starter.asked_to_end = interrupted.number
         screen.drop_unread()
@@ -201,12 +198,6 @@ def _make_and_save(run: Run, header: Header, files: RecordingFiles, outcome: Out
         return session, False
     else:
         return session, is_there
-
-
-def _point_latest(target: Destination) -> None:
-    if not target.point_latest():
-        latest = pathlib.Path(target.shown).with_name(destination.LATEST)
-        screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
 
 
 def _journal_location(files: RecordingFiles) -> str:
@@ -288,7 +279,8 @@ def _show(session: Session, run: Run, files: RecordingFiles | None, view: View, 
     """Show the summary and write the files beside the session; without ``files``, the session is elsewhere."""
     target = run.target
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
-    is_first = session.rank is None or session.rank.number == 0  # ranks share a terminal
+    rank = session.rank
+    is_first = rank is None or rank.number == 0  # ranks share a terminal
     if not quiet and is_first:
         with _guarded("the summary cannot be shown"):
             from nncftools.render import text
@@ -303,12 +295,12 @@ def _show(session: Session, run: Run, files: RecordingFiles | None, view: View, 
         with _guarded("the summary cannot be shown"):
             from nncftools.cli import closing
 
-            if session.rank is None or is_first:
+            if rank is None or is_first:
                 profiled = run.marking != Marking()
                 screen.to_stderr(closing.text(session, target, view, profiled=profiled))
             else:
                 ending = "" if session.exit is None else f", {session.exit.text}"
-                line = f"Rank {session.rank.number}: {closing.peak_text(session, view)}{ending}"
+                line = f"Rank {rank.number}: {closing.peak_text(session, view)}{ending}"
                 screen.to_stderr(f"{line}: {printable(target.shown)}\n")
     if run.opens and target.page is not None and is_first:
         with _guarded("the page could not be opened"):

@@ -40,9 +40,7 @@ def _facts(metric: Metric, offer: Offer) -> dict[str, str]:
         "meaning": metric.meaning,
         "unit": metric.unit,
         "kind": metric.kind,
-        "source": offer.source,
-        "cost": offer.cost,
-        "missing": offer.missing,
+        **offer._asdict(),
     }
 
 

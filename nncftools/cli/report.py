@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
 from nncftools.errors import UsageError
-from nncftools.files import write_file
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
@@ -251,6 +250,4 @@ def _write(content: Content, output: pathlib.Path, read: Sequence[pathlib.Path],
                 write_part(output / name)
         return
     destination.check_output("--output", output, force=force)
-    data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
-    with destination.writing("--output", output):
-        write_file(output, data)
+    destination.write(output, content)

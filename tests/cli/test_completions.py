@@ -13,7 +13,8 @@ import pytest
 import typer
 
 from nncftools.cli.app import app
-from nncftools.cli.options import memory_type_candidates, program_candidates
+from nncftools.cli.options import program_candidates
+from nncftools.metrics import METRICS
 from tests.conftest import HANGING_S, Run
 
 FOLDER = pathlib.Path(__file__).parents[2] / "completions"
@@ -33,6 +34,7 @@ OFFERED = {
     ("bash", "schema -"): "-h\n--help\n",
     ("zsh", "help ma"): """_arguments '*: :(("mark":"Name the operation that starts now."))'\n""",
     ("fish", "monitor --na"): "--name\tA name for the run.\n",
+    ("fish", "profile --type rss,ps"): f"rss,pss\t{METRICS['pss'].meaning}\n",
     ("powershell", "viz-compression -f p"): "png::: \npdf::: \n",
 }
 """What the scripts get for a shell and a line."""
@@ -98,14 +100,6 @@ def test_what_scripts_get(
         in_process()
 
     assert (ended.value.code, sorted(capsys.readouterr().out.split("\n"))) == (0, sorted(OFFERED[asked].split("\n")))
-
-
-def test_metrics_with_their_meaning() -> None:
-    """Memory types are offered with their meanings."""
-    ((name, meaning),) = memory_type_candidates("ps")
-
-    assert name == "pss"
-    assert "shared" in meaning
 
 
 def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

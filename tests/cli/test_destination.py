@@ -110,7 +110,9 @@ def _make_nothing(_: pathlib.Path) -> None:
     ],
     ids=["nothing", "link", "broken link", "file", "folder", "pipe"],
 )
-def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object], *, is_free: bool) -> None:
+def test_point_latest(
+    logs: pathlib.Path, capsys: pytest.CaptureFixture[str], make: Callable[[pathlib.Path], object], *, is_free: bool
+) -> None:
     """A link is replaced by the link to this run, a file or folder of the user stays; nothing is left beside it."""
     (logs / "latest").unlink()
     make(logs / "latest")
@@ -119,7 +121,9 @@ def test_point_latest(logs: pathlib.Path, make: Callable[[pathlib.Path], object]
     journal = folder / "session.journal.jsonl"
     place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Folder(folder))
 
-    assert place.point_latest() is is_free
+    place.point_latest()
+
+    assert ("is not a link" in capsys.readouterr().err) is not is_free
     assert (logs / "latest").is_symlink() is is_free
     assert not is_free or (logs / "latest").readlink() == pathlib.Path("middle")
     assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
@@ -177,7 +181,7 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Tab offers the words with the folders that they mean."""
     monkeypatch.chdir(logs.parent)
 
-    assert session_candidates("latest~") == [("latest~1", "middle"), ("latest~2", "oldest")]
+    assert session_candidates("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
     assert session_candidates("run") == []
 
 
