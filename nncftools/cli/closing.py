@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nncftools.cli.recording import Recorded
 
 
-_HEAD = 65_536
 _MOST_LOOKED_AT = 50
 _LARGEST = 64 << 20
 """Reading a larger session would take longer than its line is worth."""
@@ -101,15 +100,11 @@ def _command(path: pathlib.Path) -> list[str] | None:
     """Return the command of a session, read from its first lines: each holds one key."""
     import msgspec
 
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size > _LARGEST:
-                return None
-            head = file.read(_HEAD)
-        line = next(line for line in head.split(b"\n") if line.startswith(b'"command": '))
-        return msgspec.json.decode(line.partition(b": ")[2].removesuffix(b","), type=list[str])
-    except (OSError, StopIteration, msgspec.MsgspecError):
-        return None
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        line = re.search(rb'^"command": (\[.*\])', destination.read_head(path), re.MULTILINE)
+        if line is not None and path.stat().st_size <= _LARGEST:
+            return msgspec.json.decode(line[1], type=list[str])
+    return None
 
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> str:

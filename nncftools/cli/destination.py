@@ -127,8 +127,8 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     refuse_link("--log-dir", journal)
     check_file("--log-dir", session, force=True)
     for log in logs:
-        check_file("--log-dir", log_dir / f"{log.name}.txt", force=True)
-        check_file("--log-dir", log_dir / f"{log.name}.png", force=True)
+        for ending in ("txt", "png"):
+            check_file("--log-dir", log_dir / f"{log.name}.{ending}", force=True)
     paths = folder / session.name, folder / journal.name
     return Destination(*paths, logs, None, str(log_dir), place, force=True, option="--log-dir")
 
@@ -310,7 +310,7 @@ def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
 
 WORDS = (LATEST, "last")
 _WORD = re.compile(rf"(?:{'|'.join(WORDS)})(?:~(\d{{1,6}}))?")
-_HEAD = 1 << 14
+_HEAD = 1 << 16
 _END = rb'"start": \{"utc":"([^"]{1,40})"[^\n]*\n"duration_s": (\d+\.?\d*)'
 """Start and duration, in the first bytes of a session."""
 _PATTERNS = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
@@ -374,11 +374,16 @@ def _end_of(path: pathlib.Path) -> tuple[float, float]:
     """Return when a recording ended, by its own words: a copy is written later. Then return when it was written."""
     written = written_s(path)
     with contextlib.suppress(OSError, ValueError):
-        with path.open("rb") as file:
-            end = re.search(_END, file.read(_HEAD))
+        end = re.search(_END, read_head(path))
         if end is not None:
             return moment_of(end[1].decode()).timestamp() + float(end[2]), written
     return written, written
+
+
+def read_head(path: pathlib.Path) -> bytes:
+    """Return the first bytes of a session: each line holds one key. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(_HEAD)
 
 
 def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:

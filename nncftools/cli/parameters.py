@@ -61,7 +61,7 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
             return function(kind(**values))
 
         command.__doc__ = function.__doc__
-        vars(command)["__signature__"] = signature
+        command.__signature__ = signature  # type: ignore[attr-defined]
         return command
 
     return decorate
