@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from nncftools import __version__
 from nncftools.cli import screen
-from nncftools.cli.parameters import Command, read_values
+from nncftools.cli.parameters import Command, read_values, write_options, write_section
 from nncftools.errors import NncfToolsError, UsageError
 
 PROGRAM = "nncf-tools"
@@ -77,17 +77,17 @@ class _Commands(TyperGroup):
         """Return the subcommand that the words name; ``help COMMAND`` is ``COMMAND --help``. Raises UsageError."""
         word, *rest = args
         if word == "help":
-            return super().resolve_command(ctx, [*rest[:1], "--help"])
+            return self.resolve_command(ctx, [*rest[:1], "--help"])
         if word not in (*COMMANDS, *ctx.help_option_names) and not ctx.resilient_parsing:
             from nncftools.cli import mistakes
 
             raise mistakes.unknown_command(word, PROGRAM, COMMANDS, rest)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — Click's signature
+    def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, commands in SECTIONS.items():
-            with formatter.section(screen.bold(title, screen.OUT)):
-                formatter.write_dl(list(commands.items()))
+            write_section(formatter, title, commands.items())
+        write_options(self, ctx, formatter)
 
 
 def command_named(name: str) -> Any:

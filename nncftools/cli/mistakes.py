@@ -37,12 +37,12 @@ def explain(error: Any) -> UsageError:
     option = getattr(error, "option_name", "")
     if option in _REMOVED:
         return UsageError(f"option {option}: removed; {_REMOVED[option]}")
-    hint = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
+    hint = f"see `{error.ctx.command_path if error.ctx else 'nncf-tools COMMAND'} --help`"
     if hasattr(error, "possibilities"):  # Click's own are too far-fetched: --repeat for --depth
         names = [name.lstrip("-") for parameter in error.ctx.command.params for name in parameter.opts]
         near = guess(option.lstrip("-"), names, _ALIKE)
         hint = _INSTEAD.get(option) or (f"did you mean --{near}?" if near else hint)
-    return UsageError("; ".join(filter(None, (error.message.rstrip("."), hint))))
+    return UsageError(f"{error.message.rstrip('.')}; {hint}")
 
 
 def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:

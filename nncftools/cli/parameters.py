@@ -11,7 +11,7 @@ import functools
 import inspect
 import pathlib
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import typer
@@ -72,16 +72,25 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options by group."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            group = getattr(parameter, "rich_help_panel", None) or OTHER
-            names, meaning = parameter.get_help_record(ctx)  # type: ignore[misc] # None only for hidden options
-            shown = str(parameter.metavar) if group == ARGUMENTS else names
-            groups.setdefault(group, []).append((shown, meaning))
-        widest = min(_WIDEST_NAME, max(_SHORT_NAME, formatter.width - _ROOM_FOR_MEANING))
-        for group in sorted(groups, key=_ORDER.index):
-            with formatter.section(screen.bold(group, screen.OUT)):
-                formatter.write_dl(groups[group], col_max=widest)
+        write_options(self, ctx, formatter)
+
+
+def write_options(command: Any, context: Any, formatter: Any) -> None:
+    """Write the arguments of a command, and its options by group."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(context):
+        group = getattr(parameter, "rich_help_panel", None) or OTHER
+        names, meaning = parameter.get_help_record(context)
+        groups.setdefault(group, []).append((parameter.metavar if group == ARGUMENTS else names, meaning))
+    for group in sorted(groups, key=_ORDER.index):
+        write_section(formatter, group, groups[group])
+
+
+def write_section(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Write a part of a help; on a narrow terminal, names stand above what they mean."""
+    widest = min(_WIDEST_NAME, max(_SHORT_NAME, formatter.width - _ROOM_FOR_MEANING))
+    with formatter.section(screen.bold(title, screen.OUT)):
+        formatter.write_dl([*rows], col_max=widest)
 
 
 def read_values(command: Any, function: Callable[..., Any]) -> None:

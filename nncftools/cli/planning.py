@@ -90,14 +90,9 @@ def shell_only(line: str) -> str:
 def check_executable(argv: Sequence[str]) -> None:
     """Raise CommandNotFoundError or CommandNotExecutableError if a command cannot be started; say what was meant."""
     program = argv[0]
-    path = pathlib.Path(program)
-    has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
-    try:
-        exists = has_folder and path.exists()
-    except PermissionError:
-        exists = False
-    if exists:
-        why_not = _why_not(path)
+    has_folder = os.sep in program
+    if has_folder and os.path.exists(program):  # noqa: PTH110 — its folder may be closed to us
+        why_not = _why_not(pathlib.Path(program))
         if why_not:
             raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
     elif has_folder or shutil.which(program) is None:
@@ -259,11 +254,10 @@ def target(request: Request) -> list[str]:
     if request.words:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
-        os.kill(request.pid, 0)
+        with contextlib.suppress(PermissionError):
+            os.kill(request.pid, 0)
     except (ProcessLookupError, OverflowError):
         raise NncfToolsError(f"option --pid: there is no process {request.pid}") from None
-    except PermissionError:
-        pass
     return []
 
 

@@ -22,6 +22,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "mistakes.md"
 MISTAKES = (
     "moniter python job.py",
     "python job.py",
+    "help moniter",
     "version",
     "monitor",
     "monitor job.py",

@@ -36,8 +36,8 @@ def test_wrong_values(in_process: Run, words: tuple[str, ...], message: str) -> 
         ("mark", "argument NAME: missing; see `nncf-tools mark --help`"),
         ("sweep", "option --model: missing; see `nncf-tools sweep --help`"),
         ("mark a b c", "Got unexpected extra argument(s) (b c); see `nncf-tools mark --help`"),
-        ("monitor -i", "Option '-i' requires an argument"),
-        ("monitor --no-plot=1", "Option '--no-plot' does not take a value"),
+        ("monitor -i", "Option '-i' requires an argument; see `nncf-tools COMMAND --help`"),
+        ("monitor --no-plot=1", "Option '--no-plot' does not take a value; see `nncf-tools COMMAND --help`"),
     ],
 )
 def test_too_little_and_too_much(in_process: Run, words: str, message: str) -> None:
