@@ -54,7 +54,7 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
     length = len(why) + len(": ") + len(command)
     before = SEPARATOR if len(file) + len(SEPARATOR) + length <= columns else _LINE_BREAK
     between = " " if length <= columns else _LINE_BREAK
-    return f"{printable(file)}{before}{why}:{between}{screen.bold(command, screen.ERR)}\n"
+    return f"{printable(file)}{before}{why}:{between}{screen.styled(command, screen.ERR)}\n"
 
 
 def _name(target: Destination) -> str:
@@ -172,7 +172,7 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
     from nncftools.render.comparison import repeats
     from nncftools.render.table import Fitting
 
-    title = screen.bold(f"{len(runs)} RUNS", screen.ERR)
+    title = screen.styled(f"{len(runs)} RUNS", screen.ERR)
     screen.to_stderr(f"\n{title}\n{shortened(printable(runs[0].command), 200)}\n\n")
     metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
     screen.to_stderr(Fitting(repeats(runs, metrics, view.unit)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Sequence
 from glob import glob
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -120,7 +119,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     for each, verdicts in judged:
         for verdict in verdicts:
-            screen.to_stderr(_verdict_text(verdict, each if len(judged) > 1 else None))
+            run = f"{each.new[0].title}: " if len(judged) > 1 else ""
+            result = "passed" if verdict.passed else "failed"
+            text = f"nncf-tools: gate {result}: {run}{verdict.gate.text}: {verdict.measured}"
+            screen.line(text, "" if verdict.passed else screen.RED)
     failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
     return 3 if failed else 0
 
@@ -242,15 +244,3 @@ def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: path
     with destination.writing(option, picture):
         overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, picture)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
-
-
-def _verdict_text(verdict: Verdict, compared: Comparison | None) -> RenderableType:
-    """Return the result of a gate in one line, red on a terminal if it failed; ``compared`` adds a name."""
-    result = "passed" if verdict.passed else "failed"
-    run = "" if compared is None else f"{compared.new[0].title}: "
-    line = f"nncf-tools: gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}"
-    if verdict.passed or not sys.stderr.isatty():
-        return f"{line}\n"
-    from rich.text import Text
-
-    return Text(line, style="bold red")

@@ -89,7 +89,7 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
 def write_section(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
     """Write a part of a help; on a narrow terminal, names stand above what they mean."""
     widest = min(_WIDEST_NAME, max(_SHORT_NAME, formatter.width - _ROOM_FOR_MEANING))
-    with formatter.section(screen.bold(title, screen.OUT)):
+    with formatter.section(screen.styled(title, screen.OUT)):
         formatter.write_dl([*rows], col_max=widest)
 
 

@@ -161,8 +161,9 @@ def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
 
     columns = [Column("#"), Column("When, UTC", is_text=True), Column("Command", is_text=True)]
     columns += [*map(Column, ("Peak", "Lasted")), Column("Ended", is_text=True), Column("Size")]
-    texts = [(f"{number}", *_cells(run)) for number, run in zip(numbers, runs, strict=True)]
-    table = Table(columns=columns, rows=[Row(cells=[*map(Cell, cells)]) for cells in texts])
+    numbered = zip(numbers, runs, strict=True)
+    rows = [Row(cells=[*map(Cell, (f"{number}", *_cells(run)))]) for number, run in numbered]
+    table = Table(columns=columns, rows=rows)
     if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
         table = table.with_columns([0, 2, 3, 5])  # number, command, peak, how it ended
     screen.if_read(painted(table, folds=True), stream)

@@ -33,7 +33,7 @@ _ALIKE = "nncftools.alike"
 _IN_ASCII = {"…": "...", "×": "x", "·": ".", "›": ">", "→": "->", "≤": "<=", "≥": ">=", "µ": "u"}
 _IN_ASCII |= dict.fromkeys("–—−", "-")
 """Signs of our texts, for an encoding that lacks them."""
-_BOLD, _RED = "1", "1;31"
+_BOLD, RED = "1", "1;31"
 _PIECE = 1000
 """Characters that are written at once: a pipe that can be written to takes 4,096 bytes (PIPE_BUF)."""
 _PAUSE_MS = 20
@@ -89,21 +89,22 @@ def to_stderr(content: RenderableType) -> None:
 def error(text: str, lines: Sequence[str] = ()) -> None:
     """Print an error to standard error: in one line, or as ``lines`` if there are any."""
     first, *more = lines or (text,)
-    message(first, "error: ", _RED)
+    message(first, "error: ", RED)
     for line in more:
         to_stderr(f"{printable(line)}\n")
 
 
 def message(text: str, kind: str = "", style: str = "") -> None:
     """Print what the user should know, in one line, to standard error; ``kind`` goes before it."""
-    said, name = _in_lines(f"nncf-tools: {kind}{printable(' '.join(text.split()))}"), bold("nncf-tools:", ERR)
-    shown = f"{_styled(kind.strip(), style, ERR)} " if style else kind
+    said, name = _in_lines(f"nncf-tools: {kind}{printable(' '.join(text.split()))}"), styled("nncf-tools:", ERR)
+    shown = f"{styled(kind.strip(), ERR, style)} " if style else kind
     to_stderr(f"{name} {shown}{said.removeprefix(f'nncf-tools: {kind}')}\n")
 
 
-def line(text: str) -> None:
+def line(text: str, style: str = "") -> None:
     """Print a line on what is done to standard error, without a name before it."""
-    to_stderr(f"{_in_lines(printable(shortened(text, _PIECE)))}\n")
+    shown = _in_lines(printable(shortened(text, _PIECE)))
+    to_stderr(f"{styled(shown, ERR, style) if style else shown}\n")
 
 
 def _in_lines(text: str) -> str:
@@ -113,12 +114,8 @@ def _in_lines(text: str) -> str:
     return "\n".join(text[begin:end].rstrip() for begin, end in pairwise(places))
 
 
-def bold(text: str, stream: str) -> str:
-    """Return text in bold letters where a stream, ``OUT`` or ``ERR``, is a terminal that may be coloured."""
-    return _styled(text, _BOLD, stream)
-
-
-def _styled(text: str, style: str, stream: str) -> str:
+def styled(text: str, stream: str, style: str = _BOLD) -> str:
+    """Return text in bold letters, or in ``RED``, where a stream, ``OUT`` or ``ERR``, is a terminal with colours."""
     to = getattr(sys, stream)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in {None, "", "dumb"} or not to.isatty()
     return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
