@@ -54,8 +54,6 @@ _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
 """Options after the first word of the command belong to the command."""
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
-
-
 _NOT_GIVEN = dict.fromkeys(("help", "install_completion", "show_completion"), False)
 """Without these defaults of typer's own options, it would import pydantic for each command."""
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -120,8 +120,10 @@ def _process(parameter: Any, read: Callable[[str], Any], context: typer.Context,
 
 def _read(kind: Any, least: float | None, text: str) -> Any:
     """Return a text as its type. Raises ValueError."""
-    if issubclass(kind, enum.Enum) and text not in list(kind):
-        raise ValueError(not_one_of(text, map(str, kind)))
+    if issubclass(kind, enum.Enum):
+        text = text.lower()
+        if text not in list(kind):
+            raise ValueError(not_one_of(text, map(str, kind)))
     try:
         value = kind(text)
     except ValueError:
