@@ -52,7 +52,6 @@ MAY_IMPORT = {
 }
 TYPES_OF_EACH_OTHER = [
     ("__init__", "api.qeff"),
-    ("cli.closing", "cli.recording"),
 ]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics"}
 SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}

@@ -69,11 +69,11 @@ BARE = {
         "session.sources open",
         "session.sources os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"cli.fit.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"cli.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
-        "cli.recording os.open",
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",
+        "cli.series os.open",
         "limits.verdict os.open",
         "live.viewer os.open",
         "marks.autoload open",
@@ -98,7 +98,7 @@ BARE = {
         "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
     },
     "it opens no file": {
-        "cli.closing webbrowser.open",
+        "cli.screen webbrowser.open",
         "live.run self._nesting.open",
         "marks.resolving self._nesting.open",
         "render.canvas low.copy",

@@ -79,6 +79,16 @@ class Destination(NamedTuple):
         """The log of the helper, which exists while a recording with stacks runs."""
         return reading.snapshots_beside(self.journal)
 
+    def check_place(self) -> None:
+        """Make our folder again if the command removed it.
+
+        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
+        session: nothing is where the path leads.
+        """
+        self.place.check()
+        if file_behind(self.session) is None:
+            raise OSError("a device or pipe has taken its place")
+
     def point_latest(self) -> None:
         """Point the link ``latest`` in the log folder to this run, if links can be made; only a link is replaced."""
         if self.folder is None:
@@ -460,16 +470,6 @@ class RecordingFiles:
         with _opened(self.snapshots) as log:
             return log.read()
 
-    def check_place(self) -> None:
-        """Make our folder again if the command removed it.
-
-        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
-        session: nothing is where the path leads.
-        """
-        self._target.place.check()
-        if file_behind(self._target.session) is None:
-            raise OSError("a device or pipe has taken its place")
-
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
         path = self._target.journal
@@ -508,7 +508,6 @@ class RecordingFiles:
     def close(self) -> None:
         """Close all descriptors."""
         self._open.close()
-        self._target.place.close()
         if self.locked >= 0:
             self.hand_over()
 

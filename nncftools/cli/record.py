@@ -74,10 +74,10 @@ def _record(request: Request, *, profiles: bool) -> int:
     capture = _capture(request)
     plan = planning.plan(columns, request)
     stack_access = planning.stack_access(request, default=profiles)
-    stacks_share = options.share("--stacks-budget", request.stacks_budget)
+    share = options.share("--stacks-budget", request.stacks_budget)
     folder = request.log_dir if request.output is None else request.output.parent
     planning.check_required(request.require, argv, folder, plan.redact)
-    from nncftools.cli import recording, screen
+    from nncftools.cli import closing, recording, screen
     from nncftools.sampler.client import Starter
 
     def destination_of(suffix: str) -> Destination:
@@ -111,22 +111,18 @@ def _record(request: Request, *, profiles: bool) -> int:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
-            what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share
-            run = recording.Run(
-                *what,
-                has_sources=not request.no_source,
-                opens=request.opens,
-                live=request.live,
-                output=capture,
-                copies=not request.live,
-            )
-            return recording.record(run, view, quiet=quiet)
+            run = recording.Run(starter, request, argv, plan, target, marking, stack_access, share, capture)
+            with target.place:
+                recorded = recording.record(run, view)
+                closing.show(recorded, run, view, quiet=quiet)
+            return recorded
 
         if request.repeat == 1:
             return record(next(iter(places))).status
-        from nncftools.cli import closing
+        from nncftools.cli import series
 
-        return closing.repeat(request.repeat, places, record, view, quiet=request.quiet)
+        runs = series.repeat(starter, places, record)
+        return closing.show_repeats(request.repeat, runs, starter, view, quiet=request.quiet)
 
 
 def _calls(request: Request) -> list[Call] | None:

@@ -176,9 +176,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             _write(content, output, read, force=force)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
-        from nncftools.cli import closing
-
-        closing.show(output)
+        screen.open_page(output)
     for name, picture in pictures.items():
         from nncftools.render import panels as render_panels
         from nncftools.render import plot as render_plot

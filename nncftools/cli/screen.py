@@ -107,6 +107,14 @@ def line(text: str, style: str = "") -> None:
     to_stderr(f"{styled(shown, ERR, style) if style else shown}\n")
 
 
+def open_page(page: pathlib.Path) -> None:
+    """Open a page in the user's browser; without one, say where the page is."""
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        message(f"no browser could be opened; the page is {page}")
+
+
 def _in_lines(text: str) -> str:
     """Return a text for standard error, on a terminal in lines that break between words."""
     width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0

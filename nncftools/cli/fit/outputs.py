@@ -1,32 +1,16 @@
-"""The result of a search in words and as a table, and its folder: the state after each run, and what is beside it."""
+"""The result of a search in words, as a table and as a picture: time over limit."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
-import re
-import shlex
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator
+from functools import partial
 
-import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from nncftools import intake
-from nncftools.cli import destination, screen
-from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
-from nncftools.cli.options import SeriesRequest
-from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import write_file
-from nncftools.redaction import Redaction
-from nncftools.render import markdown as render_markdown
-from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
-from nncftools.sampler.client import Starter
-from nncftools.units import MemoryUnit, printable, seconds_text
+from nncftools.cli import series
+from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
+from nncftools.cli.series import Shown
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
+from nncftools.units import MemoryUnit, seconds_text
 
 
 def runs(fit: Fit, unit: MemoryUnit) -> Table:
@@ -48,57 +32,10 @@ def _row(limit: Cell, trial: Trial) -> Row:
     return Row(cells=[limit, Cell(trial.ended), figure_cell(trial.duration_s, "s"), Cell(slower), *figures])
 
 
-class Kind(NamedTuple):
-    """A command that runs another one several times, by its names of what it writes."""
-
-    name: str
-    """Of its files: ``fit.json``, ``fit.md``, ``fit.png``."""
-    result: str
-    run: str
-    """Of the files of a run: ``run-1.json``, ``run-1.log``."""
-
-    @property
-    def state(self) -> str:
-        """The file with what is known so far."""
-        return f"{self.name}.json"
-
-
-class Shown(NamedTuple):
-    """A result as it is shown, the answer first."""
-
-    command: Sequence[str]
-    answer: str
-    sentences: Sequence[str]
-    notes: Sequence[str]
-    """What makes the result less sure."""
-    table: Table
-    to_copy: Sequence[str]
-    """Lines for a shell, which are not wrapped."""
-    draw: Callable[[pathlib.Path], None] | None
-    """Draws the picture; None without one."""
-
-    @property
-    def text(self) -> RenderableType:
-        """The result for Rich to print, without the lines for a shell."""
-        said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
-        return Group(Text(self.answer, style="bold"), *said, *warnings(self.notes), Text(), Fitting(self.table))
-
-    @property
-    def markdown(self) -> str:
-        """The result as Markdown."""
-        said = [f"- {render_markdown.text(printable(sentence))}." for sentence in self.sentences]
-        said += [f"- ⚠ {render_markdown.text(note)}" for note in self.notes]
-        head = [f"**{render_markdown.text(self.answer)}**"], [render_markdown.code(shlex.join(self.command))], said
-        code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
-        blocks = (*head, *render_markdown.painted(self.table), code)
-        return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
-
-
-KIND = Kind("fit", "search", "run")
-_LEAST_OF_DOCKER = 6
-"""MiB: Docker refuses a smaller limit."""
 _NEAR_FULL_SPEED = 1.5
 """A smaller multiple of the free time has two decimals."""
+_WIDE = 4
+"""Limits that differ by more than this factor are drawn on a logarithmic axis."""
 
 
 def of_free(free: Free, unit: MemoryUnit) -> str:
@@ -121,7 +58,7 @@ def answer(fit: Fit, unit: MemoryUnit) -> str:
         most = max(trial.limit for trial in fit.trials)
         return f"Unknown: the command failed with each limit that was tried, up to {_size(most, unit)}"
     at_most = "" if fit.is_smallest else "at most "
-    docker = f"docker run --memory {max(whole_mib(fit.works_from), _LEAST_OF_DOCKER)}m"
+    docker = f"docker run --memory {series.docker_mib(fit.works_from)}m"
     return f"Smallest memory limit that works: {at_most}{limit_text(fit.works_from, unit)} ({docker})"
 
 
@@ -145,167 +82,57 @@ def notes(fit: Fit) -> Iterator[str]:
         yield "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
 
 
-def with_limit(words: Sequence[str], limit: float) -> list[str]:
-    """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
-    size = whole_mib(limit)
-    of_docker = max(size, _LEAST_OF_DOCKER)
-    command = " ".join(map(_quote, words))
-    return [
-        f"docker run --memory {of_docker}m --memory-swap {of_docker}m IMAGE {command}",
-        f"systemd-run --scope -p MemoryMax={size}M -p MemorySwapMax=0M {command}",
-    ]
-
-
-def _quote(word: str) -> str:
-    """Return a word for a line of bash: line breaks stay line breaks, but are not printed as such."""
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{printable(escaped)}'"
-
-
 def _size(size: float, unit: MemoryUnit) -> str:
     return f"{unit.brief(size)} {unit}"
 
 
+def limit_text(size: float, unit: MemoryUnit) -> str:
+    """Return a limit as it is set: in whole MiB, rounded up."""
+    return _size(series.whole_mib(size) * MemoryUnit.MiB.factor, unit)
+
+
 def shown(fit: Fit, unit: MemoryUnit) -> Shown:
     """Return the result as it is shown."""
-
-    def draw(path: pathlib.Path) -> None:
-        from nncftools.cli.fit import picture
-
-        picture.draw(fit, unit, path)
-
     return Shown(
         command=fit.command,
         answer=answer(fit, unit),
         sentences=list(sentences(fit, unit)),
         notes=list(notes(fit)),
         table=runs(fit, unit),
-        to_copy=[] if fit.works_from is None else with_limit(fit.command, fit.works_from),
-        draw=draw if fit.trials else None,
+        to_copy=[] if fit.works_from is None else series.with_limit(fit.command, fit.works_from),
+        draw=partial(draw, fit, unit) if fit.trials else None,
     )
 
 
-@contextlib.contextmanager
-def folder_of_runs(request: SeriesRequest, kind: Kind = KIND) -> Iterator[pathlib.Path]:
-    """Yield the folder of several runs, locked, and without earlier ones unless they go on. Raises NncfToolsError."""
-    folder = results_folder(request, kind)
-    busy = f"another {kind.result} writes to {str(folder)!r}; wait for its end"
-    with destination.locked("--output", folder, busy):
-        if not request.resume:
-            remove_earlier(folder, kind)
-        yield folder
+def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the runs, failed ones as crosses, with the floor and the peak of the free run. Raises OSError."""
+    from nncftools import drawing
 
-
-def results_folder(request: SeriesRequest, kind: Kind = KIND) -> pathlib.Path:
-    """Return the folder of the results, made in the log folder if none is given. Raises UsageError."""
-    output = request.output
-    if output is None:
-        program = pathlib.Path((request.words or [""])[0]).name
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"{kind.name}-{program}")
-        assert made.folder is not None
-        return made.folder
-    if os.path.lexists(output / kind.state) and not (request.resume or request.force):
-        raise UsageError(f"option --output: {str(output)!r} has a {kind.result} already; use --resume or --force")
-    return output.absolute()
-
-
-def remove_earlier(output: pathlib.Path, kind: Kind = KIND) -> None:
-    """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
-    if not os.path.lexists(output / kind.state):
-        return
-    ours = re.compile(rf"{kind.name}\.(json|md|png)|{kind.run}-[0-9]+\.(json|log)")
-    with destination.writing("--output", output):
-        for path in output.iterdir():
-            if ours.fullmatch(path.name):
-                path.unlink()
-
-
-def new_search(request: FitOptions) -> Fit:
-    """Return a search without runs."""
-    success = request.success and Redaction().text(request.success)
-    return Fit(command=shareable(request.words or ()), success=success)
-
-
-def shareable(words: Iterable[str]) -> list[str]:
-    """Return a command for a file: without secrets, as valid Unicode."""
-    return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
-
-
-def begun_search(wanted: Fit, output: pathlib.Path) -> Fit:
-    """Return a search that was begun before, or ``wanted`` if there is none. Raises UsageError."""
-    fit = begun(wanted, output / KIND.state)
-    if fit.success != wanted.success:
-        raise UsageError(f"option --success: the earlier runs were judged by {fit.success!r}")
-    return fit
-
-
-class _State(Protocol):
-    format: str
-    version: int
-    command: list[str]
-
-
-_Begun = TypeVar("_Begun", bound=_State)
-
-
-def begun(wanted: _Begun, file: pathlib.Path) -> _Begun:
-    """Return what several runs of the same command have found so far, ``wanted`` if nothing. Raises UsageError."""
-    if not os.path.lexists(file):
-        return wanted
-    try:
-        found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
-    except SessionFileError as error:
-        raise UsageError(f"option --resume: {error}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
-    if (found.format, found.version) != (wanted.format, wanted.version):
-        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
-    if found.command != wanted.command:
-        raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(found.command)}")
-    return found
-
-
-def write_state(document: object, folder: pathlib.Path, kind: Kind = KIND) -> None:
-    """Write what is known so far. Raises NncfToolsError."""
-    destination.open_folder("--output", folder).close()
-    file = folder / kind.state
-    with destination.writing("--output", file):
-        write_file(file, as_json(document))
-
-
-def finish(request: SeriesRequest, document: object, result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None:
-    """Write the result beside the state, and print it, also if writing failed: it took long. Raises NncfToolsError."""
-    try:
-        write_beside(result, folder, kind)
-    finally:
-        screen.to_stdout(as_json(document) if request.as_json else result.text)
-        if result.to_copy and not request.as_json:
-            screen.to_stdout("\n  " + "\n  ".join(result.to_copy) + "\n")
-    screen.to_stderr(f"\nWritten to {printable(str(folder))}\n")
-
-
-def write_beside(result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None:
-    """Write Markdown and picture. Raises NncfToolsError."""
-    text, picture = f"{kind.name}.md", f"{kind.name}.png"
-    try:
-        write_file(folder / text, result.markdown.encode())
-        if result.draw is not None:
-            result.draw(folder / picture)
-    except Exception as error:  # matplotlib fails in many ways if its installation is broken
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        files = f"{kind.state} in {str(folder)!r} is complete, {text} or {picture} is not"
-        raise NncfToolsError(f"option --output: {files}: {reason}") from error
-
-
-def interrupted(folder: pathlib.Path, starter: Starter) -> int:
-    """Say how to go on after a signal; return the exit status."""
-    how = f"--resume --output {shlex.quote(str(folder))}"
-    screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
-    return 128 + (starter.received or signal.SIGINT)
-
-
-def as_json(document: object) -> bytes:
-    """Return a search as the content of its file."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    worked, failed, free = drawing.PALETTE[:3]
+    assert fit.free is not None
+    canvas, axes = drawing.figure_of_command(fit.command)
+    runs = sorted(fit.trials, key=lambda trial: trial.limit)
+    for is_shown, style, color, label in ((True, "o-", worked, "worked"), (False, "x", failed, "failed or given up")):
+        points = [(unit.of(trial.limit), trial.duration_s) for trial in runs if trial.worked is is_shown]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, color=color, label=label)
+    time_text = f"time without a limit, {seconds_text(fit.free.duration_s)}"
+    axes.axhline(fit.free.duration_s, color=free, label=time_text)
+    for size, style, name in ((fit.free.floor, ":", "floor"), (fit.free.peak_rss, "--", "free peak")):
+        label = f"{name}, {_size(size, unit)}"
+        axes.axvline(unit.of(size), color=drawing.INK, linestyle=style, zorder=1.8, label=label)
+    found = ("works", fit.works_from), ("full speed", fit.fast_from if fit.fast else None)
+    for trial in runs:
+        names = [name for name, limit in found if limit == trial.limit]
+        if names:
+            text = f"{', '.join(names)} from {limit_text(trial.limit, unit)}"
+            drawing.annotate(axes, text, (unit.of(trial.limit), trial.duration_s), (6, 10), fontsize=9)
+    if runs[-1].limit > runs[0].limit * _WIDE:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.margins(0.15)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("Time (s)")
+    axes.set_xlabel(f"Memory limit ({unit})")
+    drawing.legend_below(canvas, 5)
+    drawing.save(canvas, path)

@@ -8,24 +8,20 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pathlib
 import shlex
-import signal
-import subprocess
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from nncftools.cli import recording, screen
-from nncftools.cli.fit import groups, outputs
-from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
+from nncftools.cli import groups, screen
+from nncftools.cli.fit import outputs
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
-from nncftools.cli.recording import RepeatedInput
-from nncftools.errors import NncfToolsError
+from nncftools.cli.groups import LimitedGroup, ParentGroup
+from nncftools.cli.series import OneRun, Results, Runner, Watch, runner, shareable
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits.needs import needs
-from nncftools.sampler.client import Interrupted, Starter
+from nncftools.redaction import Redaction
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
@@ -33,8 +29,6 @@ GIVE_UP = 5
 """A run that takes so many times the free time hangs, or reads the same files again and again: it is ended."""
 _SHORTEST_S = 2.0
 """No run is given up earlier."""
-_POLL_S = 0.1
-_GRACE_S = 2.0
 _MANY_FILES = 32 << 20
 """Reading fewer bytes takes no time that matters."""
 
@@ -46,59 +40,70 @@ class Done(NamedTuple):
     """Of its files, without the ending."""
     ended: str
     session: Session | None
-    watch: Watch
+    watch: GroupWatch
 
 
-class Watch(Watcher):
-    """Lists the files that a run maps, and ends a run that takes too long, or whose processes ignore a signal."""
+class GroupWatch(Watch):
+    """Lists the files that a run without a limit maps, and at its end keeps the figures of its group."""
 
-    def __init__(self, group: LimitedGroup | None, most_s: float, starter: Starter) -> None:
-        super().__init__(starter)
+    def __init__(self, runner: Runner, group: LimitedGroup | None, most_s: float) -> None:
+        super().__init__(runner, most_s)
         self._group = group
-        self._most_s = most_s
+        self._lists_files = most_s == math.inf
         self._ours = groups.files_of([os.getpid()])
         """The files that this process maps, too: they cannot be dropped from the page cache."""
-        self._begun_s = time.monotonic()
         self.files: set[str] = set()
-        self.gave_up = False
         self.lost_processes = False
         """Whether the kernel killed processes because memory ran out; others may wait for them for ever."""
         self.charged: int | None = None
         self.refaults: int | None = None
-        self.seconds = 0.0
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self._begun_s
         super().__exit__()
         if self._group is not None:
             self.lost_processes = self._group.oom_kills() > 0
             self.charged = self._group.most_charged()
             self.refaults = self._group.refaults()
 
-    def _watch(self) -> None:
-        group = self._group
-        while group is not None and not self._over.wait(_POLL_S):
-            self.gave_up = time.monotonic() > self._begun_s + self._most_s
-            if self.gave_up or groups.is_interrupted(self.starter):
-                groups.send(signal.SIGTERM, group.folder)
-                if not self._over.wait(_GRACE_S):
-                    groups.send(signal.SIGKILL, group.folder)
-            elif self._most_s == math.inf:
-                self.files |= groups.files_of(groups.pids_of(group.folder)) - self._ours
+    def look(self) -> None:
+        """List the files that the processes of the group map."""
+        if self._group is not None and self._lists_files:
+            self.files |= groups.files_of(groups.pids_of(self._group.folder)) - self._ours
 
 
-def search(request: FitOptions, wanted: Fit, parent: ParentGroup | None) -> int:
+def new_search(request: FitOptions) -> Fit:
+    """Return a search without runs."""
+    success = request.success and Redaction().text(request.success)
+    return Fit(command=shareable(request.words or ()), success=success)
+
+
+def results_of(request: FitOptions) -> Results:
+    """Return the folder of a search. Raises UsageError."""
+    return Results(request, "fit", "search", "run")
+
+
+def begun_search(wanted: Fit, results: Results) -> Fit:
+    """Return the search to go on with, or ``wanted`` if there is none. Raises UsageError."""
+    fit = results.begun(wanted)
+    if fit.success != wanted.success:
+        raise UsageError(f"option --success: the earlier runs were judged by {fit.success!r}")
+    return fit
+
+
+def search(request: FitOptions, parent: ParentGroup | None) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with outputs.folder_of_runs(request) as folder:
-        fit = outputs.begun_search(wanted, folder) if request.resume else wanted
+    wanted, results = new_search(request), results_of(request)
+    with results.locked():
+        fit = begun_search(wanted, results)
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
-        with groups.endable() as starter:
-            is_done = _Runs(request, folder, parent, fit, starter).go()
+        with runner() as runs:
+            is_done = _Runs(request, results, parent, fit, runs).go()
         if is_done or fit.trials:
-            outputs.finish(request, fit, outputs.shown(fit, request.unit), folder)
+            results.finish(fit, outputs.shown(fit, request.unit))
         if not is_done:
-            return outputs.interrupted(folder, starter)
+            results.say_how_to_go_on()
+            return runs.exit_status
         return int(not request.free_only and fit.works_from is None)
 
 
@@ -107,11 +112,10 @@ class _Runs:
     """The runs of a search."""
 
     request: FitOptions
-    folder: pathlib.Path
+    results: Results
     parent: ParentGroup | None
     fit: Fit
-    starter: Starter
-    input: RepeatedInput = field(default_factory=RepeatedInput)
+    runner: Runner
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
@@ -127,7 +131,7 @@ class _Runs:
                 return False
             fit.trials.append(trial)
             limit = fit.next_limit()
-            outputs.write_state(fit, self.folder)
+            self.results.write(fit)
             more = "the last run" if limit is None else f"at most {self.request.runs - fit.runs} more"
             screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, self.request.unit)} ({more})")
         return True
@@ -144,7 +148,7 @@ class _Runs:
             return False
         session = done.session
         if session is None or done.ended != WORKED:
-            log = f"its output is in {self.folder / done.name}.log"
+            log = f"its output is in {self.results.folder / done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; {log}")
         needed = needs(session)
         if needed is None or not session.finished:
@@ -166,7 +170,7 @@ class _Runs:
         fit.free_runs += 1
         again = "; again, because its files were in the page cache" if is_warm else ""
         screen.line(f"Run {fit.runs}: {outputs.of_free(fit.free, self.request.unit)}{again}")
-        outputs.write_state(fit, self.folder)
+        self.results.write(fit)
         return self._run_free() if is_warm else True
 
     def _try(self, limit: int) -> Trial | None:
@@ -194,34 +198,33 @@ class _Runs:
 
         Raises NncfToolsError.
         """
-        before = self.request.before
+        before, folder = self.request.before, self.results.folder
         number = self.fit.runs + 1
         name = f"run-{number}"
         with contextlib.ExitStack() as stack:
             group = None if self.parent is None else stack.enter_context(LimitedGroup(self.parent, number))
             if group is not None and limit is not None:
                 group.limit(limit)
-            several = recording.one_of_several(self.starter, self.folder, name, self.request.recorded)
-            run, output = stack.enter_context(several)
-            failed = before is not None and self._shell(before, output)
-            self.input.rewind()
-            with contextlib.suppress(Interrupted), self.starter.interruptible():
+            run = stack.enter_context(self.runner.prepared(folder, name, self.request.recorded))
+            failed = before is not None and run.shell(before)
+            with self.runner.interruptible():
                 groups.drop(files)
-            if groups.is_interrupted(self.starter):
+            if self.runner.is_interrupted():
                 return None
             if failed:
-                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {self.folder / name}.log")
-            with Watch(group, most_s, self.starter) as watch:
-                recorded = recording.record(run._replace(entry=() if group is None else group.entry))
-            if watch.gave_up and recorded.session is not None:  # the signal in its verdict came from us
+                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {folder / name}.log")
+            watch = GroupWatch(self.runner, group, most_s)
+            recorded = run.record(watch, entry=() if group is None else group.entry)
+            session = recorded.session
+            if watch.gave_up and session is not None:  # the signal in its verdict came from us
                 text = f"it was ended by nncf-tools fit after {seconds_text(watch.seconds)}, because it took too long"
-                recorded.session.warnings.insert(0, text)
+                session.warnings.insert(0, text)
                 with contextlib.suppress(OSError):
-                    recorded.session.save(run.target.session)
-            ended = self._ended(recorded.status, watch, output)
-        return None if groups.is_interrupted(self.starter) else Done(name, ended, recorded.session, watch)
+                    session.save(run.file)
+            ended = self._ended(recorded.status, watch, run)
+        return None if self.runner.is_interrupted() else Done(name, ended, session, watch)
 
-    def _ended(self, status: int, watch: Watch, output: int) -> str:
+    def _ended(self, status: int, watch: GroupWatch, run: OneRun) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
         if watch.lost_processes:
             return f"{OUT_OF_MEMORY}, {given_up}" if watch.gave_up else OUT_OF_MEMORY
@@ -230,15 +233,4 @@ class _Runs:
         if status:
             return f"exit status {status}"
         success = self.request.success
-        return "not successful" if success is not None and self._shell(success, output) else WORKED
-
-    def _shell(self, script: str, output: int) -> int:
-        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
-        with subprocess.Popen(
-            ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        ) as process:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_POLL_S)
-                if groups.is_interrupted(self.starter):
-                    os.killpg(process.pid, signal.SIGKILL)
+        return "not successful" if success is not None and run.shell(success) else WORKED

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nncftools.units import MemoryUnit
-
 FORMAT = "nncf-tools-fit"
 VERSION = 1
 """1: first version (2026-11)."""
@@ -194,13 +192,3 @@ def _between(bad: float, good: Sequence[int], near: float) -> float | None:
         return math.sqrt(bad * least)
     step = max([near * _JUST_BELOW, *(2 * (other - least) for other in others[:1])])
     return max(least - step, (bad + least) / 2)
-
-
-def limit_text(size: float, unit: MemoryUnit) -> str:
-    """Return a limit as it is set: in whole MiB, rounded up."""
-    return f"{unit.brief(whole_mib(size) * _MIB)} {unit}"
-
-
-def whole_mib(size: float) -> int:
-    """Return the MiB of a limit, rounded up."""
-    return math.ceil(size / _MIB)

@@ -5,7 +5,6 @@ A worker runs its configuration in a process of its own, and returns its files.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -24,10 +23,11 @@ import msgspec
 
 from nncftools.backports import running
 from nncftools.cli import screen
+from nncftools.cli.series import Runner
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.sampler.client import Starter, held_back
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -98,7 +98,7 @@ def _run(folder: pathlib.Path) -> None:
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with Starter() as starter:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        row = run_task(task, starter)
+        row = run_task(task, Runner(starter))
     if row is not None:
         (folder / ROW).write_bytes(msgspec.json.encode(row))
 
@@ -124,14 +124,14 @@ _DIGEST = 16
 class Cluster:
     """Runs tasks on the workers of a cluster; workers may come and go."""
 
-    def __init__(self, address: str, folder: Folder, starter: Starter) -> None:
+    def __init__(self, address: str, folder: Folder, runner: Runner) -> None:
         """Connect to the scheduler. Raises UsageError if that is impossible."""
         try:
             import distributed
         except ImportError as error:
             raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
         self._folder = folder
-        self._starter = starter
+        self._runner = runner
         self._known: dict[str, tuple[dict[str, str], str]] = {}
         try:
             self._client: Any = distributed.Client(address, timeout=_CONNECTS_S, set_as_default=False)
@@ -144,19 +144,19 @@ class Cluster:
         A task whose worker is lost runs again on another one.
         """
         running: dict[str, tuple[Task, Any]] = {}
-        with contextlib.suppress(Interrupted), self._starter.interruptible():  # Dask waits for up to an hour
+        with self._runner.interruptible():  # Dask waits for up to an hour
             self._run(list(tasks), running, ended)
-        if self._starter.received is not None:
+        if self._runner.is_interrupted():
             futures = [future for _, future in running.values()]
             cancels = threading.Thread(target=self._client.cancel, args=[futures], kwargs={"force": True}, daemon=True)
             with held_back():
                 cancels.start()
             cancels.join(_CANCELS_S)  # the scheduler may hang
-        return self._starter.received is None
+        return not self._runner.is_interrupted()
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
         tries: dict[str, int] = {}
-        while (waiting or running) and self._starter.received is None:
+        while (waiting or running) and not self._runner.is_interrupted():
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
                 if worker in workers and not future.done():

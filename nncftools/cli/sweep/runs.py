@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import shutil
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nncftools import intake
-from nncftools.cli import destination, screen
-from nncftools.cli.fit import groups
+from nncftools.cli import destination, groups, screen, series
+from nncftools.cli.series import Runner
 from nncftools.cli.sweep import results, steps
 from nncftools.cli.sweep.grid import Configuration
 from nncftools.cli.sweep.options import SweepOptions
@@ -22,7 +20,6 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 
@@ -92,15 +89,15 @@ def sweep(plan: Sweep) -> tuple[int | None, float]:
     Also return how many seconds the measured processes ran.
     """
     with (
-        groups.endable() as starter,
+        series.runner() as runner,
         destination.writing("--output", plan.folder.path),
         plan.folder.locked(),
     ):
-        runs = _Runs(plan, starter)
+        runs = _Runs(plan, runner)
         if not runs.go():
             count = " of ".join(runs.count)
             screen.line(f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
-            return 128 + (starter.received or signal.SIGINT), runs.measured_s
+            return runner.exit_status, runs.measured_s
     return None, runs.measured_s
 
 
@@ -132,10 +129,10 @@ def dry_run(plan: Sweep) -> str:
 class _Runs:
     """The runs of a sweep."""
 
-    def __init__(self, plan: Sweep, starter: Starter) -> None:
+    def __init__(self, plan: Sweep, runner: Runner) -> None:
         self._plan = plan
         self._options = plan.options
-        self._starter = starter
+        self._runner = runner
         self._folder = plan.folder
         rows = self._folder.rows(plan.grid).items()
         self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
@@ -158,9 +155,9 @@ class _Runs:
         if self._options.scheduler is not None:
             from nncftools.cli.sweep.cluster import Cluster
 
-            with contextlib.suppress(Interrupted), self._starter.interruptible():
-                cluster = Cluster(self._options.scheduler, self._folder, self._starter)
-            if groups.is_interrupted(self._starter):
+            with self._runner.interruptible():
+                cluster = Cluster(self._options.scheduler, self._folder, self._runner)
+            if self._runner.is_interrupted():
                 return False
         for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
             missing = [configuration for configuration in group if configuration.name not in self.rows]
@@ -173,10 +170,10 @@ class _Runs:
         """Run tasks on this machine, one after another. Return False if we were interrupted."""
         for task in tasks:
             screen.line(f"Running {task.row.name}…")
-            if groups.is_interrupted(self._starter):
+            if self._runner.is_interrupted():
                 return False
             self._folder.clear(task.row.name)
-            row = steps.run_task(task, self._starter)
+            row = steps.run_task(task, self._runner)
             if row is None:
                 return False
             self._ended(row)
@@ -190,7 +187,7 @@ class _Runs:
         target = self._folder.exported
         if not (target / _DONE).exists():
             screen.line("Exporting the model…")
-            if groups.is_interrupted(self._starter):
+            if self._runner.is_interrupted():
                 return None
             self._folder.check()
             shutil.rmtree(target, ignore_errors=True)
@@ -198,9 +195,9 @@ class _Runs:
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
             words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
+            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._runner)
             self.measured_s += ran.seconds
-            if groups.is_interrupted(self._starter):
+            if self._runner.is_interrupted():
                 return None
             if ran.failed:
                 log = recordings / "export.log"

@@ -11,9 +11,10 @@ from matplotlib import rc_context
 from rich.console import Console
 
 from nncftools.cli import screen
-from nncftools.cli.fit import outputs, picture
+from nncftools.cli.fit import outputs
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
+from nncftools.cli.series import Results
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -25,9 +26,14 @@ WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
     """Return the texts in the picture."""
     with rc_context({"svg.fonttype": "none"}):
-        picture.draw(fit, GIB, folder / "fit.svg")
+        outputs.draw(fit, GIB, folder / "fit.svg")
     found = (folder / "fit.svg").read_text(encoding="utf-8")
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
+
+
+def results(folder: pathlib.Path) -> Results:
+    """Return a folder of results."""
+    return Results(SeriesRequest(output=folder), "fit", "search", "run")
 
 
 def test_narrow() -> None:
@@ -47,7 +53,7 @@ def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) ->
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    outputs.finish(SeriesRequest(), fit, outputs.shown(fit, GIB), tmp_path)
+    results(tmp_path).finish(fit, outputs.shown(fit, GIB))
     lines = capsys.readouterr().out.splitlines()[-2:]
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
@@ -71,10 +77,10 @@ def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
 def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
+    results(tmp_path).finish(FOUND, outputs.shown(FOUND, GIB))
+    free = search(works=None, fast=None)
+    results(tmp_path / "free").finish(free, outputs.shown(free, GIB))
 
-    assert outputs.write_beside(outputs.shown(FOUND, GIB), tmp_path) is None
-    free = outputs.shown(search(works=None, fast=None), GIB)
-    assert outputs.write_beside(free, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nncftools.cli.recording import RepeatedInput
+from nncftools.cli import recording
+from nncftools.cli.series import OneRun, Runner
+from nncftools.sampler.client import Starter
 
 if TYPE_CHECKING:
     import pathlib
@@ -27,7 +29,7 @@ def test_file(tmp_path: pathlib.Path) -> None:
     descriptor = os.open(tmp_path / "text", os.O_RDONLY)
     os.dup2(descriptor, 0)
     os.read(0, 7)
-    repeated = RepeatedInput()
+    repeated = Runner(Starter())
     read = []
     for _ in range(2):
         repeated.rewind()
@@ -46,10 +48,29 @@ def test_pipe(*, is_open: bool) -> None:
         os.dup2(out, 0)
     else:
         os.close(0)
-    repeated = RepeatedInput()
+    repeated = Runner(Starter())
     repeated.rewind()
 
     assert os.read(0, 100) == b""
     assert os.get_inheritable(0)
     os.close(into)
     os.close(out)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "why"),
+    [
+        (1, "RuntimeError: no TorchScript\nException:\ntuple index out of range\n", ": RuntimeError: no TorchScript"),
+        (130, "Traceback (most recent call last):\nKeyboardInterrupt\n", ": KeyboardInterrupt"),
+        (3, "oh\n", ""),
+    ],
+)
+def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
+    """A run failed for the last error in its log that says more than its name; an interrupt is one without a text."""
+    log = tmp_path / "log"
+    log.write_text(text)
+    nothing: Any = None
+    with log.open() as file:
+        run = OneRun(nothing, nothing, file.fileno())
+
+        assert run.why(recording.Recorded(status, None)) == f"exit status {status}{why}"
