@@ -111,65 +111,65 @@ class Runner:
         if self._start is not None:
             os.lseek(0, self._start, os.SEEK_SET)
 
-    @contextlib.contextmanager
-    def prepared(self, folder: pathlib.Path, name: str, request: Request) -> Iterator[OneRun]:
-        """Yield a run as by `profile`, whose files are in a folder of ours. Raises NncfToolsError."""
-        target = destination.at_file(folder / f"{name}.json", force=True)
-        argv, plan = request.words or [], planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
-        planning.watch_disks(plan, argv, folder)
-        access, marking = planning.stack_access(request, default=True), Marking(None if request.no_auto else [])
-        share = options.share("--stacks-budget", request.stacks_budget)
-        with target.place, destination.opened("--output", folder / f"{name}.log") as log:
-            self.rewind()
-            yield OneRun(self, Run(self.starter, request, argv, plan, target, marking, access, share, log), log)
-
-
-class OneRun:
-    """One of several runs."""
-
-    def __init__(self, runner: Runner, run: Run, log: int) -> None:
-        self.runner = runner
-        self._run = run
-        self._log = log
-        """The descriptor of the log of its output."""
-
-    @property
-    def file(self) -> pathlib.Path:
-        """The file of its session."""
-        return self._run.target.session
-
-    def record(
-        self, watch: Watch | None = None, *, entry: Sequence[str] = (), environment: Mapping[str, str] = {}
+    def record(  # noqa: PLR0913, PLR0917 — what a run of a series is
+        self,
+        path: pathlib.Path,
+        request: Request,
+        log: int,
+        watch: Watch | None = None,
+        entry: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
     ) -> Recorded:
-        """Record the run; see ``recording.Run`` for ``entry`` and ``environment``. Raises NncfToolsError."""
-        with watch or Watch(self.runner):
-            return recording.record(self._run._replace(entry=entry, environment=environment))
+        """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError.
 
-    def shell(self, script: str) -> int:
-        """Run a shell command, whose output goes to the log; end it when we are asked to end."""
-        words, log = ["/bin/sh", "-c", script], self._log
+        ``path`` is that of its files, without an ending; see ``recording.Run`` for ``entry`` and ``environment``.
+        """
+        target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
+        argv, plan = request.words or [], planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
+        planning.watch_disks(plan, argv, path.parent)
+        run = Run(
+            self.starter,
+            request,
+            argv,
+            plan,
+            target,
+            Marking(None if request.no_auto else []),
+            planning.stack_access(request, default=True),
+            options.share("--stacks-budget", request.stacks_budget),
+            log,
+            entry,
+            environment,
+        )
+        self.rewind()
+        with target.place, watch or Watch(self):
+            return recording.record(run)
+
+    def shell(self, script: str, log: int) -> int:
+        """Run a shell command, whose output goes to a log; end it when we are asked to end."""
+        words = ["/bin/sh", "-c", script]
         with subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         ) as process:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)
-                if self.runner.is_interrupted():
+                if self.is_interrupted():
                     os.killpg(process.pid, signal.SIGKILL)
 
-    def why(self, recorded: Recorded) -> str:
-        """Return why the run failed: its verdict or its exit status, then the last error in its log."""
-        from nncftools.limits.judges import verdict
-        from nncftools.render.peak_lines import headline
 
-        judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
-        ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
-        text = ended if judged is None else headline(judged)
-        with contextlib.suppress(OSError):
-            tail = os.pread(self._log, _TAIL, max(0, os.fstat(self._log).st_size - _TAIL))
-            lines = tail.decode("utf-8", errors="replace").splitlines()
-            text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
-        return shortened(" ".join(text.split()), LONGEST_REASON)
+def why(recorded: Recorded, log: int) -> str:
+    """Return why a run failed: its verdict or its exit status, then the last error in its log."""
+    from nncftools.limits.judges import verdict
+    from nncftools.render.peak_lines import headline
+
+    judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
+    ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
+    text = ended if judged is None else headline(judged)
+    with contextlib.suppress(OSError):
+        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        lines = tail.decode("utf-8", errors="replace").splitlines()
+        text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
+    return shortened(" ".join(text.split()), LONGEST_REASON)
 
 
 class Watch:
@@ -359,17 +359,6 @@ class Results:
 
         Raises NncfToolsError.
         """
-        request = self._request
-        try:
-            self._write_beside(result)
-        finally:
-            screen.to_stdout(_as_json(document) if request.as_json else result.text)
-            if result.to_copy and not request.as_json:
-                screen.to_stdout("\n  " + "\n  ".join(result.to_copy) + "\n")
-        screen.to_stderr(f"\nWritten to {printable(str(self.folder))}\n")
-
-    def _write_beside(self, result: Shown) -> None:
-        """Write Markdown and picture. Raises NncfToolsError."""
         text, picture = f"{self._name}.md", f"{self._name}.png"
         try:
             write_file(self.folder / text, result.markdown.encode())
@@ -379,11 +368,17 @@ class Results:
             reason = " ".join(str(getattr(error, "strerror", None) or error).split())
             files = f"{self.state.name} in {str(self.folder)!r} is complete, {text} or {picture} is not"
             raise NncfToolsError(f"option --output: {files}: {reason}") from error
+        finally:
+            screen.to_stdout(_as_json(document) if self._request.as_json else result.text)
+            if result.to_copy and not self._request.as_json:
+                screen.to_stdout("\n  " + "\n  ".join(result.to_copy) + "\n")
+        screen.to_stderr(f"\nWritten to {printable(str(self.folder))}\n")
 
-    def say_how_to_go_on(self) -> None:
-        """Say after a signal how to go on."""
+    def interrupted(self, runner: Runner) -> int:
+        """Say after a signal how to go on; return the exit status."""
         how = f"--resume --output {shlex.quote(str(self.folder))}"
         screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+        return runner.exit_status
 
 
 def _as_json(document: object) -> bytes:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from nncftools.cli import recording
-from nncftools.cli.series import OneRun, Runner
+from nncftools.cli import recording, series
+from nncftools.cli.series import Runner
 from nncftools.sampler.client import Starter
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
     """A run failed for the last error in its log that says more than its name; an interrupt is one without a text."""
     log = tmp_path / "log"
     log.write_text(text)
-    nothing: Any = None
     with log.open() as file:
-        run = OneRun(nothing, nothing, file.fileno())
+        found = series.why(recording.Recorded(status, None), file.fileno())
 
-        assert run.why(recording.Recorded(status, None)) == f"exit status {status}{why}"
+    assert found == f"exit status {status}{why}"

@@ -8,22 +8,24 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
-from nncftools.cli import groups, screen
-from nncftools.cli.fit import outputs
+from nncftools.cli import destination, groups, screen
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
 from nncftools.cli.groups import LimitedGroup, ParentGroup
-from nncftools.cli.series import OneRun, Results, Runner, Watch, runner, shareable
+from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits.needs import needs
 from nncftools.redaction import Redaction
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.session.session import Session
-from nncftools.units import printable, seconds_text
+from nncftools.units import MemoryUnit, printable, seconds_text
 
 GIVE_UP = 5
 """A run that takes so many times the free time hangs, or reads the same files again and again: it is ended."""
@@ -31,6 +33,10 @@ _SHORTEST_S = 2.0
 """No run is given up earlier."""
 _MANY_FILES = 32 << 20
 """Reading fewer bytes takes no time that matters."""
+_NEAR_FULL_SPEED = 1.5
+"""A smaller multiple of the free time has two decimals."""
+_WIDE = 4
+"""Limits that differ by more than this factor are drawn on a logarithmic axis."""
 
 
 class Done(NamedTuple):
@@ -100,10 +106,9 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
         with runner() as runs:
             is_done = _Runs(request, results, parent, fit, runs).go()
         if is_done or fit.trials:
-            results.finish(fit, outputs.shown(fit, request.unit))
+            results.finish(fit, shown(fit, request.unit))
         if not is_done:
-            results.say_how_to_go_on()
-            return runs.exit_status
+            return results.interrupted(runs)
         return int(not request.free_only and fit.works_from is None)
 
 
@@ -133,7 +138,7 @@ class _Runs:
             limit = fit.next_limit()
             self.results.write(fit)
             more = "the last run" if limit is None else f"at most {self.request.runs - fit.runs} more"
-            screen.line(f"Run {fit.runs}: {outputs.of_trial(trial, self.request.unit)} ({more})")
+            screen.line(f"Run {fit.runs}: {of_trial(trial, self.request.unit)} ({more})")
         return True
 
     def _run_free(self) -> bool:
@@ -169,7 +174,7 @@ class _Runs:
         )
         fit.free_runs += 1
         again = "; again, because its files were in the page cache" if is_warm else ""
-        screen.line(f"Run {fit.runs}: {outputs.of_free(fit.free, self.request.unit)}{again}")
+        screen.line(f"Run {fit.runs}: {of_free(fit.free, self.request.unit)}{again}")
         self.results.write(fit)
         return self._run_free() if is_warm else True
 
@@ -198,33 +203,33 @@ class _Runs:
 
         Raises NncfToolsError.
         """
-        before, folder = self.request.before, self.results.folder
+        before, runner = self.request.before, self.runner
         number = self.fit.runs + 1
-        name = f"run-{number}"
+        path = self.results.folder / f"run-{number}"
         with contextlib.ExitStack() as stack:
             group = None if self.parent is None else stack.enter_context(LimitedGroup(self.parent, number))
             if group is not None and limit is not None:
                 group.limit(limit)
-            run = stack.enter_context(self.runner.prepared(folder, name, self.request.recorded))
-            failed = before is not None and run.shell(before)
-            with self.runner.interruptible():
+            log = stack.enter_context(destination.opened("--output", path.with_suffix(".log")))
+            failed = before is not None and runner.shell(before, log)
+            with runner.interruptible():
                 groups.drop(files)
-            if self.runner.is_interrupted():
+            if runner.is_interrupted():
                 return None
             if failed:
-                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {folder / name}.log")
-            watch = GroupWatch(self.runner, group, most_s)
-            recorded = run.record(watch, entry=() if group is None else group.entry)
-            session = recorded.session
+                raise NncfToolsError(f"option --before: {before!r} failed; its output is in {path}.log")
+            watch = GroupWatch(runner, group, most_s)
+            entry = () if group is None else group.entry
+            status, session, _ = runner.record(path, self.request.recorded, log, watch, entry)
             if watch.gave_up and session is not None:  # the signal in its verdict came from us
                 text = f"it was ended by nncf-tools fit after {seconds_text(watch.seconds)}, because it took too long"
                 session.warnings.insert(0, text)
                 with contextlib.suppress(OSError):
-                    session.save(run.file)
-            ended = self._ended(recorded.status, watch, run)
-        return None if self.runner.is_interrupted() else Done(name, ended, session, watch)
+                    session.save(path.with_suffix(".json"))
+            ended = self._ended(status, watch, log)
+        return None if runner.is_interrupted() else Done(path.name, ended, session, watch)
 
-    def _ended(self, status: int, watch: GroupWatch, run: OneRun) -> str:
+    def _ended(self, status: int, watch: GroupWatch, log: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
         if watch.lost_processes:
             return f"{OUT_OF_MEMORY}, {given_up}" if watch.gave_up else OUT_OF_MEMORY
@@ -233,4 +238,123 @@ class _Runs:
         if status:
             return f"exit status {status}"
         success = self.request.success
-        return "not successful" if success is not None and run.shell(success) else WORKED
+        return "not successful" if success is not None and self.runner.shell(success, log) else WORKED
+
+
+def table(fit: Fit, unit: MemoryUnit) -> Table:
+    """Return a row for each run, the largest limit first; the limits that were found are strong."""
+    columns = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
+    columns += map(Column, ("Time", "× free time", "Refaults", "Stall"))
+    assert fit.free is not None
+    free = Trial(limit=0, worked=True, ended=WORKED, duration_s=fit.free.duration_s, slower=1.0)
+    rows = [_row(Cell("none"), free)]
+    for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
+        is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
+        rows.append(_row(size_cell(trial.limit, unit, is_strong=is_result), trial))
+    return Table(columns=columns, rows=rows)
+
+
+def _row(limit: Cell, trial: Trial) -> Row:
+    slower = f"{trial.slower:.2f}" if trial.slower < _NEAR_FULL_SPEED else f"{trial.slower:.1f}"
+    figures = figure_cell(trial.refaults, "B"), figure_cell(trial.stall_s, "s")
+    return Row(cells=[limit, Cell(trial.ended), figure_cell(trial.duration_s, "s"), Cell(slower), *figures])
+
+
+def of_free(free: Free, unit: MemoryUnit) -> str:
+    """Return what a run without a limit took."""
+    floor = f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, floor {_size(free.floor, unit)}"
+    return f"{floor}, comfortable {_size(free.comfortable, unit)}, peak {_size(free.peak_rss, unit)}"
+
+
+def of_trial(trial: Trial, unit: MemoryUnit) -> str:
+    """Return a run in one line: ``5.3 GiB, worked, 41 s``."""
+    return f"{_size(trial.limit, unit)}, {trial.ended}, {seconds_text(trial.duration_s)}"
+
+
+def answer(fit: Fit, unit: MemoryUnit) -> str:
+    """Return the first line of the result: the smallest limit that works, or why it is not known."""
+    assert fit.free is not None
+    if not fit.trials:
+        return f"Needs at least {_size(fit.free.floor, unit)}, by one run without a limit (no limit was tried)"
+    if fit.works_from is None:
+        most = max(trial.limit for trial in fit.trials)
+        return f"Unknown: the command failed with each limit that was tried, up to {_size(most, unit)}"
+    at_most = "" if fit.is_smallest else "at most "
+    docker = f"docker run --memory {docker_mib(fit.works_from)}m"
+    return f"Smallest memory limit that works: {at_most}{limit_text(fit.works_from, unit)} ({docker})"
+
+
+def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what follows the answer: the peak without a limit, and how a limit changes the time."""
+    assert fit.free is not None
+    if not fit.trials:
+        yield f"With {_size(fit.free.comfortable, unit)} it reads no file twice"
+    yield f"Without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
+    if fit.fast and fit.fast_from is not None:
+        size = limit_text(fit.fast_from, unit)
+        yield f"From {size} on it is as fast as without a limit: {len(fit.fast)} runs were"
+
+
+def notes(fit: Fit) -> Iterator[str]:
+    """Yield what makes the result less sure, and what to do about it."""
+    if fit.trials and not fit.is_finished:
+        yield "the search is not finished; go on with --resume and a larger --runs"
+    ran_out = any(trial.gave_up or trial.ended.startswith(OUT_OF_MEMORY) for trial in fit.trials)
+    if fit.trials and fit.works_from is None and not ran_out:
+        yield "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
+
+
+def _size(size: float, unit: MemoryUnit) -> str:
+    return f"{unit.brief(size)} {unit}"
+
+
+def limit_text(size: float, unit: MemoryUnit) -> str:
+    """Return a limit as it is set: in whole MiB, rounded up."""
+    return _size(whole_mib(size) * MemoryUnit.MiB.factor, unit)
+
+
+def shown(fit: Fit, unit: MemoryUnit) -> Shown:
+    """Return the result as it is shown."""
+    return Shown(
+        command=fit.command,
+        answer=answer(fit, unit),
+        sentences=list(sentences(fit, unit)),
+        notes=list(notes(fit)),
+        table=table(fit, unit),
+        to_copy=[] if fit.works_from is None else with_limit(fit.command, fit.works_from),
+        draw=partial(draw, fit, unit) if fit.trials else None,
+    )
+
+
+def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the runs, failed ones as crosses, with the floor and the peak of the free run. Raises OSError."""
+    from nncftools import drawing
+
+    worked, failed, free = drawing.PALETTE[:3]
+    assert fit.free is not None
+    canvas, axes = drawing.figure_of_command(fit.command)
+    runs = sorted(fit.trials, key=lambda trial: trial.limit)
+    for is_shown, style, color, label in ((True, "o-", worked, "worked"), (False, "x", failed, "failed or given up")):
+        points = [(unit.of(trial.limit), trial.duration_s) for trial in runs if trial.worked is is_shown]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, color=color, label=label)
+    time_text = f"time without a limit, {seconds_text(fit.free.duration_s)}"
+    axes.axhline(fit.free.duration_s, color=free, label=time_text)
+    for size, style, name in ((fit.free.floor, ":", "floor"), (fit.free.peak_rss, "--", "free peak")):
+        label = f"{name}, {_size(size, unit)}"
+        axes.axvline(unit.of(size), color=drawing.INK, linestyle=style, zorder=1.8, label=label)
+    found = ("works", fit.works_from), ("full speed", fit.fast_from if fit.fast else None)
+    for trial in runs:
+        names = [name for name, limit in found if limit == trial.limit]
+        if names:
+            text = f"{', '.join(names)} from {limit_text(trial.limit, unit)}"
+            drawing.annotate(axes, text, (unit.of(trial.limit), trial.duration_s), (6, 10), fontsize=9)
+    if runs[-1].limit > runs[0].limit * _WIDE:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.margins(0.15)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("Time (s)")
+    axes.set_xlabel(f"Memory limit ({unit})")
+    drawing.legend_below(canvas, 5)
+    drawing.save(canvas, path)

@@ -109,8 +109,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         results.write(result)
         results.finish(result, shown(result, request.unit))
         if not is_done:
-            results.say_how_to_go_on()
-            return runner.exit_status
+            return results.interrupted(runner)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
 
 
@@ -173,9 +172,9 @@ class Runs:
 
     def _try(self, layers: int) -> Slice | None:
         """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
-        runner, name = self.runner, f"slice-{layers}"
+        runner, path = self.runner, self.results.folder / f"slice-{layers}"
         with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
-            folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
+            folder = pathlib.Path(made, f"{path.name}-of-{self.model.layers}-{made[-8:]}")
             output = pathlib.Path(made, f"output-{layers}")
             with runner.interruptible():
                 slices.write(self.model, layers, folder)
@@ -183,9 +182,9 @@ class Runs:
                 return None
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            with runner.prepared(self.results.folder, name, how) as run:
-                recorded = run.record()
-                failed = run.why(recorded) if recorded.status else ""
+            with destination.opened("--output", path.with_suffix(".log")) as log:
+                recorded = runner.record(path, how, log)
+                failed = series.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
             return None if runner.is_interrupted() else measured(layers, recorded.session, failed, kept)
 

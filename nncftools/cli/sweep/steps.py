@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.cli import groups, options
-from nncftools.cli.series import LONGEST_REASON, Runner
+from nncftools.cli import destination, groups, options
+from nncftools.cli.series import LONGEST_REASON, Runner, why
 from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import Row
 from nncftools.compression import filling
@@ -279,10 +279,10 @@ def _recorded(  # noqa: PLR0913 — what a step is recorded with
         request = options.Request(
             words=step.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
         )
-        with runner.prepared(path.parent, path.name, request) as run:
-            recorded = run.record(entry=entry, environment=ENVIRONMENT)
+        with destination.opened("--output", path.with_suffix(".log")) as log:
+            recorded = runner.record(path, request, log, entry=entry, environment=ENVIRONMENT)
             result = None if recorded.status else step.result()
-            failed = "" if result is not None else f"{path.name}: {run.why(recorded)}"
+            failed = "" if result is not None else f"{path.name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)
 
 
