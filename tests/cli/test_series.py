@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import pathlib
+import signal
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 from nncftools.cli import recording, series
 from nncftools.cli.series import Runner
 from nncftools.sampler.client import Starter
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator
+from tests import waiting
+from tests.cli.forecast import models
+from tests.cli.test_planning import until_ended
+from tests.conftest import command_line
+from tests.surroundings import HANGING_S
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +77,20 @@ def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
         found = series.why(recording.Recorded(status, None), file.fileno())
 
     assert found == f"exit status {status}{why}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", [["fit", "--free-only"], ["forecast", "--no-output"]], ids=["fit", "forecast"])
+def test_command_that_ignores_signals(tmp_path: pathlib.Path, command: list[str]) -> None:
+    """A signal ends a command that ignores it, with its descendants, in every series of runs."""
+    models.write(tmp_path / "model", 8)
+    ignores = "trap '' INT TERM; sleep 1000 & echo $! >pid; wait; sleep 1000; :"
+    words = command_line(*command, "-o", "out", "--", "sh", "-c", ignores, "model")
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        waiting.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
+        process.terminate()
+        _, said = process.communicate(timeout=HANGING_S)
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
+    until_ended(tmp_path / "pid")

@@ -26,7 +26,6 @@ from nncftools.units import MemoryUnit
 from tests import made_up, waiting
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, Run, command_line
-from tests.surroundings import HANGING_S
 
 EXPORTS = [sys.executable, str(BURNERS / "exports.py")]
 MIB = 1 << 20
@@ -450,21 +449,6 @@ class TestForecast:
         assert written(tmp_path / "out")["forecast"] is not None
         assert resumed.returncode == 0
         assert "has a forecast already; use --resume or --force" in again.stderr
-
-    @pytest.mark.process
-    def test_command_that_ignores_signals(self, tmp_path: pathlib.Path) -> None:
-        """A signal ends a command that ignores it, with its descendants, as in ``fit``."""
-        models.write(tmp_path / "model", 8)
-        ignores = "trap '' INT TERM; sleep 1000 & echo $! >pid; wait; sleep 1000; :"
-        words = command_line("forecast", "--no-output", "-o", "out", "--", "sh", "-c", ignores, "model")
-        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            waiting.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
-            process.terminate()
-            _, said = process.communicate(timeout=HANGING_S)
-
-        assert process.returncode == 128 + signal.SIGTERM
-        assert b"interrupted; the runs that ended are kept" in said
-        assert not pathlib.Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
     @pytest.mark.process
     @pytest.mark.long
