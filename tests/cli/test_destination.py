@@ -118,8 +118,7 @@ def test_point_latest(
     make(logs / "latest")
     (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
     folder = logs / "middle"
-    journal = folder / "session.journal.jsonl"
-    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Folder(folder))
+    place = destination.Destination(Folder(folder), folder / "session.json", str(folder), folder)
 
     place.point_latest()
 
@@ -188,11 +187,9 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
-    place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Folder(folder)
-    )
+    place = destination.Destination(Folder(folder), folder / "session.json", f"memory_logs/{name}", folder)
     place = destination.with_views(place, plot=None, opens=False)
-    return closing.text(Session.load(place.session), place, View(["rss"]), profiled=profiled)
+    return closing.last_lines(Session.load(place.session), place, View(["rss"]), profiled=profiled)
 
 
 @pytest.mark.parametrize(
