@@ -64,10 +64,13 @@ def repeat(
 
 @contextlib.contextmanager
 def runner() -> Iterator[Runner]:
-    """Yield the runner of several recordings; after them, a signal ends this process again."""
+    """Yield the runner of several recordings; after them, a signal ends this process again.
+
+    A signal that comes before leaves the context: then the runner ``is_interrupted``.
+    """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     try:
-        with Starter() as starter:
+        with contextlib.suppress(Interrupted), Starter() as starter:
             screen.starter = starter
             yield Runner(starter)
     finally:
@@ -100,11 +103,10 @@ class Runner:
         """Our exit status after a signal."""
         return 128 + (self.starter.received or signal.SIGINT)
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Leave the block when a signal asks for the end."""
-        with contextlib.suppress(Interrupted), self.starter.interruptible():
-            yield
+    def check(self) -> None:
+        """Raise Interrupted if a signal has asked for the end."""
+        if self.starter.received is not None:
+            raise Interrupted(self.starter.received)
 
     def rewind(self) -> None:
         """Let the next run read what the first one read."""
@@ -120,7 +122,7 @@ class Runner:
         entry: Sequence[str] = (),
         environment: Mapping[str, str] = {},
     ) -> Recorded:
-        """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError.
+        """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError, Interrupted.
 
         ``path`` is that of its files, without an ending; see ``recording.Run`` for ``entry`` and ``environment``.
         """
@@ -141,20 +143,25 @@ class Runner:
             environment,
         )
         self.rewind()
-        with target.place, watch or Watch(self):
-            return recording.record(run)
+        try:
+            with target.place, watch or Watch(self):
+                return recording.record(run)
+        finally:
+            self.check()
 
     def shell(self, script: str, log: int) -> int:
-        """Run a shell command, whose output goes to a log; end it when we are asked to end."""
+        """Run a shell command, whose output goes to a log. Raises Interrupted."""
         words = ["/bin/sh", "-c", script]
         with subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         ) as process:
-            while True:
+            while process.returncode is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_POLL_S)
+                    process.wait(_POLL_S)
                 if self.is_interrupted():
                     os.killpg(process.pid, signal.SIGKILL)
+                    self.check()
+            return process.returncode
 
 
 def why(recorded: Recorded, log: int) -> str:

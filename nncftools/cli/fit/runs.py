@@ -104,10 +104,10 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
         for left in () if parent is None else groups.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with runner() as runs:
-            is_done = _Runs(request, results, parent, fit, runs).go()
-        if is_done or fit.trials:
+            _Runs(request, results, parent, fit, runs).go()
+        if fit.trials or not runs.is_interrupted():
             results.finish(fit, shown(fit, request.unit))
-        if not is_done:
+        if runs.is_interrupted():
             return results.interrupted(runs)
         return int(not request.free_only and fit.works_from is None)
 
@@ -122,35 +122,26 @@ class _Runs:
     fit: Fit
     runner: Runner
 
-    def go(self) -> bool:
-        """Run until both limits are found, or no run is left; return False if we were interrupted before."""
+    def go(self) -> None:
+        """Run until both limits are found, or no run is left. Raises NncfToolsError, Interrupted."""
         fit = self.fit
         if fit.free is None:
             screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
-            if not self._run_free():
-                return False
+            self._run_free()
         limit = None if self.parent is None else fit.next_limit()
         while limit is not None and fit.runs < self.request.runs:
             trial = self._try(limit)
-            if trial is None:
-                return False
             fit.trials.append(trial)
             limit = fit.next_limit()
             self.results.write(fit)
             more = "the last run" if limit is None else f"at most {self.request.runs - fit.runs} more"
             screen.line(f"Run {fit.runs}: {of_trial(trial, self.request.unit)} ({more})")
-        return True
 
-    def _run_free(self) -> bool:
-        """Run without a limit; again, if the first run found its files in the page cache.
-
-        Return False if we were interrupted.
-        """
+    def _run_free(self) -> None:
+        """Run without a limit; again, if the first run found its files in the page cache."""
         fit = self.fit
         known = [] if fit.free is None else fit.free.files
         done = self._record(None, math.inf, known)
-        if done is None:
-            return False
         session = done.session
         if session is None or done.ended != WORKED:
             log = f"its output is in {self.results.folder / done.name}.log"
@@ -174,16 +165,14 @@ class _Runs:
         )
         fit.free_runs += 1
         again = "; again, because its files were in the page cache" if is_warm else ""
-        screen.line(f"Run {fit.runs}: {of_free(fit.free, self.request.unit)}{again}")
+        screen.line(f"Run {fit.runs}: {of_free(fit.unlimited, self.request.unit)}{again}")
         self.results.write(fit)
-        return self._run_free() if is_warm else True
+        if is_warm:
+            self._run_free()
 
-    def _try(self, limit: int) -> Trial | None:
-        assert self.fit.free is not None
-        free_s = self.fit.free.duration_s
-        done = self._record(limit, max(_SHORTEST_S, free_s * GIVE_UP), self.fit.free.files)
-        if done is None:
-            return None
+    def _try(self, limit: int) -> Trial:
+        free_s = self.fit.unlimited.duration_s
+        done = self._record(limit, max(_SHORTEST_S, free_s * GIVE_UP), self.fit.unlimited.files)
         session = done.session
         duration_s = session.duration_s if session is not None and session.finished else done.watch.seconds
         return Trial(
@@ -198,11 +187,8 @@ class _Runs:
             session=f"{done.name}.json",
         )
 
-    def _record(self, limit: int | None, most_s: float, files: Sequence[str]) -> Done | None:
-        """Drop files from the page cache, and run the command once; return None if we were interrupted.
-
-        Raises NncfToolsError.
-        """
+    def _record(self, limit: int | None, most_s: float, files: Sequence[str]) -> Done:
+        """Drop files from the page cache, and run the command once. Raises NncfToolsError, Interrupted."""
         before, runner = self.request.before, self.runner
         number = self.fit.runs + 1
         path = self.results.folder / f"run-{number}"
@@ -212,10 +198,8 @@ class _Runs:
                 group.limit(limit)
             log = stack.enter_context(destination.opened("--output", path.with_suffix(".log")))
             failed = before is not None and runner.shell(before, log)
-            with runner.interruptible():
+            with runner.starter.interruptible():
                 groups.drop(files)
-            if runner.is_interrupted():
-                return None
             if failed:
                 raise NncfToolsError(f"option --before: {before!r} failed; its output is in {path}.log")
             watch = GroupWatch(runner, group, most_s)
@@ -227,7 +211,7 @@ class _Runs:
                 with contextlib.suppress(OSError):
                     session.save(path.with_suffix(".json"))
             ended = self._ended(status, watch, log)
-        return None if runner.is_interrupted() else Done(path.name, ended, session, watch)
+        return Done(path.name, ended, session, watch)
 
     def _ended(self, status: int, watch: GroupWatch, log: int) -> str:
         given_up = f"given up after {seconds_text(watch.seconds)}"
@@ -245,8 +229,7 @@ def table(fit: Fit, unit: MemoryUnit) -> Table:
     """Return a row for each run, the largest limit first; the limits that were found are strong."""
     columns = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
     columns += map(Column, ("Time", "× free time", "Refaults", "Stall"))
-    assert fit.free is not None
-    free = Trial(limit=0, worked=True, ended=WORKED, duration_s=fit.free.duration_s, slower=1.0)
+    free = Trial(limit=0, worked=True, ended=WORKED, duration_s=fit.unlimited.duration_s, slower=1.0)
     rows = [_row(Cell("none"), free)]
     for trial in sorted(fit.trials, key=lambda trial: -trial.limit):
         is_result = trial.worked and trial.limit in {fit.works_from, fit.fast_from}
@@ -273,9 +256,8 @@ def of_trial(trial: Trial, unit: MemoryUnit) -> str:
 
 def answer(fit: Fit, unit: MemoryUnit) -> str:
     """Return the first line of the result: the smallest limit that works, or why it is not known."""
-    assert fit.free is not None
     if not fit.trials:
-        return f"Needs at least {_size(fit.free.floor, unit)}, by one run without a limit (no limit was tried)"
+        return f"Needs at least {_size(fit.unlimited.floor, unit)}, by one run without a limit (no limit was tried)"
     if fit.works_from is None:
         most = max(trial.limit for trial in fit.trials)
         return f"Unknown: the command failed with each limit that was tried, up to {_size(most, unit)}"
@@ -286,10 +268,9 @@ def answer(fit: Fit, unit: MemoryUnit) -> str:
 
 def sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
     """Yield what follows the answer: the peak without a limit, and how a limit changes the time."""
-    assert fit.free is not None
     if not fit.trials:
-        yield f"With {_size(fit.free.comfortable, unit)} it reads no file twice"
-    yield f"Without a limit, its peak is {_size(fit.free.peak_rss, unit)}"
+        yield f"With {_size(fit.unlimited.comfortable, unit)} it reads no file twice"
+    yield f"Without a limit, its peak is {_size(fit.unlimited.peak_rss, unit)}"
     if fit.fast and fit.fast_from is not None:
         size = limit_text(fit.fast_from, unit)
         yield f"From {size} on it is as fast as without a limit: {len(fit.fast)} runs were"
@@ -331,16 +312,15 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     from nncftools import drawing
 
     worked, failed, free = drawing.PALETTE[:3]
-    assert fit.free is not None
     canvas, axes = drawing.figure_of_command(fit.command)
     runs = sorted(fit.trials, key=lambda trial: trial.limit)
     for is_shown, style, color, label in ((True, "o-", worked, "worked"), (False, "x", failed, "failed or given up")):
         points = [(unit.of(trial.limit), trial.duration_s) for trial in runs if trial.worked is is_shown]
         if points:
             axes.plot(*zip(*points, strict=True), style, color=color, label=label)
-    time_text = f"time without a limit, {seconds_text(fit.free.duration_s)}"
-    axes.axhline(fit.free.duration_s, color=free, label=time_text)
-    for size, style, name in ((fit.free.floor, ":", "floor"), (fit.free.peak_rss, "--", "free peak")):
+    time_text = f"time without a limit, {seconds_text(fit.unlimited.duration_s)}"
+    axes.axhline(fit.unlimited.duration_s, color=free, label=time_text)
+    for size, style, name in ((fit.unlimited.floor, ":", "floor"), (fit.unlimited.peak_rss, "--", "free peak")):
         label = f"{name}, {_size(size, unit)}"
         axes.axvline(unit.of(size), color=drawing.INK, linestyle=style, zorder=1.8, label=label)
     found = ("works", fit.works_from), ("full speed", fit.fast_from if fit.fast else None)

@@ -73,6 +73,12 @@ class Fit(msgspec.Struct, kw_only=True):
     """The smallest limit with which it took about as long as without one."""
 
     @property
+    def unlimited(self) -> Free:
+        """The run without a limit, which is the first."""
+        assert self.free is not None
+        return self.free
+
+    @property
     def runs(self) -> int:
         """The number of runs that have ended."""
         return self.free_runs + len(self.trials)
@@ -105,10 +111,9 @@ class Fit(msgspec.Struct, kw_only=True):
 
         A run that read nothing twice did not lack memory: up to 2.5 times the duration, slow storage explains it.
         """
-        assert self.free is not None
-        has_refaults = trial.refaults is None or trial.refaults > max(self.free.comfortable * _FEW, _LEAST_STEP)
+        has_refaults = trial.refaults is None or trial.refaults > max(self.unlimited.comfortable * _FEW, _LEAST_STEP)
         factor = _SLOWER if has_refaults else _SLOW_STORAGE
-        free_s = self.free.duration_s
+        free_s = self.unlimited.duration_s
         return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
 
     def _largest_failed(self) -> int:
@@ -117,8 +122,7 @@ class Fit(msgspec.Struct, kw_only=True):
         return max((trial.limit for trial in self.trials if not trial.worked and trial.limit < works), default=0)
 
     def _next_working(self, worked: Sequence[int]) -> float | None:
-        assert self.free is not None
-        free = self.free
+        free = self.unlimited
         failed = self._largest_failed()
         if worked:
             return _between(failed, worked, _step(min(worked)))
@@ -130,13 +134,12 @@ class Fit(msgspec.Struct, kw_only=True):
         return _first_from(failed + max(failed * _TOLERANCE / 2, _LEAST_STEP) if failed else 0, limits)
 
     def _next_fast(self, good: Sequence[int]) -> float | None:
-        assert self.free is not None
-        comfortable = self.free.comfortable
+        comfortable = self.unlimited.comfortable
         fast = min(good, default=math.inf)
         slow = max((trial.limit for trial in self.trials if trial.limit < fast), default=0)
         if not good:
-            most = max(self.free.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
-            return _first_from(slow * (1 + _NEAR), [self.free.peak_rss, comfortable, most])
+            most = max(self.unlimited.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
+            return _first_from(slow * (1 + _NEAR), [self.unlimited.peak_rss, comfortable, most])
         is_steep = comfortable / 2 < fast <= comfortable
         near = comfortable * _NEAR if is_steep else max(fast, comfortable) * _NEAR_ON_SLOPE
         return _between(slow, good, near) if slow else None

@@ -104,11 +104,11 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
             with Folder(scratch) as place:
                 if place.is_shared:
                     raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
-            is_done = Runs(request, command, model, result, results, scratch.absolute(), runner).go()
+            Runs(request, command, model, result, results, scratch.absolute(), runner).go()
         result.finish(request.limit)
         results.write(result)
         results.finish(result, shown(result, request.unit))
-        if not is_done:
+        if runner.is_interrupted():
             return results.interrupted(runner)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
 
@@ -126,8 +126,8 @@ class Runs:
     """Where each slice and its output have a folder of their own."""
     runner: Runner
 
-    def go(self) -> bool:
-        """Run until there are enough slices, or none fits; return False if we were interrupted before."""
+    def go(self) -> None:
+        """Run until there are enough slices, or none fits. Raises NncfToolsError, Interrupted."""
         result, counts, until_s = self.result, self.model.counts(), time.monotonic() + self.request.time
         while (wanted := next_count(counts, self.model.layers, result.slices)) is not None:
             tried = {part.layers for part in result.slices}
@@ -137,18 +137,15 @@ class Runs:
             layers = next((count for count, why in whys.items() if not why), None)
             if layers is None or (layers != wanted and len(result.used) >= LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
-                return True
+                return
             screen.line(f"Running {layers} of {self.model.layers} layers… ({about_text(left_s)} of --time left)")
-            done = None if self.runner.is_interrupted() else self._try(layers)
-            if done is None:
-                return False
+            done = self._try(layers)
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
             self.results.write(result)
             screen.line(f"{layers} layers: {of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
                 log = self.results.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
-        return True
 
     def why_not(self, layers: int, left_s: float) -> str:
         """Return why a slice may not be run, by what the runs before took; empty if it may."""
@@ -170,23 +167,22 @@ class Runs:
         is_late = took_s > left_s or left_s <= 0
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
-    def _try(self, layers: int) -> Slice | None:
-        """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
+    def _try(self, layers: int) -> Slice:
+        """Make a slice, run the command with it, and remove both."""
         runner, path = self.runner, self.results.folder / f"slice-{layers}"
         with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
             folder = pathlib.Path(made, f"{path.name}-of-{self.model.layers}-{made[-8:]}")
             output = pathlib.Path(made, f"output-{layers}")
-            with runner.interruptible():
+            runner.check()
+            with runner.starter.interruptible():
                 slices.write(self.model, layers, folder)
-            if runner.is_interrupted():
-                return None
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
             with destination.opened("--output", path.with_suffix(".log")) as log:
                 recorded = runner.record(path, how, log)
                 failed = series.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
-            return None if runner.is_interrupted() else measured(layers, recorded.session, failed, kept)
+            return measured(layers, recorded.session, failed, kept)
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:

@@ -5,6 +5,7 @@ A worker runs its configuration in a process of its own, and returns its files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -23,11 +24,11 @@ import msgspec
 
 from nncftools.backports import running
 from nncftools.cli import screen
-from nncftools.cli.series import Runner
+from nncftools.cli.series import Runner, runner
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.sampler.client import Starter, held_back
+from nncftools.sampler.client import Interrupted, held_back
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -96,10 +97,9 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
-    with Starter() as starter:
+    with runner() as of_task:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        row = run_task(task, Runner(starter))
-    if row is not None:
+        row = run_task(task, of_task)
         (folder / ROW).write_bytes(msgspec.json.encode(row))
 
 
@@ -132,27 +132,30 @@ class Cluster:
             raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
         self._folder = folder
         self._runner = runner
-        self._known: dict[str, tuple[dict[str, str], str]] = {}
+        self._stamp = functools.cache(stamp)
+        """Inputs do not change during a sweep."""
         try:
             self._client: Any = distributed.Client(address, timeout=_CONNECTS_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
 
-    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
-        """Run tasks, and give each row to ``ended`` as soon as it is there; return False if we were interrupted.
+    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> None:
+        """Run tasks, and give each row to ``ended`` as soon as it is there. Raises NncfToolsError, Interrupted.
 
         A task whose worker is lost runs again on another one.
         """
         running: dict[str, tuple[Task, Any]] = {}
-        with self._runner.interruptible():  # Dask waits for up to an hour
-            self._run(list(tasks), running, ended)
-        if self._runner.is_interrupted():
+        try:
+            with self._runner.starter.interruptible():  # Dask waits for up to an hour
+                self._run(list(tasks), running, ended)
+            self._runner.check()
+        except Interrupted:
             futures = [future for _, future in running.values()]
             cancels = threading.Thread(target=self._client.cancel, args=[futures], kwargs={"force": True}, daemon=True)
             with held_back():
                 cancels.start()
             cancels.join(_CANCELS_S)  # the scheduler may hang
-        return not self._runner.is_interrupted()
+            raise
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
         tries: dict[str, int] = {}
@@ -212,10 +215,6 @@ class Cluster:
         return f"its worker failed: {error}"
 
     def _stamps(self, inputs: Mapping[str, str]) -> tuple[dict[str, str], str]:
-        """Return the stamp of each input, and one digest of all; inputs do not change during a sweep."""
-        key = repr(sorted(inputs.items()))
-        if key not in self._known:
-            stamps = {name: stamp(pathlib.Path(path)) for name, path in inputs.items()}
-            whole = hashlib.sha256(repr(sorted(stamps.items())).encode())
-            self._known[key] = stamps, whole.hexdigest()[:_DIGEST]
-        return self._known[key]
+        """Return the stamp of each input, and one digest of all."""
+        stamps = {name: self._stamp(pathlib.Path(path)) for name, path in inputs.items()}
+        return stamps, hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()[:_DIGEST]

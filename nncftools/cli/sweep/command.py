@@ -45,12 +45,12 @@ def sweep(request: SweepOptions) -> int:
     if request.dry_run:
         screen.to_stdout(runs.dry_run(plan))
         return 0
-    interrupted, measured_s = runs.sweep(plan)
+    interrupted = plan.run()
     if interrupted is not None:
         return interrupted
     status = _finish(plan)
     if request.scheduler is None:
-        screen.to_stderr(runs.took(begun_s, measured_s))
+        screen.to_stderr(runs.took(begun_s, plan.measured_s))
     return status
 
 

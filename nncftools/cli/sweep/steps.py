@@ -99,10 +99,10 @@ def parent_group() -> groups.ParentGroup | None:
         return None
 
 
-def run_task(task: Task, runner: Runner) -> Row | None:
-    """Compress, save and evaluate one configuration; return its row, or None if we were interrupted.
+def run_task(task: Task, runner: Runner) -> Row:
+    """Compress, save and evaluate one configuration; return its row.
 
-    What fails makes a row with the verdict. Raises NncfToolsError if no process can be started.
+    What fails makes a row with the verdict. Raises Interrupted, and NncfToolsError if no process can be started.
     """
     begun_s = time.monotonic()
     steps = _Steps(task, runner)
@@ -115,7 +115,7 @@ def run_task(task: Task, runner: Runner) -> Row | None:
             if not task.keep_model:
                 shutil.rmtree(folder.descriptor_path / steps.saved.name, ignore_errors=True)
     task.row.wall_s = time.monotonic() - begun_s
-    return None if runner.is_interrupted() else task.row
+    return task.row
 
 
 class _Steps:
