@@ -69,10 +69,7 @@ def _name(target: Destination) -> str:
 def _next(session: Session, target: Destination, view: View, name: str, *, profiled: bool) -> tuple[str, str]:
     """Return the purpose of the next command, and the command."""
     earlier = _earlier(session, target)
-    change = ""
-    if earlier is not None:
-        with contextlib.suppress(NncfToolsError):  # it was damaged since
-            change = _change(session, earlier, view)
+    change = "" if earlier is None else _change(session, earlier, view)
     if earlier is not None and change:
         newest = destination.in_order(earlier.parent.parent)
         parent = target.shown.rpartition("/")[0]
@@ -110,7 +107,10 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> str:
     """Return how the peak differs from that of an earlier run; empty if it does not, or if that run ended otherwise."""
-    before = load(earlier)
+    try:
+        before = load(earlier)
+    except NncfToolsError:  # it was damaged since
+        return ""
     metric = view.metrics[0]
     now_peak, then_peak = session.peaks.get(metric), before.peaks.get(metric)
     if before.exit != session.exit or now_peak is None or then_peak is None or not now_peak.low or not then_peak.low:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
-from nncftools.cli.parameters import Texts, with_options
+from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 
@@ -68,7 +68,7 @@ def profile(request: ProfileRequest) -> int:
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _calls(request) if profiles else None
-    name_of = _naming(request.mark_on)
+    patterns = options.compiled("--mark-on", request.mark_on)
     argv = planning.target(request)
     planning.name_late_options(argv)
     capture = _capture(request)
@@ -97,7 +97,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     if request.output is not None:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
-    marking = recording.Marking(calls, name_of)
+    marking = recording.Marking(calls, patterns)
     view = View(
         metrics,
         request.unit,
@@ -151,17 +151,3 @@ def _capture(request: Request) -> pathlib.Path | None:
     if request.repeat > 1 and request.opens:
         raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     return capture
-
-
-def _naming(expressions: Texts) -> Callable[[str], str | None] | None:
-    """Return what finds the operation that a line of output begins; None without expressions. Raises UsageError."""
-    patterns = options.compiled("--mark-on", expressions)
-
-    def name_of(line: str) -> str | None:
-        match = next((match for pattern in patterns if (match := pattern.search(line))), None)
-        if match is None:
-            return None
-        name = match.groupdict().get("name") or match[0] or line
-        return name.strip()[:80] or None
-
-    return name_of if patterns else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -34,13 +35,16 @@ if TYPE_CHECKING:
     from nncftools.snapshots.client import Helper, StackAccess
 
 
+_LONGEST_NAME = 80
+
+
 class Marking(NamedTuple):
     """How operations are marked in addition to those that the command marks."""
 
     automatic: Sequence[Call] | None = None
     """The user's calls to mark in addition to the catalogue; None to mark no calls at all."""
-    on: Callable[[str], str | None] | None = None
-    """Returns the name of the operation that a line of output starts, or None."""
+    on: Sequence[re.Pattern[str]] = []
+    """A line of output that one of them matches begins an operation, named by the match or its group ``name``."""
 
 
 class Run(NamedTuple):
@@ -230,7 +234,7 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
     if calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")
-    elif run.marking.on is not None and not any(mark.source == OUTPUT for mark in session.marks):
+    elif run.marking.on and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
     elif calls is not None and not (session.marks or taken.programs) and is_of_python(session):
         session.warnings.append(f"{NO_HOOK}: {why}")
@@ -280,16 +284,17 @@ def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
     """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
-    name_of = run.marking.on
-    if name_of is None:
+    patterns = run.marking.on
+    if not patterns:
         return None
     from nncftools.marks.operations import mark_from_outside
 
     redaction = Redaction(run.plan.redact)
 
     def mark(text: str) -> None:
-        name = name_of(text)
-        if name is not None:
+        match = next((match for pattern in patterns if (match := pattern.search(text))), None)
+        name = "" if match is None else (match.groupdict().get("name") or match[0] or text).strip()[:_LONGEST_NAME]
+        if name:
             with contextlib.suppress(OSError):
                 mark_from_outside(log, redaction.text(name), OUTPUT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nncftools.cli import planning
-from nncftools.cli.fit.options import FitOptions
+from nncftools.cli.fit.search import FitOptions
 from nncftools.cli.parameters import with_options
 from nncftools.errors import NncfToolsError
 

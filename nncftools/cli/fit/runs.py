@@ -16,8 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nncftools.cli import destination, groups, screen
-from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
+from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.groups import LimitedGroup, ParentGroup
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError

@@ -1,4 +1,4 @@
-"""The runs of a search under memory limits, and which limit to try next.
+"""The options and runs of a search under memory limits, and which limit to try next.
 
 The search finds the smallest limit with which a command works, and the smallest with which it is fast. More memory
 never hurts: what works with a limit works with any larger one.
@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+
+from nncftools.cli import options
+from nncftools.cli.parameters import RUN, option
 
 FORMAT = "nncf-tools-fit"
 VERSION = 1
@@ -18,6 +23,27 @@ WORKED = "worked"
 """How a run ended that did what it should."""
 OUT_OF_MEMORY = "out of memory"
 """How the end of a run begins of which the kernel killed a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(options.SeriesRequest):
+    """What to search, and how exactly."""
+
+    runs: Annotated[int, option("--runs N", RUN, "The most runs, with the one without a limit.", min=2)] = 10
+    success: Annotated[
+        str | None, option("--success COMMAND", RUN, "Shell command after each run; it fails if the run failed.")
+    ] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
+    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit: no control group.")] = False
+    interval: options.Interval = 0.1
+    shell: options.Shell = False
+
+    @property
+    def recorded(self) -> options.Request:
+        """How each run is recorded."""
+        return options.Request(
+            words=self.words, shell=self.shell, types=["rss"], interval=self.interval, no_auto=True, stacks=False
+        )
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

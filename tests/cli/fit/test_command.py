@@ -15,8 +15,7 @@ import pytest
 from nncftools.cli import groups
 from nncftools.cli.destination import locked
 from nncftools.cli.fit import runs
-from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import Fit
+from nncftools.cli.fit.search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
