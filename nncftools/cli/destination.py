@@ -120,7 +120,11 @@ def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
-        shown = log_dir / _make_new(logs_of_all.descriptor_path, wanted)
+        for number in itertools.count(1):  # another run may have begun in this second
+            shown = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
+            with contextlib.suppress(FileExistsError):
+                (logs_of_all.descriptor_path / shown.name).mkdir()
+                break
         place = Folder(shown)
     return Destination(place, place.path / SESSION, str(shown), place.path, option="--log-dir")
 
@@ -142,16 +146,6 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
         for ending in ("txt", "png"):
             check_file("--log-dir", log_dir / f"{log.name}.{ending}", force=True)
     return target._replace(logs=logs, shown=str(log_dir))
-
-
-def _make_new(log_dir: pathlib.Path, name: str) -> str:
-    """Make the first of the folders ``name``, ``name-2``, … that is not there, and return its name."""
-    for number in itertools.count(1):
-        free = name if number == 1 else f"{name}-{number}"
-        with contextlib.suppress(FileExistsError):
-            (log_dir / free).mkdir()
-            break
-    return free
 
 
 def open_folder(option: str, path: pathlib.Path) -> Folder:

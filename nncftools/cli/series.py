@@ -44,6 +44,11 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may ignore SIGTERM, before SIGKILL follows."""
+_HELPERS = {
+    str(pathlib.Path(__file__).parents[1] / folder / "__main__.py")
+    for folder in ("sampler", "sampler/devices", "snapshots")
+}
+"""One of these is in the command line of each helper of a recording."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
 LONGEST_REASON = 300
@@ -216,14 +221,13 @@ class Watch:
 
 
 def _send(number: int) -> None:
-    """Send a signal to the command and its descendants: those of the sampler, which is our child."""
+    """Send a signal to the command and its descendants, and not to our helpers."""
     import psutil
 
-    for helper in psutil.Process().children():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            for process in helper.children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    process.send_signal(number)
+            if _HELPERS.isdisjoint(process.cmdline()):
+                process.send_signal(number)
 
 
 class Shown(NamedTuple):
