@@ -132,7 +132,8 @@ class Runner:
         ``path`` is that of its files, without an ending; see ``recording.Run`` for ``entry`` and ``environment``.
         """
         target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
-        argv, plan = request.words or [], planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
+        argv = request.words or []
+        plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
         planning.watch_disks(plan, argv, path.parent)
         run = Run(
             self.starter,
@@ -160,13 +161,14 @@ class Runner:
         with subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         ) as process:
-            while process.returncode is None:
+            while not self.is_interrupted():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_S)
-                if self.is_interrupted():
-                    os.killpg(process.pid, signal.SIGKILL)
-                    self.check()
-            return process.returncode
+                    break
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+        self.check()
+        return process.returncode
 
 
 def why(recorded: Recorded, log: int) -> str:
@@ -217,7 +219,7 @@ class Watch:
                 self.look()
 
     def look(self) -> None:
-        """Look at a run that goes on."""
+        """Look at a run that goes on; a subclass may do so."""
 
 
 def _send(number: int) -> None:
