@@ -474,10 +474,6 @@ class RecordingFiles:
             shutil.copyfileobj(self.journal, file)
         return copy
 
-    def hold(self) -> None:
-        """Lock the journal after the sampler has ended, so that others do not take it for an abandoned one."""
-        reading.hold(self.journal.fileno())
-
     def remove(self) -> None:
         """Remove the logs after the session is written; files that others put in their place stay."""
         logs = {self._target.journal: self.journal.fileno(), self._target.marks: self.marks}

@@ -18,6 +18,7 @@ from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination, RecordingFiles, claim_files
 from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal import reading
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
@@ -155,7 +156,7 @@ def _record_command(run: Run, header: Header, files: RecordingFiles, view: View)
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
-        files.hold()
+        reading.hold(files.journal.fileno())  # so that others do not take it for an abandoned one
         return outcome
 
 

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -97,9 +98,9 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
-    with runner() as of_task:
+    with runner() as task_runner:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        row = run_task(task, of_task)
+        row = run_task(task, task_runner)
         (folder / ROW).write_bytes(msgspec.json.encode(row))
 
 
@@ -132,6 +133,7 @@ class Cluster:
             raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
         self._folder = folder
         self._runner = runner
+        self._tries = Counter[str]()
         self._stamp = functools.cache(stamp)
         """Inputs do not change during a sweep."""
         try:
@@ -158,7 +160,6 @@ class Cluster:
             raise
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
-        tries: dict[str, int] = {}
         while (waiting or running) and not self._runner.is_interrupted():
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
@@ -168,7 +169,7 @@ class Cluster:
                 if future.status == "finished":
                     ended(self._taken(task, future))
                 else:
-                    self._check_tries(task, tries, self._why(future, is_there=worker in workers))
+                    self._check_tries(task, self._why(future, is_there=worker in workers))
                     future.cancel()
                     waiting.insert(0, task)
             for worker in sorted(workers - set(running))[: len(waiting)]:
@@ -177,10 +178,10 @@ class Cluster:
                 running[worker] = task, self._submitted(task, worker)
             time.sleep(_LOOKS_S)
 
-    def _check_tries(self, task: Task, tries: dict[str, int], why: str) -> None:
+    def _check_tries(self, task: Task, why: str) -> None:
         name = task.row.name
-        tries[name] = tries.get(name, 0) + 1
-        if tries[name] >= _MOST_TRIES:
+        self._tries[name] += 1
+        if self._tries[name] >= _MOST_TRIES:
             raise NncfToolsError(f"{name} failed {_MOST_TRIES} times on the cluster: {why}")
         screen.line(f"{name}: {why}; it runs again")
 

@@ -153,11 +153,6 @@ class Folder:
         self.output = output
         self.path = output.with_name(output.name.removesuffix(".csv") + ENDING)
 
-    @property
-    def exported(self) -> pathlib.Path:
-        """Where the model is exported to, once."""
-        return self.path / "model"
-
     def of(self, name: str) -> pathlib.Path:
         """Return the folder of a configuration."""
         plain = re.sub(r"[^\w+-]+", "_", name).strip("_")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -135,7 +134,7 @@ class Sweep:
         inputs = {name: str(path.absolute()) for name, path in self.inputs.items()}
         if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
             return inputs
-        target = self.folder.exported
+        target = self.folder.path / "model"
         if not (target / _DONE).exists():
             screen.line("Exporting the model…")
             runner.check()
@@ -195,13 +194,6 @@ class Sweep:
         """How many of the configurations have ended, and how many there are."""
         ended = sum(configuration.name in self.rows for configuration in self.chosen)
         return str(ended), str(len(self.chosen))
-
-
-def took(begun_s: float, measured_s: float) -> str:
-    """Return how long a sweep took that began at a moment of ``time.monotonic``, and the share of the sweep itself."""
-    wall_s = time.monotonic() - begun_s
-    own = max(0.0, wall_s - measured_s) / wall_s
-    return f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n"
 
 
 def dry_run(plan: Sweep) -> str:

@@ -84,11 +84,11 @@ class Ran:
         """How long it took."""
         return 0.0 if self.session is None else self.session.duration_s
 
-    def peak(self, end: str) -> int | None:
-        """Return an end of the bracket of its RSS peak, ``low`` or ``high``, in bytes."""
+    @property
+    def peak(self) -> tuple[int | None, int | None]:
+        """The bracket of its RSS peak, in bytes."""
         peak = None if self.session is None else self.session.peaks.get("rss")
-        size: int | None = None if peak is None else getattr(peak, end)
-        return size
+        return (None, None) if peak is None else (peak.low, peak.high)
 
 
 def parent_group() -> groups.ParentGroup | None:
@@ -136,7 +136,8 @@ class _Steps:
             return pathlib.Path(task.inputs[MODEL])
         ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
         if not task.is_baseline:
-            row.peak, row.peak_high, row.owner = ran.peak("low"), ran.peak("high"), owner(ran.session)
+            row.peak, row.peak_high = ran.peak
+            row.owner = owner(ran.session)
         if ran.result is None:
             return None
         row.compression_s = ran.result["compression_s"]
@@ -146,7 +147,7 @@ class _Steps:
         """Evaluate a saved model into the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
-        row.inference_peak = ran.peak("low")
+        row.inference_peak, _ = ran.peak
         if ran.result is None:
             return
         row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)

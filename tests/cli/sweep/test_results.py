@@ -83,7 +83,7 @@ def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
 
     assert len({folder.of(name) for name in names}) == len(names)
     assert all(folder.of(name).parent == folder.path for name in names)
-    assert folder.of("model") != folder.exported
+    assert folder.of("model") != folder.path / "model"
 
 
 def test_damaged_row_is_named(tmp_path: pathlib.Path) -> None:
