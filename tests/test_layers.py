@@ -138,6 +138,7 @@ def needed(path: pathlib.Path, every: set[str], *, types: bool) -> set[str]:
     return found - {name_of(path)}
 
 
+SERIES = ("fit", "forecast", "sweep")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 
@@ -151,6 +152,16 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
         forbidden += [f"{module} -> {name}" for name in sorted(ours(path)) if not is_within(name, allowed)]
 
     assert forbidden == []
+
+
+@pytest.mark.parametrize("command", SERIES)
+def test_commands_that_run_others_import_nothing_of_each_other(command: str) -> None:
+    """What several of them need is in ``cli/series.py`` and ``cli/groups.py``."""
+    others = {f"cli.{other}" for other in SERIES if other != command}
+    paths = modules(f"cli/{command}")
+
+    assert len(paths) > 1
+    assert [(name_of(path), name) for path in paths for name in ours(path) if is_within(name, others)] == []
 
 
 def test_nothing_imports_in_a_circle() -> None:
