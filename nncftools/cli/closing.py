@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
-from nncftools.cli.recording import Marking, Recorded, Run, guarded
+from nncftools.cli.recording import Recorded, Run, guarded
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
@@ -150,7 +150,7 @@ def _show(session: Session, run: Run, view: View, *, is_saved: bool, quiet: bool
     if not quiet:
         with guarded("the summary cannot be shown"):
             if rank is None or is_first:
-                screen.to_stderr(last_lines(session, target, view, profiled=run.marking != Marking()))
+                screen.to_stderr(last_lines(session, target, view, profiled=run.marks_operations))
             else:
                 ending = "" if session.exit is None else f", {session.exit.text}"
                 line = f"Rank {rank.number}: {_peak_text(session, view)}{ending}"

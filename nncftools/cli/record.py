@@ -97,7 +97,6 @@ def _record(request: Request, *, profiles: bool) -> int:
     if request.output is not None:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
-    marking = recording.Marking(calls, patterns)
     view = View(
         metrics,
         request.unit,
@@ -111,7 +110,18 @@ def _record(request: Request, *, profiles: bool) -> int:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
-            run = recording.Run(starter, request, argv, plan, target, marking, stack_access, share, capture)
+            run = recording.Run(
+                starter,
+                request,
+                argv,
+                plan,
+                target,
+                calls=calls,
+                patterns=patterns,
+                stack_access=stack_access,
+                stacks_share=share,
+                output=capture,
+            )
             with target.place:
                 recorded = recording.record(run, view)
                 closing.show(recorded, run, view, quiet=quiet)

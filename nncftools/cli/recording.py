@@ -39,15 +39,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 80
 
 
-class Marking(NamedTuple):
-    """How operations are marked in addition to those that the command marks."""
-
-    automatic: Sequence[Call] | None = None
-    """The user's calls to mark in addition to the catalogue; None to mark no calls at all."""
-    on: Sequence[re.Pattern[str]] = []
-    """A line of output that one of them matches begins an operation, named by the match or its group ``name``."""
-
-
 class Run(NamedTuple):
     """What to record, and where to save it."""
 
@@ -58,7 +49,10 @@ class Run(NamedTuple):
     """The command; empty to attach to a process."""
     plan: Plan
     target: Destination
-    marking: Marking = Marking()
+    calls: Sequence[Call] | None = None
+    """The calls to mark in addition to the catalogue; None to mark no calls at all."""
+    patterns: Sequence[re.Pattern[str]] = ()
+    """A line of output that one of them matches begins an operation, named by the match or its group ``name``."""
     stack_access: StackAccess | None = None
     """How stacks and mappings are taken; None to take none."""
     stacks_share: float = 0.0
@@ -72,6 +66,11 @@ class Run(NamedTuple):
     """Words before the command that make its process enter a control group, and then execute the command."""
     environment: Mapping[str, str] = {}
     """Variables that the command gets unless the user has set them."""
+
+    @property
+    def marks_operations(self) -> bool:
+        """Whether operations are marked in addition to those that the command marks."""
+        return self.calls is not None or bool(self.patterns)
 
 
 class Recorded(NamedTuple):
@@ -226,8 +225,8 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
     take_sizes(session.marks)
-    calls = run.marking.automatic
-    if taken.missing or taken.is_gone or run.marking == Marking():  # other warnings say so, or none was expected
+    calls = run.calls
+    if taken.missing or taken.is_gone or not run.marks_operations:  # other warnings say so, or none was expected
         return
     from nncftools.analysis.missing import is_of_python
     from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
@@ -235,7 +234,7 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
     if calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")
-    elif run.marking.on and not any(mark.source == OUTPUT for mark in session.marks):
+    elif run.patterns and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
     elif calls is not None and not (session.marks or taken.programs) and is_of_python(session):
         session.warnings.append(f"{NO_HOOK}: {why}")
@@ -271,29 +270,28 @@ def guarded(failure: str) -> Iterator[None]:
 
 
 def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
-    log, marking = run.target.marks, run.marking
+    log = run.target.marks
     wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
-    if marking.automatic is None:
+    if run.calls is None:
         return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
     tracer = (
         helper.pid if helper is not None and run.stack_access is not None and run.stack_access.needs_ptrace else None
     )
-    return {**wanted, **calls.environment(log, marking.automatic, tracer)}
+    return {**wanted, **calls.environment(log, run.calls, tracer)}
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
     """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
-    patterns = run.marking.on
-    if not patterns:
+    if not run.patterns:
         return None
     from nncftools.marks.operations import mark_from_outside
 
     redaction = Redaction(run.plan.redact)
 
     def mark(text: str) -> None:
-        match = next((match for pattern in patterns if (match := pattern.search(text))), None)
+        match = next((match for pattern in run.patterns if (match := pattern.search(text))), None)
         name = "" if match is None else (match.groupdict().get("name") or match[0] or text).strip()[:_LONGEST_NAME]
         if name:
             with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ from nncftools import intake
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import Request, SeriesRequest
-from nncftools.cli.recording import Marking, Recorded, Run
+from nncftools.cli.recording import Recorded, Run
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
@@ -141,12 +141,12 @@ class Runner:
             argv,
             plan,
             target,
-            Marking(None if request.no_auto else []),
-            planning.stack_access(request, default=True),
-            options.share("--stacks-budget", request.stacks_budget),
-            log,
-            entry,
-            environment,
+            calls=None if request.no_auto else [],
+            stack_access=planning.stack_access(request, default=True),
+            stacks_share=options.share("--stacks-budget", request.stacks_budget),
+            output=log,
+            entry=entry,
+            environment=environment,
         )
         self.rewind()
         try:
