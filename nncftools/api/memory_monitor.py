@@ -278,7 +278,7 @@ class MemoryMonitor:
         log = pathlib.Path(log_filepath)
         log.stat()
         with Source(log) as source:
-            session = nncf.read(source, self._type, self.memory_unit)
+            session = nncf.Log(source, self._type, self.memory_unit).read()
         self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png"), plot_title)
 
     @property
