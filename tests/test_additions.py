@@ -71,15 +71,15 @@ def report(session, view):
     return f"{len(session.samples)} samples\\n"
 """
 IMPORTER = """
-from nncftools.importers.table import Table, session_of
+import re
 
-def recognises(head):
-    return head.text.startswith(b"MADE UP")
+from nncftools.importers.table import RowLog
 
-def read(source):
-    table = Table(["rss"])
-    table.append((0.0, 1024.0))
-    return session_of(source, "made-up", table)
+class Log(RowLog):
+    head = re.compile(rb".*\\nMADE UP")
+    recorder = "made-up"
+    columns = ("time_s", "rss")
+    others = "MADE UP"
 """
 COMMAND = '''
 def register(app):
@@ -319,7 +319,7 @@ def test_output(ours: Ours) -> None:
 
 def test_importer(ours: Ours, folder: pathlib.Path) -> None:
     """An importer is its file and its line."""
-    (folder / "log").write_text("MADE UP\n")
+    (folder / "log").write_text("MADE UP\n0.5 1024\n")
 
     assert json.loads(ours("report", "log", "--format", "json").stdout)["sampler"]["source"] == "made-up"
 

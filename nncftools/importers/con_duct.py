@@ -41,8 +41,13 @@ _HOST = {
 _Size: TypeAlias = "Annotated[float, msgspec.Meta(ge=0)] | None"
 
 
-class _System(Host, frozen=True, rename=_HOST):
-    """The machine, by con-duct's keys."""
+class _System(msgspec.Struct, frozen=True, rename=_HOST):
+    name: str = ""
+    system: str = ""
+    release: str = ""
+    machine: str = ""
+    cpus: int | None = None
+    memory: int | None = None
 
 
 class _Sizes(msgspec.Struct):
@@ -101,9 +106,9 @@ class Log(RowLog):
                     with Source(path, source.progress) as usage:
                         return Log(usage).read()
             raise SessionFileError(
-                f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not next to it"
+                f"{source.path}: holds no samples, and con-duct's {stem}usage.jsonl is not next to it"
             )
-        self._read_info(source.path.with_name(re.sub(r"usage\.jsonl?(\.gz)?$", _INFO, source.path.name)))
+        self._read_info(source.path.with_name(re.sub(r"(usage\.jsonl?(\.gz)?)?$", _INFO, source.path.name, count=1)))
         return super().read()
 
     def _read_info(self, path: pathlib.Path) -> None:
@@ -112,7 +117,7 @@ class Log(RowLog):
             info = msgspec.json.decode(re.sub(rb'"([\d.]+) sec"', rb"\1", text), type=_Info)  # of version 0.1
             intake.check(info)
         except (msgspec.DecodeError, ValueError, RecursionError, SessionFileError) as error:
-            self.source.warn(f"con-duct's info file is not known; it has command, exit status and machine: {error}")
+            self.source.warn(f"command, exit status and machine are unknown without con-duct's info file: {error}")
             return
         self._info = info
         self.start_s = info.execution_summary.start_s or inf
@@ -148,14 +153,15 @@ class Log(RowLog):
         warn = self.source.warn
         info = self._info
         is_of_0_1_to_0_3 = self.unit > 1 or (info is not None and info.duct_version.startswith(_WITHOUT_MAXIMA))
-        if is_of_0_1_to_0_3 and self._most_samples > 1:
-            warn("each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher")
-        elif self._most_samples > 1:
-            warn(
-                f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before it; "
-                "the peak is exact, its time is that of the report, averages are those of maxima"
-            )
-            self.table.taken = self._samples
+        if self._most_samples > 1:
+            if is_of_0_1_to_0_3:
+                warn("each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher")
+            else:
+                warn(
+                    f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before it; "
+                    "the peak is exact, its time is that of the report, averages are those of maxima"
+                )
+                self.table.taken = self._samples
         if info is None:
             return {}
         summary = info.execution_summary

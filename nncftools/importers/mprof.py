@@ -97,7 +97,7 @@ class Log(RowLog):
                 "--include-children, MEM includes the children already, and they are counted twice"
             )
         if self._unread_children:
-            warn(f"{self._unread_children:,} children (CHLD) had no PID or no sample (MEM): RSS is a lower bound")
+            warn(f"children (CHLD) without a PID or a sample (MEM): {self._unread_children:,}; RSS is a lower bound")
         if len(self._calls) == _MAX_CALLS:
             warn(f"at most the {_MAX_CALLS:,} longest calls (FUNC) are kept")
         begin = self.began or 0.0

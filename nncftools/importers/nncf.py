@@ -66,9 +66,9 @@ class Log(RowLog):
             warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
         metric = self.columns[1]
         values = self.table.columns[metric]
-        is_rounded = _OURS.match(self.source.head) is not None or metric not in _NEVER_ZERO
-        is_from_zero = _FROM_ZERO.search(self.source.path.name) is not None
-        if not is_from_zero and (min(values) < 0 or (values[0] == 0 < max(values) and not is_rounded)):
+        may_be_0 = _OURS.match(self.source.head) or metric not in _NEVER_ZERO
+        is_from_zero = bool(_FROM_ZERO.search(self.source.path.name))
+        if not is_from_zero and (min(values) < 0 or (values[0] == 0 < max(values) and not may_be_0)):
             is_from_zero = True
             warn("some values are below zero, or the first is 0: all are taken as relative to an unknown first sample")
         self.unit = unit.factor

@@ -83,8 +83,7 @@ class Source:
 
     def warnings(self) -> list[str]:
         """Return all warnings."""
-        more = f"; and {self._left_out - 1:,} more lines" if self._left_out > 1 else ""
-        left_out = [f"left out: {self.first_left_out}{more}"] if self._left_out else []
+        left_out = [f"lines left out: {self._left_out:,}; the first is {self.first_left_out}"] if self._left_out else []
         return [*left_out, *self._warnings]
 
     def lines(self) -> Iterator[Lines]:
@@ -121,8 +120,8 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     """
     if forced == "prmon":
         raise UsageError("prmon was removed; write its figures as a CSV of psrecord, and use psrecord")
-    if forced is not None and forced not in IMPORTERS:
-        raise UsageError(not_one_of(forced, IMPORTERS))
+    if forced not in (None, *IMPORTERS):
+        raise UsageError(not_one_of(str(forced), IMPORTERS))
     try:
         with Source(pathlib.Path(path), progress) as source:
             return _read(source, forced)

@@ -19,11 +19,12 @@ from typing import Any
 
 import msgspec
 
+from nncftools import metrics
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Lines, Source
 from nncftools.intake import LARGEST, LATEST_S, are_within
 from nncftools.journal.writing import kept_of_bucket
-from nncftools.metrics import is_memory, unit_of
+from nncftools.metrics import is_memory
 from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.recording import last_counters
@@ -55,7 +56,7 @@ class Table:
         self.bucket = 1
         """Original rows per bucket; 1: not merged."""
         self._merged = 0
-        """The first row that is not merged yet."""
+        """The first row that may still be merged with later ones."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -90,13 +91,14 @@ class Table:
 
     def _merge(self) -> None:
         gauges = [column for name, column in self.columns.items() if is_memory(name)]
+        begin = self._merged
         kept: list[int] = []
-        for _, rows in groupby(range(self._merged, len(self)), lambda row: self._numbers[row] // self.bucket):
+        for _, rows in groupby(range(begin, len(self)), lambda row: self._numbers[row] // self.bucket):
+            self._merged = begin + len(kept)  # the last bucket may get further rows
             bucket = list(rows)
             kept += kept_of_bucket(gauges, bucket[0], bucket[-1] + 1)
         for column in (*self.columns.values(), self._numbers):
-            column[self._merged :] = array("d", map(column.__getitem__, kept))
-        self._merged = len(self)
+            column[begin:] = array("d", map(column.__getitem__, kept))
 
 
 class Children:
@@ -199,7 +201,7 @@ class RowLog:
     def reset(self) -> None:
         """Drop all rows: another recording begins in the same file."""
         self.began: float | None = None
-        self.table = Table([name for name in self.columns if unit_of(name)])
+        self.table = Table([name for name in self.columns if metrics.of(name)])
         self.children = Children()
 
     def take(self, columns: Columns) -> None:

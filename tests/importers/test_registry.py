@@ -96,12 +96,12 @@ def test_windows_ends_of_lines_and_mark(tmp_path: pathlib.Path, name: str) -> No
 
     assert windows.samples.time_s == plain.samples.time_s
     assert windows.peaks == plain.peaks
-    assert windows.warnings == plain.warnings
+    assert [text.replace("/windows/", "/") for text in windows.warnings] == plain.warnings
 
 
 def test_utf_16_is_refused(tmp_path: pathlib.Path) -> None:
-    """PowerShell's UTF-16 is refused with the command that converts it."""
-    with pytest.raises(SessionFileError, match=r"log: UTF-16, UTF-8 expected; in PowerShell: Get-Content"):
+    """PowerShell's UTF-16 is refused with the reason."""
+    with pytest.raises(SessionFileError, match=r"log: UTF-16, UTF-8 expected$"):
         imported(tmp_path, MPROF.decode().encode("utf-16"))
 
 
@@ -139,7 +139,7 @@ def test_forced(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, b"# a comment\n" + MPROF, forced="mprof")
 
     assert found.sampler.source == "mprof"
-    assert found.warnings[0].startswith("1 line could not be read, line 1: '# a comment': ")
+    assert found.warnings[0].startswith("lines left out: 1; the first is line 1: '# a comment': ")
 
 
 def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
