@@ -272,14 +272,17 @@ class MemoryMonitor:
         Lines that cannot be read are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the
         file is not such a log.
         """
-        from nncftools.importers import nncf
+        from nncftools.importers.nncf import Log
         from nncftools.importers.source import Source
 
         log = pathlib.Path(log_filepath)
         log.stat()
         with Source(log) as source:
-            session = nncf.Log(source, self._type, self.memory_unit).read()
-        self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png"), plot_title)
+            self._draw(
+                Log(source, self._type, self.memory_unit).read(),
+                log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png"),
+                plot_title,
+            )
 
     @property
     def _type(self) -> str:

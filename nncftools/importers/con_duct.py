@@ -26,7 +26,6 @@ from nncftools.session.samples import TIME
 from nncftools.session.session import Session
 
 _INFO = "info.json"
-_USAGE = ("usage.jsonl", "usage.json")
 _LARGEST_INFO = 16 << 20
 _WITHOUT_MAXIMA = ("0.1.", "0.2.", "0.3.")
 _HOST = {
@@ -100,7 +99,7 @@ class Log(RowLog):
         source = self.source
         if b'"execution_summary"' in source.head:
             stem = source.path.name.removesuffix(_INFO)
-            for name in _USAGE:
+            for name in ("usage.jsonl", "usage.json"):
                 path = source.path.with_name(stem + name)
                 if path.exists():
                     with Source(path, source.progress) as usage:

@@ -201,7 +201,7 @@ class RowLog:
     def reset(self) -> None:
         """Drop all rows: another recording begins in the same file."""
         self.began: float | None = None
-        self.table = Table([name for name in self.columns if metrics.of(name)])
+        self.table = Table(metrics.in_order(name for name in self.columns if metrics.of(name)))
         self.children = Children()
 
     def take(self, columns: Columns) -> None:
