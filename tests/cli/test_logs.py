@@ -97,7 +97,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     known = "mprof, psrecord, con-duct, nncf"
     assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "Peak memory 120 MiB" in result.stdout
-    assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
+    assert "! lines left out: 1; the first is line 1: '# of last week':" in result.stdout
 
 
 @pytest.mark.parametrize(
