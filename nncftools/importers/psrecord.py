@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 class Log(RowLog):
-    """A row is as the header before it names the columns."""
+    """The header before the rows names their columns."""
 
     head = re.compile(
         rb"(.*\n){1,3}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"

@@ -170,7 +170,7 @@ _UNREADABLE = (ValueError, msgspec.DecodeError, OverflowError, RecursionError)
 class RowLog:
     """Reads a log with a row for each sample, in time order.
 
-    Many lines are read at once; if one of them is not a row, each half of them is read, down to the single line.
+    Many lines are read at once. If a line is not a row, each half of the lines is read alone, down to the single line.
     """
 
     head: re.Pattern[bytes]
@@ -184,13 +184,13 @@ class RowLog:
     lowest = 0.0
     """The smallest valid number; a time is never below zero."""
     start_s: float | None = None
-    """The start, if times are Unix seconds: the first row, if that is earlier. None: times are seconds since it."""
+    """The start in Unix seconds, if times are; the first row counts if its time is earlier. None: seconds since the start."""
     others = ""
     """The pattern of lines that are not rows; its named groups are facts."""
     first = last = ""
     """The facts that begin and end a recording: what follows belongs to another one."""
     other_may_end_open = False
-    """Whether a line that is not a row is complete without a line break."""
+    """Whether the last line, if it is not a row, is complete without a line break."""
 
     def __init__(self, source: Source) -> None:
         """Read nothing yet."""
