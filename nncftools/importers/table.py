@@ -184,7 +184,7 @@ class RowLog:
     lowest = 0.0
     """The smallest valid number; a time is never below zero."""
     start_s: float | None = None
-    """The start in Unix seconds, if times are; the first row counts if its time is earlier. None: seconds since the start."""
+    """The start, if times are Unix seconds; the first row counts if it is earlier. None: times are since the start."""
     others = ""
     """The pattern of lines that are not rows; its named groups are facts."""
     first = last = ""
