@@ -203,7 +203,7 @@ class TestReport:
     def test_devices_in_order(self, ours: Ours) -> None:
         """Columns of devices are in one order; a family of counters is headed by its device."""
         text = ours("report", "run.json", "--format", "markdown").stdout
-        (head,) = (line for line in text.splitlines() if line.startswith("| # |"))
+        (head,) = (line for line in text.splitlines() if line.startswith("| # "))
         places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU busy npu0", "NPU busy npu1")]
 
         assert places == sorted(places)

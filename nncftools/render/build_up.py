@@ -23,9 +23,9 @@ from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, when_text
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render import markdown
+from nncftools.markdown import code, text
 from nncftools.render.answer import doubted
-from nncftools.render.markdown import code, text
+from nncftools.render.markdown import render_table
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
@@ -211,8 +211,8 @@ def as_markdown(whole: BuildUpReport) -> str:
         [f"### {code(whole.command)}"],
         [f"**{text(whole.title)}**"],
         [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for table in whole.tables.values() for block in markdown.painted(table)),
-        [f"- {text(printable(note))}" for note in whole.notes],
+        *(block for table in whole.tables.values() for block in render_table(table)),
+        [f"- {text(note)}" for note in whole.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 

@@ -108,7 +108,7 @@ class TestMarkdown:
         """The same tables, with names escaped."""
         shown = build_up.as_markdown(whole(grown((HOSTILE, 400), (LOAD, 300))))
 
-        assert "| MiB | share | certain | code |" in shown
+        assert "|   MiB |   share |   certain | code" in shown
         assert "\\[bold red\\]" in shown
         assert "\x1b" not in shown
 

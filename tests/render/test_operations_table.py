@@ -149,7 +149,7 @@ def test_numbers_do_not_change_with_depth(depth: int) -> None:
     markdown = markdown_report(NESTED, View(["rss"], depth=depth)).replace("&nbsp;", "").replace("*", "")
 
     assert {name: number for number, name in re.findall(r"\n([\d.]+) +([a-e]) ", text)} == expected
-    assert {name: number for number, name in re.findall(r"\n\| ([\d.]+) \| ([a-e]) \|", markdown)} == expected
+    assert {name: number for number, name in re.findall(r"\n\| ([\d.]+) +\| ([a-e]) +\|", markdown)} == expected
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nncftools import intake
+from nncftools import intake, markdown
 from nncftools.cli import destination, screen
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
@@ -23,7 +23,7 @@ from nncftools.cli.options import SeriesRequest
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
-from nncftools.render import markdown as render_markdown
+from nncftools.render.markdown import render_table
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
 from nncftools.sampler.client import Starter
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -86,11 +86,11 @@ class Shown(NamedTuple):
     @property
     def markdown(self) -> str:
         """The result as Markdown."""
-        said = [f"- {render_markdown.text(printable(sentence))}." for sentence in self.sentences]
-        said += [f"- ⚠ {render_markdown.text(note)}" for note in self.notes]
-        head = [f"**{render_markdown.text(self.answer)}**"], [render_markdown.code(shlex.join(self.command))], said
+        said = [f"- {markdown.text(sentence)}." for sentence in self.sentences]
+        said += [f"- ⚠ {markdown.text(note)}" for note in self.notes]
+        head = [f"**{markdown.text(self.answer)}**"], [markdown.code(shlex.join(self.command))], said
         code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
-        blocks = (*head, *render_markdown.painted(self.table), code)
+        blocks = (*head, *render_table(self.table), code)
         return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 
