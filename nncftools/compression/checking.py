@@ -152,7 +152,6 @@ class _Check:
                 self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
         if self.problems:
             return []
-        self.problems += self._table.problems
         rows: list[Row] = []
         failures: list[Failure] = []
         for record, model in zip(self._table.records, self._names(), strict=True):

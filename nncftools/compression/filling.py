@@ -91,8 +91,6 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
     if not path.exists():
         return [setup, *standard], []
     table = read(path)
-    if table.problems:
-        raise NncfToolsError("; ".join(f"{str(path)!r}: {problem}" for problem in table.problems[:3]))
     if MODE not in table.header or table.header[0] in standard:
         raise NncfToolsError(f"{str(path)!r}: not a weight-compression result file: row 1 lacks {MODE!r} or the model")
     header = [*table.header, *(column for column in standard if column not in table.header)]

@@ -91,7 +91,7 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
 def _models(df: pd.DataFrame, metrics: Sequence[Metric]) -> list[Model]:
     header = [str(name).strip() for name in df.columns]
-    return load([RawTable(pathlib.Path("table"), header, _records(df), ())], metrics)
+    return load([RawTable(pathlib.Path("table"), header, _records(df))], metrics)
 
 
 def _records(df: pd.DataFrame) -> list[Record]:

@@ -367,7 +367,7 @@ class TestExisting:
 
         assert len(rows(copy)) == 7
 
-    @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\nonly one\n"])
+    @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\none,two,three\n"])
     def test_other_file(self, tmp_path: pathlib.Path, text: str) -> None:
         """A file with other content is not changed."""
         (tmp_path / "a.csv").write_text(text)
