@@ -11,10 +11,11 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isnan
-from typing import Annotated, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
+from nncftools.intake import Seconds, Size, Whole
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
 from nncftools.session.peaks import ProcessTable, noise
 
@@ -47,11 +48,6 @@ _MOST = 64
 """Other processes that are looked at."""
 
 
-Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A size, a count, or nanoseconds: the decoder itself checks it, for a log may hold millions."""
-Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
 class Reading(msgspec.Struct, kw_only=True):
     """What a process read when it marked an operation: bytes; None for unknown."""
 
@@ -68,11 +64,11 @@ class Reading(msgspec.Struct, kw_only=True):
 class HeldLine(TypedDict):
     """The RSS of processes at the sample that a mark triggered."""
 
-    from_s: float
+    from_s: Seconds
     """When the sample before began."""
-    to_s: float
+    to_s: Seconds
     """When this sample began."""
-    rss: list[list[int]] | None
+    rss: list[list[Whole]] | None
     """For each process that changed since the line before: its ``id``, RSS in bytes, and, if it differs, its RSS in the
     sample before. Older journals have the least and the most since ``from_s`` instead. Null: too many."""
 
@@ -80,9 +76,9 @@ class HeldLine(TypedDict):
 class ExecLine(TypedDict):
     """Between two moments, a process began to run another program (execve(2))."""
 
-    id: int
-    from_s: float
-    to_s: float
+    id: Whole
+    from_s: Seconds
+    to_s: Seconds
 
 
 class HeldLines(NamedTuple):

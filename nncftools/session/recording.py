@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
+from nncftools.intake import Duration, Figure, Pid, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
@@ -46,29 +47,29 @@ class Rise(model.Rise, frozen=True, kw_only=True):
 class Span(TypedDict):
     """Two moments in seconds since the start."""
 
-    from_s: float
-    to_s: float
+    from_s: Seconds
+    to_s: Seconds
 
 
 class FilesRead(TypedDict):
     """Files that processes had open for reading while they read much; later lines add to earlier ones."""
 
-    files: list[tuple[str, int]]
+    files: list[tuple[str, Whole]]
     """Path and bytes."""
 
 
 class DeviceReadings(TypedDict):
     """What the helper read of devices at one moment."""
 
-    at_s: float
-    values: dict[str, float | None]
+    at_s: Seconds
+    values: dict[str, Figure | None]
     """By column, such as ``device_memory@nvidia0``."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
     """The sampler's facts in the last line."""
 
-    rows: int = 0
+    rows: Whole = 0
     """Samples written, after merging."""
 
 
@@ -97,11 +98,31 @@ class Line(TypedDict, total=False):
     device: model.Device
     """Later lines replace earlier ones of the same device."""
     files_read: FilesRead
-    each: dict[int, int]
+    each: dict[Whole, Whole]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str
     """A warning, which every report repeats."""
     end: End
+
+
+class _PlanNumbers(msgspec.Struct, kw_only=True):
+    """The numbers of a plan."""
+
+    interval_s: Seconds
+    pid: Pid | None = None
+    duration_s: Seconds | None = None
+    max_samples: Whole = 0
+    limit: dict[str, Whole | str] | None = None
+    slow_share: Figure = 0.0
+
+
+class _EndNumbers(msgspec.Struct, kw_only=True):
+    """The numbers of the last line."""
+
+    duration_s: Duration | None = None
+    totals: dict[str, Whole | Figure | None] = {}
+    exit: model.Exit | None = None
+    sampler: SamplerEnd = SamplerEnd()
 
 
 class Chunk(NamedTuple):
@@ -152,11 +173,12 @@ class Tail:
             return
         try:
             joined = b"[" + b",".join([text for _, text in rows]) + b"]"
-            samples = msgspec.json.decode(joined, type=list[list[float | None]])
+            samples = msgspec.json.decode(joined, type=list[list[Figure | None]])
             width = 1 + len(self.plan.columns)
             if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
                 raise ValueError("a figure too many or too few, or a sample without its time")
-            _check_samples(samples)
+            if not intake.are_within([sample[0] or 0.0 for sample in samples], 0, intake.LATEST_S):
+                raise ValueError("seconds since the start expected")
         except _WRONG:
             if len(rows) == 1:
                 chunk.bad.append(rows[0][0])
@@ -170,13 +192,12 @@ class Tail:
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
-            intake.check(line)
+            msgspec.convert(line.get("start", {}), model.Start)
             msgspec.convert(line.get("process", {"id": 0}), Process)
-            msgspec.convert(line.get("end", {}).get("sampler", {}), SamplerEnd)
+            msgspec.convert(line.get("end", {}), _EndNumbers)
             _check_devices(line)
             if "each" in line:
-                time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
-                intake.check(time_s, name="time_s")
+                time_s = msgspec.json.decode(self._sample_before[1 : self._sample_before.index(b",")], type=Seconds)
                 chunk.each.append((time_s, line["each"]))
                 return
             if "columns" in line:
@@ -195,24 +216,13 @@ def _check_devices(line: Line) -> None:
     known = [value for value in values.values() if value is not None]
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
         raise ValueError("columns of devices expected")
-    if not intake.are_within(known, 0, intake.LARGEST):
-        raise ValueError("a figure from 0 to 2^63 expected")
-
-
-def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
-    times, *columns = zip(*samples, strict=True)
-    if not intake.are_within(times, 0, intake.LATEST_S):
-        raise ValueError("seconds since the start expected")
-    for column in columns:
-        known = column if None not in column else [value for value in column if value is not None]
-        if not intake.are_within(known, -intake.LARGEST, intake.LARGEST):
-            raise ValueError("a figure up to 2^63 expected")
+    if min(known, default=0) < 0:
+        raise ValueError("a figure from 0 on expected")
 
 
 def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
     try:
         header = msgspec.json.decode(line.removeprefix(intake.UTF_8_MARK), type=Header)
-        intake.check(header)
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
         plan = _plan(header)
@@ -227,6 +237,7 @@ def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
 def _plan(header: Header) -> Plan:
     """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
+    msgspec.convert(fields, _PlanNumbers)
     if fields["interval_s"] <= 0:
         raise ValueError("at `$.plan.interval_s`: seconds expected")
     _check_columns(fields["columns"])

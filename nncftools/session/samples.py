@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising
+from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising, unknown_text
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 
@@ -40,7 +40,8 @@ class Samples(Mapping[str, "array[float]"]):
     """Columns by metric name: ``array('d')`` of equal length, NaN for unknown.
 
     ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed when they are
-    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place.
+    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place. A value out of
+    range is unknown, and a warning counts it.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Samples(Mapping[str, "array[float]"]):
         origin: str = "session",
         *,
         may_fall_below_zero: bool = False,
+        warnings: list[str] | None = None,
     ) -> None:
-        """Hold ``columns``; ``origin`` names the file in messages."""
+        """Hold ``columns``; ``origin`` names the file in messages; ``warnings`` are those of the session."""
+        self._warnings = [] if warnings is None else warnings
         self._columns = dict(columns)
         self._origin = origin
         self._lowest_memory = -LARGEST if may_fall_below_zero else 0.0
@@ -85,15 +88,19 @@ class Samples(Mapping[str, "array[float]"]):
         return self._figures.get(name) or figures(column)
 
     def _check(self, name: str, column: array[float], *, is_bounded: bool) -> None:
-        summary = self._figures[name] = figures(column)
+        summary = figures(column)
         lowest = self._lowest_memory if is_memory(name) else 0.0
-        largest = LATEST_S if name == TIME else LARGEST
-        if is_bounded and (summary.lowest < lowest or summary.highest > largest):
-            wrong = summary.lowest if summary.lowest < lowest else summary.highest
-            ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
-            raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
         if name == TIME:
+            if summary.lowest < 0 or summary.highest > LATEST_S:
+                raise self._wrong(f".{TIME}", "seconds from 0 to 10^10 expected")
             self._check_time(column, summary.known)
+        elif is_bounded and (summary.lowest < lowest or summary.highest > LARGEST):
+            wrong = [index for index, value in enumerate(column) if value < lowest or value > LARGEST]
+            for index in wrong:
+                column[index] = nan
+            self._warnings.append(unknown_text(len(wrong), f"$.samples.{name}[{wrong[0]}]"))
+            summary = figures(column)
+        self._figures[name] = summary
 
     def _check_time(self, column: array[float], known: int) -> None:
         if known != len(column):
@@ -136,7 +143,9 @@ class Samples(Mapping[str, "array[float]"]):
 
     def joined(self, columns: Mapping[str, array[float]]) -> Samples:
         """Return these samples with further columns."""
-        return Samples({**self._columns, **columns}, self._origin, may_fall_below_zero=self._lowest_memory < 0)
+        may_fall_below_zero = self._lowest_memory < 0
+        together = {**self._columns, **columns}
+        return Samples(together, self._origin, may_fall_below_zero=may_fall_below_zero, warnings=self._warnings)
 
     def raw(self) -> dict[str, msgspec.Raw]:
         """Return the columns as JSON; those that were never parsed are unchanged."""

@@ -6,7 +6,9 @@ import contextlib
 import io
 import os
 import pathlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
@@ -14,9 +16,10 @@ import msgspec
 from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.files import write_file
+from nncftools.intake import LARGEST, WrongValueError, unknown_text
 from nncftools.journal import reading
 from nncftools.session import recording
-from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
+from nncftools.session.model import FORMAT, VERSION, SessionData, check_columns, check_snapshots
 from nncftools.session.operation import Operation
 from nncftools.session.operations import operations, peak_place
 from nncftools.session.peak_place import PeakPlace
@@ -84,7 +87,7 @@ def encoded(session: SessionData) -> bytes:
         value = getattr(session, field.name)
         if isinstance(value, Samples):
             document[field.name] = msgspec.json.encode(value.raw())
-        elif field.name in loaded and msgspec.json.decode(loaded[field.name], type=field.type) == value:
+        elif field.name in loaded and _is_content(loaded[field.name], field.type, value):
             document[field.name] = bytes(loaded[field.name])
         else:
             document[field.name] = msgspec.json.encode(value)
@@ -93,6 +96,14 @@ def encoded(session: SessionData) -> bytes:
     for key, value in document.items():
         pieces += [b",\n" if pieces else b"{\n", msgspec.json.encode(key), b": ", value]
     return b"".join([*pieces, b"\n}\n"])
+
+
+def _is_content(raw: msgspec.Raw, kind: Any, value: object) -> bool:  # noqa: ANN401 — of a field
+    """Return whether the JSON of a field is that of a value."""
+    try:
+        return bool(msgspec.json.decode(raw, type=kind) == value)
+    except msgspec.ValidationError:  # it had numbers out of range
+        return False
 
 
 def _session_from(data: bytes, origin: str) -> SessionData:
@@ -110,35 +121,56 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         expected = f"this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
         raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
+    warnings: list[str] = []
     for field in msgspec.structs.fields(SessionData):
         if (raw := document.get(field.name)) is None:
             if field.required:
                 raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
             continue
         if field.type is Samples:
-            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
+            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin, [])
             from_zero = bytes(document.get("from_zero", b"")) == b"true"
-            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
+            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero, warnings=warnings)
         else:
-            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
-    session = SessionData(**fields)
+            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin, warnings)
+    warnings[:0] = fields.get("warnings", ())
+    session = SessionData(**{**fields, "warnings": warnings})
     try:
-        check(session)
-    except intake.WrongValueError as error:
+        _check(session)
+    except WrongValueError as error:
         raise SessionFileError(f"{origin}: {error}") from error
     session.__dict__[_AS_LOADED] = data
     return session
 
 
-def check(session: SessionData) -> None:
-    """Raise WrongValueError for the first value of a session that cannot be; samples raise SessionFileError.
+def mend(session: SessionData) -> None:
+    """Set numbers of a foreign log that are out of range to None, with a warning. Raises WrongValueError.
 
-    Columns that are still to be parsed are checked then.
+    Samples raise SessionFileError.
     """
     session.samples.check()
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
-            intake.check(getattr(session, field.name), f"$.{field.name}", field.name)
+            document = msgspec.to_builtins(getattr(session, field.name), str_keys=True)
+            setattr(session, field.name, _mended(document, field.type, f"$.{field.name}", session.warnings))
+    _check(session)
+
+
+def _check(session: SessionData) -> None:
+    """Raise WrongValueError for columns of different lengths, and for times that go back.
+
+    The end of an operation before its start is unknown.
+    """
+    for number, mark in enumerate(session.marks):
+        if mark.end_s is not None and mark.end_s < mark.start_s:
+            mark.end_s = None
+            session.warnings.append(unknown_text(1, f"$.marks[{number}].end_s"))
+    for process in session.processes:
+        if process.series is not None:
+            check_columns(f"$.processes[{process.id}].series", process.series.time_s, process.series.rss)
+    for rank in session.ranks:
+        check_columns(f"$.ranks.{rank.name}", rank.time_s, rank.rss)
+    check_columns("$.late", session.late.from_s, session.late.to_s)
     if session.snapshots is not None:
         check_snapshots(session.snapshots)
 
@@ -163,13 +195,59 @@ def _split(data: bytes) -> dict[str, Any]:
     return {name: part for name, part in msgspec.structs.asdict(parts).items() if part is not None}
 
 
-def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
+def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of a field
     try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.ValidationError:
+            return _mended(msgspec.json.decode(raw), kind, path, warnings)
+    except (ValueError, RecursionError) as error:
         text = str(error)
-        where = text.replace("`$", f"`{path}", 1) if "`$" in text else f"{text} - at `{path}`"
+        where = text if "at `$" in text else f"{text} - at `{path}`"
         raise SessionFileError(f"{origin}: {where}") from error
+
+
+_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+)) - at `\$\[0\](.*)`")
+_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
+
+
+def _mended(document: Any, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
+    """Return a document as a ``kind``. Numbers that are out of range become None, and a warning counts them.
+
+    Raises WrongValueError for anything else that cannot be.
+    """
+    around = [document]
+    message = ""
+    while True:
+        try:
+            return msgspec.convert(around, list[kind], str_keys=True)[0]
+        except msgspec.ValidationError as error:
+            found = _OUT_OF_RANGE.fullmatch(str(error))
+            text = str(error).replace("`$[0]", f"`{path}", 1)
+            if found is None:  # perhaps it must not be None
+                raise WrongValueError(message if message and "`null`" in text else text) from error
+            limit = LARGEST if found[2] is None else msgspec.json.decode(found[2])
+            low, high = (limit, inf) if found[1] == ">=" else (-inf, limit)
+            count = _set_unknown(around, ["", *_STEP.findall(found[3])], low, high)
+            if not count:
+                raise WrongValueError(text) from error
+            message = text
+            warnings.append(unknown_text(count, path + found[3]))
+
+
+def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
+    """Set numbers at a place that are out of range to None; return how many. An empty step is every key or index."""
+    step, *inner = steps
+    every = value.keys() if isinstance(value, dict) else range(len(value))
+    count = 0
+    for key in [step] if step else every:
+        found = value.get(key) if isinstance(value, dict) else value[key]
+        if inner and isinstance(found, dict | list):
+            count += _set_unknown(found, inner, low, high)
+        elif not inner and isinstance(found, int | float) and not low <= found <= high:
+            value[key] = None
+            count += 1
+    return count
 
 
 _Value = TypeVar("_Value")
