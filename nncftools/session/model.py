@@ -652,7 +652,7 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     """The fields of a session: bytes and seconds; null is unknown, never 0."""
 
     format: str = FORMAT
-    version: Whole = VERSION
+    version: int = VERSION
     tool_version: str = ""
     name: str = ""
     command: list[str] = []
