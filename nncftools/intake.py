@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
 from operator import le
 from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
@@ -85,11 +84,6 @@ def moment(text: str) -> dt.datetime:
     if not 0 <= at.timestamp() <= LATEST_S:
         raise ValueError(f"a year from 1970 to 2286 expected, found {shown(text)!r}")
     return at
-
-
-def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
-    """Return whether all numbers are known, finite, and from ``low`` to ``high``."""
-    return not values or (low <= min(values) and max(values) <= high and isfinite(sum(values)))
 
 
 def is_pid(text: str) -> bool:

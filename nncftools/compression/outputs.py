@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import pathlib
 import re
@@ -101,7 +100,7 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
 def extra_text(name: str, cell: str) -> str:
     """Return a cell of a further column; the figures of known ones have as many digits as they need."""
     value = number(cell) if name in DECIMALS else None
-    return cell if value is None or not math.isfinite(value) else f"{value:.{DECIMALS[name]}f}"
+    return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
 def _known(name: str, cell: str) -> str | float | None:
@@ -109,7 +108,7 @@ def _known(name: str, cell: str) -> str | float | None:
     if name not in DECIMALS:
         return cell
     value = number(cell)
-    return (cell or None) if value is None or not math.isfinite(value) else value
+    return (cell or None) if value is None else value
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -177,7 +177,8 @@ class Tail:
             width = 1 + len(self.plan.columns)
             if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
                 raise ValueError("a figure too many or too few, or a sample without its time")
-            if not intake.are_within([sample[0] or 0.0 for sample in samples], 0, intake.LATEST_S):
+            times = [sample[0] or 0.0 for sample in samples]
+            if min(times) < 0 or max(times) > intake.LATEST_S:
                 raise ValueError("seconds since the start expected")
         except _WRONG:
             if len(rows) == 1:
