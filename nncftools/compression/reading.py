@@ -15,13 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.intake import LIMITS
 from nncftools.units import MemoryUnit, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODE = "mode"
 INT4 = "%int4"
@@ -221,7 +224,7 @@ def read(path: pathlib.Path) -> RawTable:
     except ValueError as error:
         why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         raise ResultsError(f"{str(path)!r}: not CSV: {why}") from error
-    header, *rows = ([cell.strip() for cell in row] for row in frame.fillna("").to_numpy().tolist())
+    header, *rows = cells_of(frame)
     if len(rows) > most:
         why = f"more than {most:,} rows; split the file, or take the best rows"
         raise ResultsError(f"{str(path)!r}: {why}")
@@ -233,6 +236,12 @@ def read(path: pathlib.Path) -> RawTable:
     start = len(list(itertools.takewhile(_is_index, columns)))
     records = [Record(number, dict(zip(header[start:], cells[start:], strict=True))) for number, cells in filled]
     return RawTable(path, header[start:], records)
+
+
+def cells_of(frame: pd.DataFrame) -> list[list[str]]:
+    """Return the rows of a table as texts; an unknown cell is empty."""
+    known = frame.astype(object).where(frame.notna(), "")
+    return [[str(cell).strip() for cell in row] for row in known.to_numpy().tolist()]
 
 
 def _text(path: pathlib.Path) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
-from typing import Annotated, Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -46,20 +46,17 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
-_Text = Annotated[str, msgspec.Meta(max_length=1 << 22)]
-
-
 class Entry(Reading, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
-    name: _Text = ""
+    name: str = ""
     start_s: Seconds | None = None
     end_s: Seconds | None = None
-    start: _Text | None = None
-    end: _Text | None = None
+    start: str | None = None
+    end: str | None = None
     t_ns: Whole | None = None
     end_ns: Whole | None = None
-    event: _Text | None = None
+    event: str | None = None
     op: Whole | None = None
     within: Whole | None = msgspec.field(default=None, name="in")
     later: bool = False
@@ -68,10 +65,10 @@ class Entry(Reading, kw_only=True):
     depth: Count | None = None
     pid: Pid | None = None
     tid: Pid | None = None
-    kind: _Text | None = None
-    call: _Text | None = None
-    arguments: _Text | list[_Text] | None = None
-    source: _Text | None = None
+    kind: str | None = None
+    call: str | None = None
+    arguments: str | list[str] | None = None
+    source: str | None = None
     step: bool = False
     count: Size = 1
     total_ns: Whole | None = None
@@ -82,17 +79,17 @@ class Entry(Reading, kw_only=True):
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
-    error: _Text | None = None
-    saved: _Text | None = None
+    error: str | None = None
+    saved: str | None = None
     saved_size: Whole | None = None
-    rt_info: _Text | None = None
-    warning: _Text | None = None
-    python: _Text | None = None
+    rt_info: str | None = None
+    warning: str | None = None
+    python: str | None = None
     ended: bool = False
     program: Whole | None = None
-    failure: _Text | None = None
-    cause: _Text | None = None
-    device: _Text | None = None
+    failure: str | None = None
+    cause: str | None = None
+    device: str | None = None
     fatal: bool = False
     lost: Whole | None = None
     cut: Whole = 0

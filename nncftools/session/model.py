@@ -9,6 +9,7 @@ import re
 import signal
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
@@ -37,11 +38,11 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     thread: Whole
     """Its ID in the kernel; below 0 where Python (before 3.11) does not keep it and there are several threads."""
     time_s: list[Seconds]
-    stacks: list[Whole | None]
+    stacks: list[Size | None]
     """The index in ``Snapshots.stacks`` of the stack that was first seen at each of these moments; null for none."""
-    same: list[Whole] = []
+    same: list[Size] = []
     """How many of its outer frames were in the same call at the reading before; at all other readings, all were."""
-    still: list[Whole] = []
+    still: list[Size] = []
     """How many of these stood at the same instruction, with the same variables; empty in older recordings."""
 
 
@@ -185,9 +186,9 @@ class Snapshots(msgspec.Struct, kw_only=True):
     failed: Whole = 0
     """Stacks that could not be read."""
     frames: list[Frame] = []
-    stacks: list[list[Whole]] = []
+    stacks: list[list[Size]] = []
     """Indexes of ``frames``, the outermost first."""
-    loops: list[Whole] = []
+    loops: list[Size] = []
     """Indexes of ``frames``: those that call again and again with equal variables, so that one call of theirs cannot be
     told from the next."""
     processes: list[WatchedProcess] = []
@@ -205,31 +206,25 @@ def check_columns(key: str, time_s: Sequence[float], *others: Sequence[object]) 
 
 def check_snapshots(snapshots: Snapshots) -> None:
     """Raise WrongValueError for the first stack or frame that is not there, and for moments out of order."""
-    for number, stack in enumerate(snapshots.stacks):
-        key = f"$.snapshots.stacks[{number}]"
-        if len(stack) > MOST_FRAMES:
-            raise intake.error_at(key, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
-        if not all(0 <= frame < len(snapshots.frames) for frame in stack):
-            raise intake.error_at(key, "a frame that is not in `frames`")
-    if not all(0 <= frame < len(snapshots.frames) for frame in snapshots.loops):
-        raise intake.error_at("$.snapshots.loops", "a frame that is not in `frames`")
+    if max(map(len, snapshots.stacks), default=0) > MOST_FRAMES:
+        raise intake.error_at("$.snapshots.stacks", f"at most {MOST_FRAMES:,} frames expected")
+    if max(chain(snapshots.loops, *snapshots.stacks), default=-1) >= len(snapshots.frames):
+        raise intake.error_at("$.snapshots.stacks", "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         key = f"$.snapshots.processes[{number}]"
-        intake.check_rising([reading.time_s for reading in watched.faults], f"{key}.faults")
         check_columns(key, watched.time_s, watched.rss, watched.shared or watched.rss, watched.apart_s)
-        intake.check_rising([change.time_s for change in watched.ranges], f"{key}.ranges")
+        check_columns(f"{key}.faults", [reading.time_s for reading in watched.faults])
+        check_columns(f"{key}.ranges", [change.time_s for change in watched.ranges])
+        key += ".windows"
         for window in watched.windows:
-            intake.check_rising(window.time_s, f"{key}.windows")
+            check_columns(key, window.time_s)
             if not window.time_s:
-                raise intake.error_at(f"{key}.windows", "a reading expected")
-        for thread in (thread for window in watched.windows for thread in window.threads):
-            intake.check_rising(thread.time_s, f"{key}.windows")
-            stacks = {stack for stack in thread.stacks if stack is not None}
-            if len(thread.time_s) != len(thread.stacks) or not all(0 <= at < len(snapshots.stacks) for at in stacks):
-                raise intake.error_at(f"{key}.windows", "a stack that is not in `stacks`")
-            for name, depths in (("same", thread.same), ("still", thread.still)):
-                if len(depths) not in {0, len(thread.stacks)} or min(depths, default=0) < 0:
-                    raise intake.error_at(f"{key}.windows", f"`{name}` for each of the stacks expected")
+                raise intake.error_at(key, "a reading expected")
+            for thread in window.threads:
+                stacks = thread.stacks
+                check_columns(key, thread.time_s, stacks, thread.same or stacks, thread.still or stacks)
+                if max((stack for stack in stacks if stack is not None), default=-1) >= len(snapshots.stacks):
+                    raise intake.error_at(key, "a stack that is not in `stacks`")
 
 
 FORMAT = "nncf-tools-session"
