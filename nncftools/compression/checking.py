@@ -21,7 +21,6 @@ FAILED = "failed"
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
-_Rank = Annotated[int, msgspec.Meta(ge=1)]
 _ROUNDING = 1e-3
 """Tolerance for computed ratios and similarities beyond their limits: what half precision makes of a cosine of 1."""
 
@@ -236,11 +235,11 @@ class _Check:
     def _rank(self, record: Record) -> int | None:
         if not record.cells[LORA_RANK]:
             return None
-        try:
-            return msgspec.convert(number(record.cells[LORA_RANK]), _Rank, strict=False)
-        except msgspec.ValidationError:
+        value = number(record.cells[LORA_RANK])
+        if value is None or value < 1 or value % 1:
             self._wrong(record, LORA_RANK, "a whole number of at least 1, or nothing, expected")
             return None
+        return int(value)
 
     def _model(self, name: str, rows: Sequence[Row], failures: Sequence[Failure]) -> Model:
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
@@ -280,7 +279,7 @@ def number(text: str) -> float | None:
         return None
     try:
         return msgspec.convert(float(text), Figure)
-    except ValueError:
+    except (ValueError, msgspec.ValidationError):
         return None
 
 

@@ -175,7 +175,7 @@ def from_lm_eval(
     try:
         document = json.loads(intake.whole(path, may_wait=may_wait))  # msgspec refuses NaN
         results = msgspec.convert(document, _Evaluation).results
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise NncfToolsError(f"{str(path)!r}: not a result of lm-evaluation-harness: {error}") from error
     figures: dict[str, float] = {}
     for (task, metric), column in wanted.items():
@@ -225,7 +225,7 @@ def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, key: s
         return None
     try:
         return msgspec.convert(value, intake.Figure)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, SystemError) as error:  # msgspec before 0.22, where a float has 400 digits
         why = f"a finite number expected, found {shortened(printable(repr(value)), _SHOWN)}"
         raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: {why}") from error
 

@@ -34,7 +34,8 @@ _MOST_VALUES = 1 << 26
 """Figures of a session: its file stays below the largest that is read."""
 _MOST_OF_DEVICES = 500
 """Columns; with 8 GPUs of 7 instances each there are 168."""
-_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
+_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
+"""What a damaged line raises; SystemError: by msgspec before 0.22, where a float has 400 digits."""
 
 
 class Rise(model.Rise, frozen=True, kw_only=True):

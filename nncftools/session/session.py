@@ -151,8 +151,8 @@ def mend(session: SessionData) -> None:
     session.samples.check()
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
-            document = msgspec.to_builtins(getattr(session, field.name), str_keys=True)
-            setattr(session, field.name, _mended(document, field.type, f"$.{field.name}", session.warnings))
+            raw = msgspec.json.encode(getattr(session, field.name))
+            setattr(session, field.name, _decode_known(raw, field.type, f"$.{field.name}", session.warnings))
     _check(session)
 
 
@@ -197,42 +197,40 @@ def _split(data: bytes) -> dict[str, Any]:
 
 def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of a field
     try:
-        try:
-            return msgspec.json.decode(raw, type=kind)
-        except msgspec.ValidationError:
-            return _mended(msgspec.json.decode(raw), kind, path, warnings)
-    except (ValueError, RecursionError) as error:
+        return _decode_known(raw, kind, path, warnings)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         text = str(error)
         where = text if "at `$" in text else f"{text} - at `{path}`"
         raise SessionFileError(f"{origin}: {where}") from error
 
 
-_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+)) - at `\$\[0\](.*)`")
+_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+))(?: - at `\$(.*)`)?")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 
 
-def _mended(document: Any, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
-    """Return a document as a ``kind``. Numbers that are out of range become None, and a warning counts them.
+def _decode_known(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
+    """Return JSON as a ``kind``. Numbers that are out of range become None, and a warning counts them.
 
-    Raises WrongValueError for anything else that cannot be.
+    Raises WrongValueError for anything else that cannot be, DecodeError for what is not JSON.
     """
-    around = [document]
     message = ""
     while True:
         try:
-            return msgspec.convert(around, list[kind], str_keys=True)[0]
+            return msgspec.json.decode(raw, type=kind)
         except msgspec.ValidationError as error:
+            text = str(error).replace("`$", f"`{path}", 1)
             found = _OUT_OF_RANGE.fullmatch(str(error))
-            text = str(error).replace("`$[0]", f"`{path}", 1)
             if found is None:  # perhaps it must not be None
                 raise WrongValueError(message if message and "`null`" in text else text) from error
             limit = LARGEST if found[2] is None else msgspec.json.decode(found[2])
             low, high = (limit, inf) if found[1] == ">=" else (-inf, limit)
-            count = _set_unknown(around, ["", *_STEP.findall(found[3])], low, high)
+            document = [msgspec.json.decode(raw)]
+            count = _set_unknown(document, ["", *_STEP.findall(found[3] or "")], low, high)
             if not count:
                 raise WrongValueError(text) from error
             message = text
-            warnings.append(unknown_text(count, path + found[3]))
+            warnings.append(unknown_text(count, path + (found[3] or "")))
+            raw = msgspec.json.encode(document[0])
 
 
 def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
