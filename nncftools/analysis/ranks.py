@@ -5,7 +5,6 @@ The columns are sums of what the ranks held at the same time, on one clock.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -170,13 +169,9 @@ def _machines(sessions: Named) -> list[dict[str, Session]]:
 
 
 def _moment(name: str, session: Session) -> float:
-    utc = session.start.utc
-    try:
-        moment = moment_of(utc or "")
-        return moment.replace(tzinfo=moment.tzinfo or dt.timezone.utc).timestamp()
-    except ValueError:
-        wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
-        raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None
+    if session.start.utc is None:
+        raise NncfToolsError(f"{name}: has no start time: it cannot be lined up with the others")
+    return moment_of(session.start.utc).timestamp()
 
 
 def _disagreeing(sessions: Named) -> Iterator[str]:
