@@ -10,14 +10,16 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import select
 import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from operator import le
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -43,6 +45,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Pid = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PID)]
 Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Level = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=-LATEST_S, le=LATEST_S)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=LATEST_S)]
 _SHOWN = 40
@@ -100,6 +103,13 @@ def check_rising(times: Sequence[float], location: str) -> None:
         raise error_at(f"{location}[{number}]", f"time goes back from {before} to {after}")
 
 
+def check_columns(key: str, time_s: Sequence[float], *others: Sequence[object]) -> None:
+    """Raise WrongValueError for columns of different lengths, and for times that go back."""
+    if any(len(column) != len(time_s) for column in others):
+        raise error_at(key, "columns of the same length expected")
+    check_rising(time_s, f"{key}.time_s")
+
+
 def shown(value: object) -> str:
     """Return a value from outside as a message quotes it: short and printable."""
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
@@ -113,6 +123,51 @@ def unknown_text(count: int, location: str) -> str:
 def error_at(location: str, what: str) -> WrongValueError:
     """Return the error of the value at a location; ``what`` was expected, and what was found."""
     return WrongValueError(f"at `{printable(shortened(location, _LONGEST_LOCATION))}`: {what}")
+
+
+_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+))(?: - at `\$(.*)`)?")
+_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
+
+
+def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
+    """Return JSON as a ``kind``. Numbers that are out of range become None, and a warning counts them.
+
+    Raises WrongValueError for anything else that cannot be.
+    """
+    message = ""
+    while True:
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            text = str(error) if "at `$" in str(error) else f"{error} - at `$`"
+            text = text.replace("`$", f"`{path}", 1)
+            found = _OUT_OF_RANGE.fullmatch(str(error))
+            if found is None:  # perhaps it must not be None
+                raise WrongValueError(message if message and "`null`" in text else text) from error
+            limit = LARGEST if found[2] is None else msgspec.json.decode(found[2])
+            low, high = (limit, inf) if found[1] == ">=" else (-inf, limit)
+            document = [msgspec.json.decode(raw)]
+            count = _set_unknown(document, ["", *_STEP.findall(found[3] or "")], low, high)
+            if not count:
+                raise WrongValueError(text) from error
+            message = text
+            warnings.append(unknown_text(count, path + (found[3] or "")))
+            raw = msgspec.json.encode(document[0])
+
+
+def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
+    """Set numbers at a place that are out of range to None; return how many. An empty step is every key or index."""
+    step, *inner = steps
+    every = value.keys() if isinstance(value, dict) else range(len(value))
+    count = 0
+    for key in [step] if step else every:
+        found = value.get(key) if isinstance(value, dict) else value[key]
+        if inner and isinstance(found, dict | list):
+            count += _set_unknown(found, inner, low, high)
+        elif not inner and isinstance(found, int | float) and not low <= found <= high:
+            value[key] = None
+            count += 1
+    return count
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"

@@ -197,13 +197,6 @@ class Snapshots(msgspec.Struct, kw_only=True):
     """By file and line number: the text of a line of the user's code."""
 
 
-def check_columns(key: str, time_s: Sequence[float], *others: Sequence[object]) -> None:
-    """Raise WrongValueError for columns of different lengths, and for times that go back."""
-    if any(len(column) != len(time_s) for column in others):
-        raise intake.error_at(key, "columns of the same length expected")
-    intake.check_rising(time_s, f"{key}.time_s")
-
-
 def check_snapshots(snapshots: Snapshots) -> None:
     """Raise WrongValueError for the first stack or frame that is not there, and for moments out of order."""
     if max(map(len, snapshots.stacks), default=0) > MOST_FRAMES:
@@ -212,17 +205,17 @@ def check_snapshots(snapshots: Snapshots) -> None:
         raise intake.error_at("$.snapshots.stacks", "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         key = f"$.snapshots.processes[{number}]"
-        check_columns(key, watched.time_s, watched.rss, watched.shared or watched.rss, watched.apart_s)
-        check_columns(f"{key}.faults", [reading.time_s for reading in watched.faults])
-        check_columns(f"{key}.ranges", [change.time_s for change in watched.ranges])
+        intake.check_columns(key, watched.time_s, watched.rss, watched.shared or watched.rss, watched.apart_s)
+        intake.check_columns(f"{key}.faults", [reading.time_s for reading in watched.faults])
+        intake.check_columns(f"{key}.ranges", [change.time_s for change in watched.ranges])
         key += ".windows"
         for window in watched.windows:
-            check_columns(key, window.time_s)
+            intake.check_columns(key, window.time_s)
             if not window.time_s:
                 raise intake.error_at(key, "a reading expected")
             for thread in window.threads:
                 stacks = thread.stacks
-                check_columns(key, thread.time_s, stacks, thread.same or stacks, thread.still or stacks)
+                intake.check_columns(key, thread.time_s, stacks, thread.same or stacks, thread.still or stacks)
                 if max((stack for stack in stacks if stack is not None), default=-1) >= len(snapshots.stacks):
                     raise intake.error_at(key, "a stack that is not in `stacks`")
 
@@ -323,7 +316,7 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
 
     def by_time(self) -> dict[float, float]:
         """Return when samples were read, by their times."""
-        return dict(zip(self.from_s, self.to_s, strict=True))
+        return dict(zip(self.from_s, self.to_s, strict=False))
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):

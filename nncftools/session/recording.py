@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.intake import Duration, Figure, Pid, Seconds, Whole
+from nncftools.intake import Duration, Figure, Level, Pid, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
@@ -63,7 +63,7 @@ class DeviceReadings(TypedDict):
     """What the helper read of devices at one moment."""
 
     at_s: Seconds
-    values: dict[str, Figure | None]
+    values: dict[str, Level | None]
     """By column, such as ``device_memory@nvidia0``."""
 
 
@@ -109,12 +109,9 @@ class Line(TypedDict, total=False):
 class _PlanNumbers(msgspec.Struct, kw_only=True):
     """The numbers of a plan."""
 
-    interval_s: Seconds
     pid: Pid | None = None
-    duration_s: Seconds | None = None
     max_samples: Whole = 0
     limit: dict[str, Whole | str] | None = None
-    slow_share: Figure = 0.0
 
 
 class _EndNumbers(msgspec.Struct, kw_only=True):
@@ -215,11 +212,8 @@ class Tail:
 def _check_devices(line: Line) -> None:
     """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
     values = line["devices"]["values"] if "devices" in line else {}
-    known = [value for value in values.values() if value is not None]
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
         raise ValueError("columns of devices expected")
-    if min(known, default=0) < 0:
-        raise ValueError("a figure from 0 on expected")
 
 
 def _header(line: bytes, origin: str) -> tuple[Header, Plan]:

@@ -72,7 +72,7 @@ class Samples(Mapping[str, "array[float]"]):
             raise self._wrong(f".{name}", str(error)) from error
         if name != TIME and len(column) != len(self):
             raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
-        self._check(name, column, is_bounded=name == TIME or unit_of(name) is not None)
+        self._check(name, column)
         self._columns[name] = column
         return column
 
@@ -80,21 +80,21 @@ class Samples(Mapping[str, "array[float]"]):
         """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
         for name, column in self._columns.items():
             if not isinstance(column, msgspec.Raw):
-                self._check(name, column, is_bounded=True)
+                self._check(name, column)
 
     def figures(self, name: str) -> Figures:
         """Return a summary of a column."""
         column = self[name]
         return self._figures.get(name) or figures(column)
 
-    def _check(self, name: str, column: array[float], *, is_bounded: bool) -> None:
+    def _check(self, name: str, column: array[float]) -> None:
         summary = figures(column)
         lowest = self._lowest_memory if is_memory(name) else 0.0
         if name == TIME:
             if summary.lowest < 0 or summary.highest > LATEST_S:
                 raise self._wrong(f".{TIME}", "seconds from 0 to 10^10 expected")
             self._check_time(column, summary.known)
-        elif is_bounded and (summary.lowest < lowest or summary.highest > LARGEST):
+        elif unit_of(name) is not None and (summary.lowest < lowest or summary.highest > LARGEST):
             wrong = [index for index, value in enumerate(column) if value < lowest or value > LARGEST]
             for index in wrong:
                 column[index] = nan
@@ -143,9 +143,12 @@ class Samples(Mapping[str, "array[float]"]):
 
     def joined(self, columns: Mapping[str, array[float]]) -> Samples:
         """Return these samples with further columns."""
-        may_fall_below_zero = self._lowest_memory < 0
-        together = {**self._columns, **columns}
-        return Samples(together, self._origin, may_fall_below_zero=may_fall_below_zero, warnings=self._warnings)
+        return Samples(
+            {**self._columns, **columns},
+            self._origin,
+            may_fall_below_zero=self._lowest_memory < 0,
+            warnings=self._warnings,
+        )
 
     def raw(self) -> dict[str, msgspec.Raw]:
         """Return the columns as JSON; those that were never parsed are unchanged."""

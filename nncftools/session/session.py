@@ -6,9 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
-import re
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
@@ -16,10 +14,10 @@ import msgspec
 from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.files import write_file
-from nncftools.intake import LARGEST, WrongValueError, unknown_text
+from nncftools.intake import WrongValueError, unknown_text
 from nncftools.journal import reading
 from nncftools.session import recording
-from nncftools.session.model import FORMAT, VERSION, SessionData, check_columns, check_snapshots
+from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.operation import Operation
 from nncftools.session.operations import operations, peak_place
 from nncftools.session.peak_place import PeakPlace
@@ -87,7 +85,7 @@ def encoded(session: SessionData) -> bytes:
         value = getattr(session, field.name)
         if isinstance(value, Samples):
             document[field.name] = msgspec.json.encode(value.raw())
-        elif field.name in loaded and _is_content(loaded[field.name], field.type, value):
+        elif field.name in loaded and intake.decode(loaded[field.name], field.type, "", []) == value:
             document[field.name] = bytes(loaded[field.name])
         else:
             document[field.name] = msgspec.json.encode(value)
@@ -96,14 +94,6 @@ def encoded(session: SessionData) -> bytes:
     for key, value in document.items():
         pieces += [b",\n" if pieces else b"{\n", msgspec.json.encode(key), b": ", value]
     return b"".join([*pieces, b"\n}\n"])
-
-
-def _is_content(raw: msgspec.Raw, kind: Any, value: object) -> bool:  # noqa: ANN401 — of a field
-    """Return whether the JSON of a field is that of a value."""
-    try:
-        return bool(msgspec.json.decode(raw, type=kind) == value)
-    except msgspec.ValidationError:  # it had numbers out of range
-        return False
 
 
 def _session_from(data: bytes, origin: str) -> SessionData:
@@ -133,7 +123,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
             fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero, warnings=warnings)
         else:
             fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin, warnings)
-    warnings[:0] = fields.get("warnings", ())
+    warnings[:] = dict.fromkeys([*fields.get("warnings", ()), *warnings])
     session = SessionData(**{**fields, "warnings": warnings})
     try:
         _check(session)
@@ -152,7 +142,7 @@ def mend(session: SessionData) -> None:
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
             raw = msgspec.json.encode(getattr(session, field.name))
-            setattr(session, field.name, _decode_known(raw, field.type, f"$.{field.name}", session.warnings))
+            setattr(session, field.name, intake.decode(raw, field.type, f"$.{field.name}", session.warnings))
     _check(session)
 
 
@@ -167,10 +157,9 @@ def _check(session: SessionData) -> None:
             session.warnings.append(unknown_text(1, f"$.marks[{number}].end_s"))
     for process in session.processes:
         if process.series is not None:
-            check_columns(f"$.processes[{process.id}].series", process.series.time_s, process.series.rss)
+            intake.check_columns(f"$.processes[{process.id}].series", process.series.time_s, process.series.rss)
     for rank in session.ranks:
-        check_columns(f"$.ranks.{rank.name}", rank.time_s, rank.rss)
-    check_columns("$.late", session.late.from_s, session.late.to_s)
+        intake.check_columns(f"$.ranks.{rank.name}", rank.time_s, rank.rss)
     if session.snapshots is not None:
         check_snapshots(session.snapshots)
 
@@ -197,55 +186,9 @@ def _split(data: bytes) -> dict[str, Any]:
 
 def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of a field
     try:
-        return _decode_known(raw, kind, path, warnings)
+        return intake.decode(raw, kind, path, warnings)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        text = str(error)
-        where = text if "at `$" in text else f"{text} - at `{path}`"
-        raise SessionFileError(f"{origin}: {where}") from error
-
-
-_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+))(?: - at `\$(.*)`)?")
-_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
-
-
-def _decode_known(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
-    """Return JSON as a ``kind``. Numbers that are out of range become None, and a warning counts them.
-
-    Raises WrongValueError for anything else that cannot be, DecodeError for what is not JSON.
-    """
-    message = ""
-    while True:
-        try:
-            return msgspec.json.decode(raw, type=kind)
-        except msgspec.ValidationError as error:
-            text = str(error).replace("`$", f"`{path}", 1)
-            found = _OUT_OF_RANGE.fullmatch(str(error))
-            if found is None:  # perhaps it must not be None
-                raise WrongValueError(message if message and "`null`" in text else text) from error
-            limit = LARGEST if found[2] is None else msgspec.json.decode(found[2])
-            low, high = (limit, inf) if found[1] == ">=" else (-inf, limit)
-            document = [msgspec.json.decode(raw)]
-            count = _set_unknown(document, ["", *_STEP.findall(found[3] or "")], low, high)
-            if not count:
-                raise WrongValueError(text) from error
-            message = text
-            warnings.append(unknown_text(count, path + (found[3] or "")))
-            raw = msgspec.json.encode(document[0])
-
-
-def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
-    """Set numbers at a place that are out of range to None; return how many. An empty step is every key or index."""
-    step, *inner = steps
-    every = value.keys() if isinstance(value, dict) else range(len(value))
-    count = 0
-    for key in [step] if step else every:
-        found = value.get(key) if isinstance(value, dict) else value[key]
-        if inner and isinstance(found, dict | list):
-            count += _set_unknown(found, inner, low, high)
-        elif not inner and isinstance(found, int | float) and not low <= found <= high:
-            value[key] = None
-            count += 1
-    return count
+        raise SessionFileError(f"{origin}: {error}") from error
 
 
 _Value = TypeVar("_Value")
