@@ -20,7 +20,7 @@ from nncftools.importers import IMPORTERS
 from nncftools.intake import Progress, WrongValueError
 from nncftools.redaction import Redaction
 from nncftools.session import session
-from nncftools.session.session import Session, check
+from nncftools.session.session import Session, mend
 from nncftools.units import not_one_of
 
 _HEAD = 1 << 16
@@ -149,7 +149,7 @@ def _read(source: Source, forced: str | None) -> Session:
 def _checked(session: Session, path: pathlib.Path) -> Session:
     """Return a session without secrets: other recorders store command lines as typed. Raises SessionFileError."""
     try:
-        check(session)
+        mend(session)
     except WrongValueError as error:
         raise SessionFileError(f"{path}: {error}") from error
     redaction = Redaction()

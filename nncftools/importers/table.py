@@ -22,7 +22,7 @@ import msgspec
 from nncftools import metrics
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Lines, Source
-from nncftools.intake import LARGEST, LATEST_S, are_within
+from nncftools.intake import LARGEST, LATEST_S
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import is_memory
 from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
@@ -239,7 +239,8 @@ class RowLog:
             lowest, largest = (0.0, LATEST_S) if name == TIME else (self.lowest, LARGEST)
             with contextlib.suppress(*_UNREADABLE):
                 columns[name] = _NUMBERS.decode(b"[%b]" % b",".join(values))
-            if name not in columns or not are_within(columns[name], lowest, largest):
+            numbers = columns.get(name)
+            if not numbers or min(numbers) < lowest or max(numbers) > largest:
                 raise ValueError(f"a number from {lowest:g} to {largest:g} expected as {name}")
         return columns
 

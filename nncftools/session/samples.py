@@ -76,8 +76,12 @@ class Samples(Mapping[str, "array[float]"]):
         self._columns[name] = column
         return column
 
-    def check(self) -> None:
-        """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
+    def check(self, warnings: list[str]) -> None:
+        """Check the columns that were not loaded from a session; ``warnings`` gets those of this object from now on.
+
+        Raises SessionFileError for the first column that cannot be.
+        """
+        self._warnings = warnings
         for name, column in self._columns.items():
             if not isinstance(column, msgspec.Raw):
                 self._check(name, column)

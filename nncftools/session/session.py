@@ -138,7 +138,7 @@ def mend(session: SessionData) -> None:
 
     Samples raise SessionFileError.
     """
-    session.samples.check()
+    session.samples.check(session.warnings)
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
             raw = msgspec.json.encode(getattr(session, field.name))

@@ -150,7 +150,7 @@ def test_sizes_of_the_info_file_that_cannot_be(tmp_path: pathlib.Path) -> None:
     (tmp_path / "info.json").write_bytes(INFO.replace(b"1795258800.5", b"1e300"))
     found = read_session(tmp_path / "usage.jsonl")
 
-    assert any(_UNKNOWN in warning and "start_s" in warning for warning in found.warnings)
+    assert any(_UNKNOWN in warning and "`$.execution_summary.start_time`" in warning for warning in found.warnings)
 
 
 @pytest.fixture(params=["usage.json", "info.json"])
