@@ -131,10 +131,14 @@ def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
     from nncftools.cli.display import view_settings
     from nncftools.live import figures, viewer
     from nncftools.live.shared_terminal import can_draw
+    from nncftools.render.terminal_plot import chart_problem
 
     look = view_settings(view, sys.stdout.encoding, state)
     here = figures.Machine(is_here=is_here)
-    if can_draw(sys.stdout.fileno()):
+    problem = chart_problem() if can_draw(sys.stdout.fileno()) else ""
+    if problem:
+        screen.message(problem)
+    elif can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
     viewer.print_status(source, look, here, screen.to_stdout)
     return True
@@ -222,7 +226,7 @@ def replay(
       nncf-tools replay run.json --speed 60
 
     \b
-    Keys: q quit, space pause, m metric, l list of processes, ? help.
+    Keys: q quit, space pause, ← → move, g peak, m metric, l list of processes, ? help.
     """
     from nncftools.live.follower import Replay
 

@@ -108,13 +108,15 @@ class ViewSettings:
     """Which of ``charts`` is shown."""
     paused: bool = False
     listing: bool = False
-    """Whether a list of processes replaces the chart."""
+    """Whether the list of processes is as long as there is room."""
     keys: bool = False
     """Whether keys work and are listed."""
+    moves: bool = False
+    """Whether keys also move in time, as in a replay."""
     first: int = 0
     """How many processes are above the list."""
     helping: bool = False
-    """Whether the keys and what they do replace the chart."""
+    """Whether the keys and what they do are shown above the chart."""
     state: str = ""
     """What the title calls this: ``recording``, ``replay x10``."""
 
@@ -145,17 +147,18 @@ def _is_part(column: str) -> bool:
     return metric is not None and metric.part_of != ""
 
 
-def after(settings: ViewSettings, key: str) -> ViewSettings:
-    """Return the settings after a key was pressed; unknown keys change nothing."""
+def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
+    """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
+    last = max(0, processes - 1)
     changes = {
         "p": {"paused": not settings.paused},
         " ": {"paused": not settings.paused},
         "m": {"choice": settings.choice + 1},
         "l": {"listing": not settings.listing},
         "?": {"helping": not settings.helping},
-        "j": {"first": settings.first + 1},
+        "j": {"first": min(settings.first + 1, last)},
         "k": {"first": max(0, settings.first - 1)},
-        "J": {"first": settings.first + _STEP},
+        "J": {"first": min(settings.first + _STEP, last)},
         "K": {"first": max(0, settings.first - _STEP)},
     }
     return replace(settings, **changes.get(key, {}))  # type: ignore[arg-type] # each value fits its name

@@ -40,6 +40,10 @@ _MOST = 50_000
 """Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
 
 
+_MOVES = 20
+"""So many moves lead through a replay."""
+
+
 class Growth(NamedTuple):
     """The frame that tells most about where a process grew."""
 
@@ -229,24 +233,29 @@ class Follower:
 
 
 class Replay:
-    """A session up to a moment that only moves forward."""
+    """A session up to a moment."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
         """Begin at the session's start; ``speed`` is the number of its seconds that a second shows."""
         self._session = session
         self._speed = speed
-        self._now_s = 0.0
-        samples, sampler = session.samples, session.sampler
+        samples = session.samples
         self._time_s = np.asarray(samples.time_s)
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
+        self._begin()
+
+    def _begin(self) -> None:
+        session = self._session
+        self._now_s = 0.0
         self._taken = 0
         rises = (rise for process in session.processes for rise in process.rises)
         self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
         self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
+        sampler = session.sampler
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
             command=command_text(session),
-            columns=samples.metrics,
+            columns=session.samples.metrics,
             interval_s=max(intervals, default=0.1),
             host=session.host,
             attached_to=session.attached_to,
@@ -261,8 +270,26 @@ class Replay:
         self.advance(self._now_s)
         return not self.run.ended
 
+    def move(self, key: str) -> bool:
+        """Move by a twentieth of the run (``<``, ``>``) or to its peak (``g``); return whether the key does that."""
+        duration_s = self._session.duration_s
+        now_s = min(self._now_s, duration_s)
+        peaks = list(_peaks(self._session))
+        of_rss = [to_s for to_s, name, _ in peaks if name == "rss"]
+        moments = {
+            "<": max(0.0, now_s - duration_s / _MOVES),
+            ">": min(duration_s, now_s + duration_s / _MOVES),
+            "g": next(iter([*of_rss, *(to_s for to_s, _, _ in peaks)]), now_s),
+        }
+        if key not in moments:
+            return False
+        self._begin()
+        self._now_s = moments[key]
+        self.advance(self._now_s)
+        return True
+
     def advance(self, now_s: float) -> None:
-        """Take what happened up to ``now_s`` seconds from the start."""
+        """Take what happened up to ``now_s`` seconds from the start; at the end, all processes of the run are shown."""
         taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
         new = slice(self._taken, taken)
         rows = np.stack([column[new] for column in (self._time_s, *self._columns)], axis=1)
@@ -273,14 +300,18 @@ class Replay:
         while self._peaks and self._peaks[-1][0] <= now_s:
             _, name, peak = self._peaks.pop()
             self.run.peaks[name] = peak
-        self.run.processes = {
-            process.id: _live(process, now_s)
-            for process in self._session.processes
-            if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
-        }
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
+        self.run.processes = {
+            process.id: _live(process, now_s)
+            for process in self._session.processes
+            if self.run.ended or _is_alive(process, now_s)
+        }
+
+
+def _is_alive(process: Process, now_s: float) -> bool:
+    return (process.start_s or 0.0) <= now_s < (np.inf if process.end_s is None else process.end_s)
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
@@ -295,7 +326,8 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 
 def _live(process: Process, now_s: float) -> LiveProcess:
-    rss, most = _rss(process, now_s), most_memory(process) or None
+    rss = _rss(process, now_s) if _is_alive(process, now_s) else None
+    most = most_memory(process) or None
     return LiveProcess(process.pid, process.name, rss, process.command, most)
 
 

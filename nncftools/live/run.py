@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nncftools.analysis.series import decimated_with_gaps
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _MOST = 400
+_RECENT = 200
+"""The distance of the last samples is the usual one: a recorder merges neighbours in a long recording."""
 
 
 @dataclass
@@ -129,6 +132,7 @@ class History:
         """Begin with buckets that hold one sample each."""
         self._places = {name: number for number, name in enumerate(columns)}
         self._size = buckets
+        self._interval_s = interval_s
         self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
         self.last_s = 0.0
@@ -168,27 +172,15 @@ class History:
         self.width_s *= 2
         self._used = -(-self._used // 2)
 
-    def points(self, name: str, end_s: float, cells: int) -> Points:
-        """Return times and values to draw on ``cells`` columns: the smallest and the largest value of each.
-
-        There are no points where nothing is known.
-        """
-        last = min(self._used, int(end_s / self.width_s) + 1)
-        if name not in self._places or not last:
+    def points(self, name: str) -> Points:
+        """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown."""
+        taken = np.flatnonzero(~np.isnan(self._moments[: self._used]))
+        if name not in self._places or not len(taken):
             return np.empty(0), np.empty(0)
-        group = max(1, -(-last // max(cells, 1)))
-        row = self._places[name]
-        starts = np.arange(0, last, group)
-        low = np.fmin.reduceat(self._low[row, :last], starts)
-        high = np.fmax.reduceat(self._high[row, :last], starts)
-        middle = np.minimum((starts + group / 2) * self.width_s, self.last_s)
-        known = ~np.isnan(high)
-        middle, low, high = middle[known], low[known], high[known]
-        rising = np.diff(high, prepend=high[:1]) >= 0
-        pairs = np.where(rising, np.stack([low, high]), np.stack([high, low]))
-        values, times = pairs.T.ravel(), np.repeat(middle, 2)
-        different = np.append(True, (np.diff(values) != 0) | (np.diff(times) != 0))
-        return times[different[: len(times)]], values[different[: len(times)]]
+        moments, row = self._moments[taken], self._places[name]
+        usual_s = float(np.median(np.diff(moments[-_RECENT:], prepend=np.nan)[1:])) if len(taken) > 1 else np.inf
+        values = np.stack([self._low[row, taken], self._high[row, taken]], axis=1).ravel()
+        return decimated_with_gaps(np.repeat(moments, 2), values, max(usual_s, self._interval_s), 2 * len(values))
 
     def rates(self, name: str, begin_s: float, end_s: float, cells: int) -> NDArray[np.float64]:
         """Return the rate per second of a counter in each of ``cells`` equal parts; empty when it is unknown."""
