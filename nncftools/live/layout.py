@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich import box
 from rich.layout import Layout
 from rich.panel import Panel
@@ -20,6 +19,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from nncftools.analysis import series
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import process_table, sort_processes
@@ -42,6 +42,7 @@ from nncftools.render.terminal_plot import (
     Window,
 )
 from nncftools.render.view import label
+from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
 _SMALLEST_CHART, _SMALLEST_BODY = 3, 5
-_RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (8, (1, 1, 1)), (7, (1,)))
+_RATES = ((44, (4, 2)), (26, (3, 1)), (8, (1, 1)), (7, (1, 0)))
 """From which height on, the heights of CPU and of the other rates."""
 _NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
 _SIDES = 4
@@ -161,17 +162,14 @@ def _over_time(
 
 def _rates(run: Run, shown: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
     """Yield CPU and I/O as bars, and the rate of now beside them."""
-    heights = next((heights for least, heights in _RATES if height >= least), ())
-    for number, rate in enumerate(terminal_plot.rates_shown(run.columns)):
-        series = [run.history.rates(name, 0.0, shown.end_s, shown.columns) for name in rate.counters]
-        if heights and all(len(rates) for rates in series):
-            rates = np.sum(series, axis=0)
-            rates[shown.column(shown.now_s) + 1 :] = np.nan
-            now = None if run.ended else run.rate(rate.counters) or 0.0
-            rows = heights[min(number, len(heights) - 1)]
-            yield from terminal_plot.rate_rows(rate, rates, now, style.gutter, rows)
-        if len(heights) == 1:
-            return
+    of_cpu, of_others = next((rows for least, rows in _RATES if height >= least), (0, 0))
+    window_s = max(RATE_WINDOW_S, shown.end_s / shown.columns)
+    for rate in terminal_plot.rates_shown(run.columns):
+        moments, rates = series.rates(*run.history.totals(rate.counters), window_s)
+        in_columns = terminal_plot.rates_in_columns(moments, rates, shown)
+        now = None if run.ended else run.rate(rate.counters) or 0.0
+        rows = of_cpu if rate.unit == "cores" else of_others
+        yield from terminal_plot.rate_rows(rate, in_columns, now, style.gutter, rows)
 
 
 def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:

@@ -20,7 +20,6 @@ from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
-from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import noise
 from nncftools.session.session import Session
@@ -182,24 +181,15 @@ class History:
         values = np.stack([self._low[row, taken], self._high[row, taken]], axis=1).ravel()
         return decimated_with_gaps(np.repeat(moments, 2), values, max(usual_s, self._interval_s), 2 * len(values))
 
-    def rates(self, name: str, begin_s: float, end_s: float, cells: int) -> NDArray[np.float64]:
-        """Return the rate per second of a counter in each of ``cells`` equal parts; empty when it is unknown."""
-        if name not in self._places or not self._used or end_s <= begin_s:
-            return np.empty(0)
-        totals = self._high[self._places[name], : self._used]
-        known = np.flatnonzero(~np.isnan(totals))
+    def totals(self, counters: Sequence[str]) -> Points:
+        """Return moments, and the sum of some counters at each; nothing if one of them is unknown."""
+        if not counters or not all(name in self._places for name in counters):
+            return np.empty(0), np.empty(0)
+        sums = self._high[[self._places[name] for name in counters], : self._used].sum(axis=0)
+        known = np.flatnonzero(~np.isnan(sums))
         if not len(known):
-            return np.empty(0)
-        moments = np.concatenate([[0.0], self._moments[known]])
-        values = np.concatenate([[0.0], totals[known]])
-        middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
-        reach = max((end_s - begin_s) / cells, RATE_WINDOW_S, self.width_s) / 2
-        before = np.clip(middles - reach, 0, self.last_s)
-        after = np.clip(middles + reach, 0, self.last_s)
-        span = after - before
-        risen = np.interp(after, moments, values) - np.interp(before, moments, values)
-        rates: NDArray[np.float64] = np.divide(risen, span, out=np.zeros(cells), where=span > 0)
-        return rates
+            return np.empty(0), np.empty(0)
+        return np.append(0.0, self._moments[known]), np.append(0.0, sums[known])
 
 
 RECENT_S = 30.0
@@ -359,7 +349,8 @@ class Run:
 
     def rate(self, counters: Sequence[str]) -> float | None:
         """Return at which rate the sum of some counters rose, on average over the last second; None for unknown."""
-        span_s = max(1.0, 2 * self.interval_s)
-        begin_s = max(0.0, self.latest_s - span_s)
-        each = [self.history.rates(name, begin_s, self.latest_s, 1) for name in counters]
-        return float(sum(rates[0] for rates in each)) if each and all(len(rates) for rates in each) else None
+        moments, totals = self.history.totals(counters)
+        begin_s = max(0.0, self.latest_s - max(1.0, 2 * self.interval_s))
+        if not len(moments) or begin_s >= self.latest_s:
+            return None
+        return float(totals[-1] - np.interp(begin_s, moments, totals)) / (self.latest_s - begin_s)

@@ -5,7 +5,7 @@ The live view is made of the same parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
-from nncftools.render.terminal_plot import AXIS, CURVES, GUTTER, PEAK, SIGNS, Line, Rate, Span, TerminalStyle, Window
+from nncftools.render.terminal_plot import AXIS, CURVES, GUTTER, PEAK, SIGNS, Line, Span, TerminalStyle, Window
 from nncftools.render.view import View, label
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.session import Session
@@ -70,13 +70,19 @@ def chart(session: Session, view: View, width: int, height: int, style: Terminal
     marked = terminal_plot.Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
     spans = [Span(of.name, of.start_s, of.end_s, of.kind) for of in timeline(session.operations, 1)]
     below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
-    for rate, rates in _rates(session, shown):
-        below += terminal_plot.rate_rows(rate, rates, series.highest_rate(session, rate.counters), style.gutter)
+    for rate in terminal_plot.rates_shown(session.samples):
+        rates = terminal_plot.rates_in_columns(*series.rates_of(session, rate.counters, shown.columns), shown)
+        if not np.isnan(rates).all():
+            below += terminal_plot.rate_rows(rate, rates, series.highest_rate(session, rate.counters), style.gutter)
     if len(below) > bool(spans):
         below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
     problem = terminal_plot.chart_problem()
     plotted = Text(problem) if problem else terminal_plot.plot(lines, marked, shown, height - len(below) - 1, style)
-    return Group(_legend(lines, peak, peak_at, style), plotted, *below)
+    legend = Text(" " * (style.gutter - 1), no_wrap=True)
+    for part in _legend(lines, peak, peak_at, style):
+        if legend.cell_len + part.cell_len + 2 <= width:
+            legend.append("  ").append_text(part)
+    return Group(legend, plotted, *below)
 
 
 def _names(session: Session, view: View) -> list[str]:
@@ -87,21 +93,13 @@ def _names(session: Session, view: View) -> list[str]:
     return shown[: terminal_plot.MOST_LINES]
 
 
-def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, style: TerminalStyle) -> Text:
-    row = Text(" " * (style.gutter + 1), no_wrap=True, overflow="ellipsis")
+def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, style: TerminalStyle) -> list[Text]:
+    """Return each metric with its sign and its latest value, and the peak."""
+    parts = []
     for number, line in enumerate(lines):
-        row.append(f"{SIGNS[number]} ", CURVES[number]).append(f"{line.label} {style.unit.label(line.last)}  ")
+        parts.append(
+            Text.assemble((f"{SIGNS[number]} ", CURVES[number]), f"{line.label} {style.unit.label(line.last)}")
+        )
         if number == 0 and peak is not None:
-            row.append("◆", PEAK).append(f" peak {style.unit.label(peak[0])} at {peak_at}  ")
-    return row
-
-
-def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, series.Floats]]:
-    width_s = shown.end_s / shown.columns
-    middles = width_s * (np.arange(shown.columns) + 0.5)
-    for rate in terminal_plot.rates_shown(session.samples):
-        moments, speed = series.rates_of(session, rate.counters, shown.columns)
-        if len(speed):
-            places = np.searchsorted(moments, middles, side="right") - 1
-            within = (places >= 0) & (places < len(speed))
-            yield rate, np.where(within, speed[np.clip(places, 0, len(speed) - 1)], np.nan)
+            parts.append(Text.assemble(("◆", PEAK), f" peak {style.unit.label(peak[0])} at {peak_at}"))
+    return parts

@@ -291,7 +291,13 @@ def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — 
 
 
 _STEPS = (1, 2, 2.5, 5, 10)
-_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_TIME_STEPS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(number * _MINUTE for number in (1, 2, 5, 10, 15, 30)),
+    *(number * _HOUR for number in (1, 2, 3, 6, 12)),
+    *(number * _DAY for number in (1, 2, 5, 10, 30)),
+)
 
 
 def rounded_up(value: float) -> float:
@@ -311,12 +317,8 @@ def ticks(end: float, most: int) -> list[float]:
 
 
 def time_ticks(end_s: float, most: int) -> list[float]:
-    """Return about ``most`` round moments from 0 to ``end_s``."""
-    step: float = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), _TIME_STEPS[-1])
-    if end_s / step > max(most, 1):
-        step *= math.ceil(end_s / step / max(most, 1))
-    if end_s < 2:  # noqa: PLR2004 — below two seconds, whole ones are too few
-        step = ticks(end_s, most)[1] if len(ticks(end_s, most)) > 1 else end_s
+    """Return at most ``most`` round moments after 0, and 0."""
+    step = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), end_s)
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
 
@@ -363,6 +365,16 @@ def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     return [rate for rate in rates if rate.counters and all(name in columns for name in rate.counters)]
 
 
+def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
+    """Return the rate in the middle of each column; each rate goes from its moment to the next."""
+    if not len(rates):
+        return np.full(shown.columns, np.nan)
+    middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns
+    places = np.searchsorted(moments, middles, side="right") - 1
+    is_within = (places >= 0) & (places < len(rates))
+    return np.where(is_within, rates[np.clip(places, 0, len(rates) - 1)], np.nan)
+
+
 def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, height: int = 1) -> Iterator[Text]:
     """Yield ``height`` rows of bars; full height is the highest rate, 0 and unknown are blank.
 
@@ -390,8 +402,8 @@ def _fitted(figure: str, room: int) -> str:
     return next((short for short in shorter if len(short) < room), whole)[:room]
 
 
-_SHORTEST_NAME, _WITH_END = 3, 14
-"""Columns from which on a name is shown, and from which on its end, too, if it is too long."""
+_SHORTEST_NAME = 4
+"""Fewer columns have no room for a name."""
 _LABEL = "Operations"
 
 
@@ -420,13 +432,13 @@ def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -
         if room <= 0:
             continue
         row.append(" " * (begin - column), "none")
-        name = _fitting(span.name, room)
+        name = shortened(printable(span.name), max(1, room - 2)) if room >= _SHORTEST_NAME else ""
         if style.colours is None:
-            row.append(_bracketed(name, room), "none")
+            name = set_cell_size(name, min(cell_len(name), max(0, room - 2)))
+            row.append(set_cell_size(f"├{name.center(room - 2, '─')}", room - 1) + "┤", "none")
         else:
             fill = colours[span.name]
-            centred = set_cell_size(" " * ((room - cell_len(name)) // 2) + name, room)
-            row.append(centred, name_style(fill.ink, fill.colour, style.colours))
+            row.append(set_cell_size(name.center(room), room), name_style(fill.ink, fill.colour, style.colours))
         column = begin + room
     return row
 
@@ -437,21 +449,3 @@ def name_style(ink: str, colour: str, colours: ColorSystem) -> Style:
         is_dark = Color.parse(colour).downgrade(colours).number in _DARK
         ink = "bright_white" if is_dark else "black"
     return Style(color=ink, bgcolor=colour)
-
-
-def _fitting(name: str, room: int) -> str:
-    """Return a name that fits, with a blank on either side if there is room."""
-    if room < _SHORTEST_NAME:
-        return ""
-    name = printable(name)
-    if room < _WITH_END:
-        return name if cell_len(name) <= room else f"{set_cell_size(name, room - 2)}…"
-    return shortened(name, room - 2)
-
-
-def _bracketed(name: str, room: int) -> str:
-    if room <= 2:  # noqa: PLR2004 — both ends
-        return "├┤"[:room]
-    name = set_cell_size(name, min(cell_len(name), room - 2))
-    before = (room - 2 - cell_len(name)) // 2
-    return f"├{'─' * before}{name}{'─' * (room - 2 - cell_len(name) - before)}┤"
