@@ -90,7 +90,7 @@ class Drawing:
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         rows = self.rows(run, settings, width, height)
-        return [terminal_plot.coloured(row, settings.colours) for row in rows]
+        return [terminal_plot.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
         """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""

@@ -78,10 +78,11 @@ def chart(session: Session, view: View, width: int, height: int, style: Terminal
         below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
     problem = terminal_plot.chart_problem()
     plotted = Text(problem) if problem else terminal_plot.plot(lines, marked, shown, height - len(below) - 1, style)
-    legend = Text(" " * (style.gutter - 1), no_wrap=True)
+    legend = Text(no_wrap=True)
     for part in _legend(lines, peak, peak_at, style):
-        if legend.cell_len + part.cell_len + 2 <= width:
-            legend.append("  ").append_text(part)
+        if legend.cell_len + part.cell_len <= width:  # so no figure is cut
+            legend.append_text(part)
+    legend.pad_left(min(style.gutter + 1, width - legend.cell_len))
     return Group(legend, plotted, *below)
 
 
@@ -97,9 +98,9 @@ def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: st
     """Return each metric with its sign and its latest value, and the peak."""
     parts = []
     for number, line in enumerate(lines):
-        parts.append(
-            Text.assemble((f"{SIGNS[number]} ", CURVES[number]), f"{line.label} {style.unit.label(line.last)}")
-        )
+        value = f"{line.label} {style.unit.label(line.last)}  "
+        parts.append(Text.assemble((f"{SIGNS[number]} ", CURVES[number]), value))
         if number == 0 and peak is not None:
-            parts.append(Text.assemble(("◆", PEAK), f" peak {style.unit.label(peak[0])} at {peak_at}"))
+            parts.append(Text.assemble(("◆", PEAK), f" peak {style.unit.label(peak[0])} "))
+            parts.append(Text(f"at {peak_at}  "))
     return parts

@@ -80,21 +80,28 @@ def render_rows(content: RenderableType, width: int, height: int | None, style: 
         _environ={},
     )
     rows = console.render_lines(content, console.options.update(height=height))[:height]
-    if style.colours is None:
-        rows = [list(Segment.remove_color(row)) for row in rows]
-    if not style.unicode:
-        rows = [[Segment(_in_ascii(part.text), part.style) for part in row] for row in rows]
-    return rows
+    return [[_shown(part.text, part.style or Style.null(), style) for part in row] for row in rows]
 
 
-def coloured(row: Iterable[Segment], colours: ColorSystem | None) -> str:
+def _shown(text: str, style: Style, terminal: TerminalStyle) -> Segment:
+    if not terminal.unicode and not text.isascii():
+        text = text.translate(_ASCII).encode("ascii", "replace").decode()
+    return Segment(text, _in_colours(style, terminal.colours))
+
+
+@lru_cache(maxsize=256)
+def _in_colours(style: Style, colours: ColorSystem | None) -> Style:
+    """Return a style in the colours of the terminal. Rich keeps the escape sequences of a style, so it is a new one."""
+    if colours is None:
+        return style.without_color
+    ink = style.color and style.color.downgrade(colours)
+    ground = style.bgcolor and style.bgcolor.downgrade(colours)
+    return Style(color=ink, bgcolor=ground, bold=style.bold)
+
+
+def coloured(row: Iterable[Segment]) -> str:
     """Return a row as text, with its colours as escape sequences."""
-    system = colours or ColorSystem.STANDARD
-    return "".join(part.style.render(part.text, color_system=system) if part.style else part.text for part in row)
-
-
-def _in_ascii(content: str) -> str:
-    return content if content.isascii() else content.translate(_ASCII).encode("ascii", "replace").decode()
+    return "".join(part.style.render(part.text) if part.style else part.text for part in row)
 
 
 class Window(NamedTuple):
