@@ -107,32 +107,41 @@ class LiveView:
                 os.write(self.descriptor, line.encode(errors="replace"))
 
     def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
+        if os.isatty(_STANDARD_INPUT):
+            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
+            self._stay_aside(follower, here)
+            return
         from nncftools.live.viewer import SharedKeyboard
+
+        keyboard = SharedKeyboard(self.descriptor)
+        with keyboard:
+            self._keyboard = keyboard if keyboard.works else None
+            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
+            keyboard.give_way()
+            self._stay_aside(follower, here)  # meanwhile, the command may change the terminal's modes and set them back
+            self._keyboard = None
+
+    def _stay_aside(self, follower: Follower, here: Machine) -> None:
+        """Wait for the end of the recording; where no chart can be drawn, print status lines."""
+        from nncftools.render.terminal_plot import chart_problem
+
+        if chart_problem():
+            self._print_status(follower, here)
+        self._stop.wait()
+
+    def _draw_until_aside(
+        self, follower: Follower, here: Machine, terminal: SharedTerminal, readers: TerminalReaders
+    ) -> None:
+        from nncftools.live.figures import after, status_line
+        from nncftools.live.layout import Drawing
+        from nncftools.live.viewer import QUIT
         from nncftools.render.terminal_plot import chart_problem
 
         if problem := chart_problem():
             terminal.step_aside(problem)
-            self._print_status(follower, here)
             return
-        if os.isatty(_STANDARD_INPUT):
-            self._draw_until_aside(follower, here, terminal)
-            return
-        keyboard = SharedKeyboard(self.descriptor)
-        with keyboard:
-            self._keyboard = keyboard if keyboard.works else None
-            self._draw_until_aside(follower, here, terminal)
-            keyboard.give_way()
-            self._stop.wait()  # until then, the command may change the terminal's modes and set them back
-            self._keyboard = None
-
-    def _draw_until_aside(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
-        from nncftools.live.figures import after, status_line
-        from nncftools.live.layout import Drawing
-        from nncftools.live.viewer import QUIT
-
         settings = replace(self.settings, keys=self._keyboard is not None)
         drawing = Drawing(here)
-        readers = TerminalReaders(self.descriptor)
         size = terminal.size()
         next_s = time.monotonic()
         while not terminal.is_aside and not self._stop.is_set():

@@ -172,14 +172,18 @@ class History:
         self._used = -(-self._used // 2)
 
     def points(self, name: str) -> Points:
-        """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown."""
+        """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown.
+
+        The smallest one is at the begin of the bucket, the largest at its last sample.
+        """
         taken = np.flatnonzero(~np.isnan(self._moments[: self._used]))
         if name not in self._places or not len(taken):
             return np.empty(0), np.empty(0)
         moments, row = self._moments[taken], self._places[name]
         usual_s = float(np.median(np.diff(moments[-_RECENT:], prepend=np.nan)[1:])) if len(taken) > 1 else np.inf
         values = np.stack([self._low[row, taken], self._high[row, taken]], axis=1).ravel()
-        return decimated_with_gaps(np.repeat(moments, 2), values, max(usual_s, self._interval_s), 2 * len(values))
+        time_s = np.stack([np.minimum(taken * self.width_s, moments), moments], axis=1).ravel()
+        return decimated_with_gaps(time_s, values, max(usual_s, self._interval_s), 2 * len(values))
 
     def totals(self, counters: Sequence[str]) -> Points:
         """Return moments, and the sum of some counters at each; nothing if one of them is unknown."""
