@@ -101,7 +101,7 @@ BARE = {
         "cli.closing webbrowser.open",
         "live.run self._nesting.open",
         "marks.resolving self._nesting.open",
-        "render.canvas low.copy",
+        "render.terminal_plot low.copy",
     },
 }
 """Why calls need not go through the one way, by module and function."""

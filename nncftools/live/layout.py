@@ -24,8 +24,9 @@ from nncftools.live import figures
 from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
 from nncftools.live.processes import process_table, sort_processes
 from nncftools.live.run import Run
-from nncftools.render import terminal_plot
-from nncftools.render.terminal_plot import (
+from nncftools.render import terminal_plot, terminal_style
+from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
+from nncftools.render.terminal_style import (
     AXIS,
     CURVES,
     DANGER,
@@ -33,13 +34,10 @@ from nncftools.render.terminal_plot import (
     GUTTER,
     KEY,
     PEAK,
-    SIGNS,
     TITLE,
     WARNING,
-    Line,
-    Marked,
     TerminalStyle,
-    Window,
+    render_rows,
 )
 from nncftools.render.view import label
 from nncftools.session.operation import RATE_WINDOW_S
@@ -90,7 +88,7 @@ class Drawing:
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         rows = self.rows(run, settings, width, height)
-        return [terminal_plot.coloured(row) for row in rows]
+        return [terminal_style.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
         """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
@@ -114,7 +112,7 @@ class Drawing:
             content.split_column(Layout(_title(run, settings, width, " "), size=1), layout)
             for row in keys:
                 content.add_split(Layout(row, size=1))
-        return terminal_plot.render_rows(content, width, height, style)
+        return render_rows(content, width, height, style)
 
     def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Layout:
         """Return ``height`` rows between title and keys."""
@@ -131,7 +129,7 @@ class Drawing:
         room -= sum(size for _, size in below)
         above: list[tuple[RenderableType, int]] = []
         if settings.helping:
-            size = min(room, len(terminal_plot.render_rows(_help(settings), width, None, style)))
+            size = min(room, len(render_rows(_help(settings), width, None, style)))
             above.append((_help(settings), size))
             room -= size
         parts = [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
@@ -253,8 +251,8 @@ def _summary(run: Run, settings: ViewSettings, width: int) -> RenderableType:
     if (peak := run.peaks.get(names[0])) is not None:
         during = figures.during(run, peak)
         short = Text.assemble(("◆", PEAK), f" peak {settings.unit.label(peak.value)}")
-        with_time = short.copy().append(f" at {figures.at(peak.at_s)}")
-        with_operation = with_time.copy().append(f" in {during}" if during else "")
+        with_time = Text.assemble(short, f" at {figures.at(peak.at_s)}")
+        with_operation = Text.assemble(with_time, f" in {during}" if during else "")
         whole = [_joined([metric, words]) for words in (with_operation, with_time, short)]
     left = _first_fitting([*whole, metric], width)
     words = [Text(words) for words in figures.activity(run)]

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, SharedTerminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
     from nncftools.live.figures import Machine, ViewSettings
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nncftools.live.viewer import SharedKeyboard
 
 
-FRAME_S = 0.5
-STATUS_S = 5.0
 _SMALLEST, _SHARE = 9, 2 / 3
 """The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4

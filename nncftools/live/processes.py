@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.live.figures import ShownProcess, ViewSettings
-from nncftools.render.terminal_plot import AXIS, CURVES, GOOD, TITLE
+from nncftools.render.terminal_style import AXIS, CURVES, GOOD, TITLE
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:

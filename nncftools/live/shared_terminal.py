@@ -23,6 +23,8 @@ from rich.cells import get_character_cell_size
 
 from nncftools.files import write_all
 
+FRAME_S, STATUS_S = 0.5, 5.0
+"""How often a view is drawn, and how often a status line is printed."""
 _TOKENS = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"

@@ -18,8 +18,7 @@ from rich.segment import SegmentLines
 
 from nncftools.live.figures import Machine, ViewSettings, after, status_line
 from nncftools.live.follower import Follower, Replay
-from nncftools.live.live_view import FRAME_S, STATUS_S
-from nncftools.live.shared_terminal import Terminal
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, Terminal
 
 if TYPE_CHECKING:
     from rich.segment import Segment

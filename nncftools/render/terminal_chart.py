@@ -20,7 +20,8 @@ from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
-from nncftools.render.terminal_plot import AXIS, CURVES, GUTTER, PEAK, SIGNS, Line, Span, TerminalStyle, Window
+from nncftools.render.terminal_plot import SIGNS, Line, Span, Window
+from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, render_rows
 from nncftools.render.view import View, label
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.session import Session
@@ -40,10 +41,10 @@ class _Chart(NamedTuple):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         with_prompt = min(max(console.size.height - 2, _LOWEST), _HIGHEST)
         height = with_prompt if console.is_terminal else _NOT_ON_A_TERMINAL
-        colours = terminal_plot.colours_of(console)
+        colours = colours_of(console)
         style = TerminalStyle(self.view.unit, unicode=not options.ascii_only, colours=colours)
         content = chart(self.session, self.view, options.max_width, height, style)
-        yield SegmentLines(terminal_plot.render_rows(content, options.max_width, None, style), new_lines=True)
+        yield SegmentLines(render_rows(content, options.max_width, None, style), new_lines=True)
 
 
 def report(session: Session, view: View) -> _Chart:

@@ -6,102 +6,30 @@ backgrounds, whatever the terminal can show.
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
-from rich.color import Color, ColorSystem
-from rich.console import Console
-from rich.segment import Segment
-from rich.style import Style
+from rich.color import Color
 from rich.text import Text
 
 from nncftools import metrics
 from nncftools.metrics import cpu_counters
 from nncftools.render.listing import fills
+from nncftools.render.terminal_style import AREA, AXIS, CURVES, GOOD, PEAK, WARNING, TerminalStyle, name_style
 from nncftools.session.operation import Operation
-from nncftools.units import MemoryUnit, brief_size, fixed, printable, shortened, text_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
 Floats = NDArray[np.float64]
 
-GUTTER = 12
-"""Columns to the left of a chart, for the labels of its axis."""
-AXIS, TITLE, PEAK, KEY = "#787878", "bold default", "#e85040", "bold #0098f0"
-GOOD, WARNING, DANGER = "#209850", "#c07f20", "bold #e85040"
-CURVES = ("#0098f0", "#c860b0", "#209850", "#c07f20")
-_AREA = "#3070d8"
-COLOURS = (AXIS, PEAK, KEY, GOOD, WARNING, DANGER, *CURVES, _AREA)
-"""All have a contrast (WCAG) of 3 to white and to black. Their nearest ones of 16 colours are neither of both."""
 SIGNS = "●o+x"
 """The signs of the curves in legends; all but the first are drawn with them."""
 MOST_LINES = len(CURVES)
-_DARK = (0, 4, 8)
-"""Of 16 colours: black, blue, grey."""
-_SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
-_ASCII = str.maketrans("›–…●×·◆━╸╺─│┤├╭╮╰╯▁▂▃▄▅▆▇█↑↓←→", ">-~*x-^==--|++++++.:-=+*#@^v<>")
-
-
-class TerminalStyle(NamedTuple):
-    """The abilities of a terminal, and the unit of memory."""
-
-    unit: MemoryUnit = MemoryUnit.MiB
-    unicode: bool = True
-    """Whether it shows more than ASCII."""
-    colours: ColorSystem | None = ColorSystem.EIGHT_BIT
-    """None: no colours at all, but bold characters."""
-    gutter: int = GUTTER
-
-
-def colours_of(console: Console) -> ColorSystem | None:
-    """Return the colours that a console shows; None for none."""
-    if console.color_system is None or console.no_color:
-        return None
-    return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
-
-
-def render_rows(content: RenderableType, width: int, height: int | None, style: TerminalStyle) -> list[list[Segment]]:
-    """Return the rows of some content, in characters and colours that the terminal has; at most ``height`` rows."""
-    console = Console(
-        width=width,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
-        no_color=style.colours is None,
-        legacy_windows=False,
-        _environ={},
-    )
-    rows = console.render_lines(content, console.options.update(height=height))[:height]
-    return [[_shown(part.text, part.style or Style.null(), style) for part in row] for row in rows]
-
-
-def _shown(text: str, style: Style, terminal: TerminalStyle) -> Segment:
-    if not terminal.unicode and not text.isascii():
-        text = text.translate(_ASCII).encode("ascii", "replace").decode()
-    return Segment(text, _in_colours(style, terminal.colours))
-
-
-@lru_cache(maxsize=256)
-def _in_colours(style: Style, colours: ColorSystem | None) -> Style:
-    """Return a style in the colours of the terminal. Rich keeps the escape sequences of a style, so it is a new one."""
-    if colours is None:
-        return style.without_color
-    ink = style.color and style.color.downgrade(colours)
-    ground = style.bgcolor and style.bgcolor.downgrade(colours)
-    return Style(color=ink, bgcolor=ground, bold=style.bold)
-
-
-def coloured(row: Iterable[Segment]) -> str:
-    """Return a row as text, with its colours as escape sequences."""
-    return "".join(part.style.render(part.text) if part.style else part.text for part in row)
 
 
 class Window(NamedTuple):
@@ -280,7 +208,7 @@ def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — 
     for _, highs in curves[:1]:
         of_cells = highs.reshape(-1, _ACROSS).min(axis=1)
         known = np.flatnonzero(of_cells >= 0)
-        yield signal(known * _ACROSS, of_cells[known], filling, _AREA).fillx()
+        yield signal(known * _ACROSS, of_cells[known], filling, AREA).fillx()
     for number, (lows, highs) in reversed(list(enumerate(curves))):  # the first one above the others
         known = np.flatnonzero(highs >= 0)
         lowest = lows[known] if number else lows[known] // _UP * _UP  # it hides the area in its cells
@@ -298,13 +226,11 @@ def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — 
 
 
 _STEPS = (1, 2, 2.5, 5, 10)
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _TIME_STEPS = (
-    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
-    *(number * _MINUTE for number in (1, 2, 5, 10, 15, 30)),
-    *(number * _HOUR for number in (1, 2, 3, 6, 12)),
-    *(number * _DAY for number in (1, 2, 5, 10, 30)),
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
+    *(3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 2592000),
 )
+"""Up to a minute, up to half an hour, up to 30 days."""
 
 
 def rounded_up(value: float) -> float:
@@ -448,11 +374,3 @@ def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -
             row.append(set_cell_size(name.center(room), room), name_style(fill.ink, fill.colour, style.colours))
         column = begin + room
     return row
-
-
-def name_style(ink: str, colour: str, colours: ColorSystem) -> Style:
-    """Return the style of a name on the colour of its operation."""
-    if colours == ColorSystem.STANDARD:
-        is_dark = Color.parse(colour).downgrade(colours).number in _DARK
-        ink = "bright_white" if is_dark else "black"
-    return Style(color=ink, bgcolor=colour)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.render.terminal_chart import chart
-from nncftools.render.terminal_plot import TerminalStyle, render_rows
+from nncftools.render.terminal_style import TerminalStyle, render_rows
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session

@@ -13,23 +13,27 @@ from rich.text import Text
 from nncftools.render import terminal_plot
 from nncftools.render.listing import luminance
 from nncftools.render.terminal_plot import (
-    COLOURS,
-    CURVES,
     Line,
     Marked,
     Rate,
     Span,
-    TerminalStyle,
     Window,
     clock,
     column_extremes,
-    name_style,
     operations_row,
     plot,
     rate_rows,
-    render_rows,
     ticks,
     time_ticks,
+)
+from nncftools.render.terminal_style import (
+    COLOURS,
+    CURVES,
+    DANGER,
+    TerminalStyle,
+    coloured,
+    name_style,
+    render_rows,
 )
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "#209850")
@@ -322,6 +326,6 @@ class TestColours:
 
     def test_without_colours(self) -> None:
         """Without colours, important words are bold."""
-        (row,) = render_rows(Text("near", terminal_plot.DANGER), 4, 1, TerminalStyle(colours=None))
+        (row,) = render_rows(Text("near", DANGER), 4, 1, TerminalStyle(colours=None))
 
-        assert terminal_plot.coloured(row) == "\x1b[1mnear\x1b[0m"
+        assert coloured(row) == "\x1b[1mnear\x1b[0m"
