@@ -130,18 +130,9 @@ def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
     """Show a source on the terminal, without one print its last state; return whether it has ended."""
     from nncftools.cli.display import view_settings
     from nncftools.live import figures, viewer
-    from nncftools.live.shared_terminal import can_draw
-    from nncftools.render.terminal_plot import chart_problem
 
     look = view_settings(view, sys.stdout.encoding, state)
-    here = figures.Machine(is_here=is_here)
-    problem = chart_problem() if can_draw(sys.stdout.fileno()) else ""
-    if problem:
-        screen.message(problem)
-    elif can_draw(sys.stdout.fileno()):
-        return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
-    viewer.print_status(source, look, here, screen.to_stdout)
-    return True
+    return viewer.present(source, look, figures.Machine(is_here=is_here), screen.to_stdout, stays=stays)
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:

@@ -18,7 +18,8 @@ from rich.segment import SegmentLines
 
 from nncftools.live.figures import Machine, ViewSettings, after, status_line
 from nncftools.live.follower import Follower, Replay
-from nncftools.live.shared_terminal import FRAME_S, STATUS_S, Terminal
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, Terminal, can_draw
+from nncftools.render.terminal_plot import chart_problem
 
 if TYPE_CHECKING:
     from rich.segment import Segment
@@ -227,6 +228,23 @@ class FullScreen(Keyboard):
 
 def _end(number: int, _frame: object) -> None:
     raise Ended(number)
+
+
+def present(
+    source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None], *, stays: bool
+) -> bool:
+    """Show a source on standard output; as lines where that is no terminal, or where no chart can be drawn.
+
+    Return False if the user quit before the source ended. Raises Ended for a signal.
+    """
+    output = sys.stdout.fileno()
+    if can_draw(output):
+        problem = chart_problem()
+        if not problem:
+            return show(source, settings, here, output, stays=stays)
+        put(f"{problem}\n")
+    print_status(source, settings, here, put)
+    return True
 
 
 def show(source: Follower | Replay, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:

@@ -46,7 +46,8 @@ _FIGURE = re.compile(
     r"(?:\s?(?P<unit>[KMG]iB|[KMGB](?=/s)|B\b|min\b|s\b|cores\b|%))?(?![\w.:-])"
 )
 _NO_FIGURES = re.compile(
-    r"\d{4}-\d\d-\d\d[ T][\d:.]+(?: UTC|Z|[+]\d\d:\d\d)|\b\d?\d(?::\d\d)+\b|\S*/\S+|^.*[┤└].*$", re.MULTILINE
+    r"\d{4}-\d\d-\d\d[ T][\d:.]+(?: UTC|Z|[+]\d\d:\d\d)|\b\d?\d(?::\d\d)+\b|\S*/\S+|^.*┤.*$|^[│ ]*0:00 .*$",
+    re.MULTILINE,
 )
 """Moments of a day, paths, and axes of charts."""
 
