@@ -60,12 +60,14 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._on_stop is not None:
-            signal.signal(signal.SIGTSTP, self._on_stop)
-        if self.terminal is not None:
-            self.terminal.erase()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+        finally:  # also when the user does not wait for a last drawing: the command's output waits in the terminal
+            if self._on_stop is not None:
+                signal.signal(signal.SIGTSTP, self._on_stop)
+            if self.terminal is not None:
+                self.terminal.erase()
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
         """Remove the view from the screen while the job is stopped."""
