@@ -12,7 +12,7 @@ from nncftools.live.live_view import LiveView
 class _Impatient(threading.Thread):
     """A thread for which the user does not wait."""
 
-    def join(self, timeout: float | None = None) -> None:
+    def join(self, timeout: float | None = None) -> None:  # noqa: ARG002 — as Thread has it
         raise KeyboardInterrupt
 
 
