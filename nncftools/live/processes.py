@@ -141,6 +141,6 @@ def process_table(
         cells.append(f"{at_most}{settings.unit.label(_size(process))}")
         if bar:
             share = _size(process) / whole if whole else 0.0
-            cells.append(ProgressBar(1.0, share, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS))
+            cells.append(ProgressBar(1.0, share, bar, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS))
         table.add_row(*cells)
     return table
