@@ -216,10 +216,11 @@ def _named_keys(settings: ViewSettings) -> dict[str, tuple[str, str]]:
 
 
 def _help(settings: ViewSettings) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", style=KEY, no_wrap=True, width=8)
+    table = Table.grid()
+    table.add_column(justify="right", style=KEY, width=8)
+    table.add_column(width=2)
     for name, (_, meaning) in _named_keys(settings).items():
-        table.add_row(name, meaning)
+        table.add_row(name, "", meaning)
     return table
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rich.align import Align
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -99,7 +100,7 @@ def _without_common(word: str, others: Sequence[str]) -> str:
     return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
 
 
-_PID, _CPU, _RSS = 7, 10, 12
+_PID, _CPU, _RSS = 7, 11, 13
 _CPU_FROM = 44
 """With fewer columns, there is no room for CPU."""
 _BAR_FROM, _LONGEST_BAR = 56, 24
@@ -124,23 +125,24 @@ def process_table(
     labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
     whole = sum(map(_size, seen))
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
-    bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(justify="right", style=AXIS, width=_PID, no_wrap=True)
+    bar = min(width // 5, _LONGEST_BAR) + 1 if width >= _BAR_FROM else 0
+    table = Table.grid(expand=True)  # without padding, whose place differs between releases of rich
+    table.add_column(justify="right", style=AXIS, width=_PID)
     table.add_column(ratio=1, no_wrap=True)
-    for size, style in ((_CPU * has_cpu, GOOD), (_RSS, TITLE), (bar, AXIS)):
-        if size:
-            table.add_column(justify="right", style=style, width=size, no_wrap=True)
-    room = width - _PID - 1 - sum(column.width + 1 for column in table.columns[2:] if column.width)
+    widths = [(size, style) for size, style in ((_CPU * has_cpu, GOOD), (_RSS, TITLE), (bar, AXIS)) if size]
+    for size, style in widths:
+        table.add_column(justify="right", style=style, width=size)
+    room = width - _PID - sum(size for size, _ in widths)
     for process in shown:
         name = labels.get(process.number) or printable(process.live.name or "?")
-        cells: list[RenderableType] = [f"{process.live.pid or ''}", Text(shortened(name, max(1, room)))]
+        cells: list[RenderableType] = [f"{process.live.pid or ''}", Text(f" {shortened(name, max(1, room - 1))}")]
         if has_cpu:
             cells.append("" if process.cpu is None else cores_text(process.cpu))
         at_most = "" if process.rss is not None else "≤" if settings.unicode else "<="
         cells.append(f"{at_most}{settings.unit.label(_size(process))}")
         if bar:
             share = _size(process) / whole if whole else 0.0
-            cells.append(ProgressBar(1.0, share, bar, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS))
+            gauge = ProgressBar(1.0, share, bar - 1, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS)
+            cells.append(Align.right(gauge))
         table.add_row(*cells)
     return table
