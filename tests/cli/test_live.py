@@ -121,7 +121,9 @@ class TestView:
 
         def is_alone(text: str, columns: int) -> bool:
             titles = [line for line in text.split("\n") if RECORDING.search(line)]
-            return [len(line) for line in titles] == [columns] and text.count("RSS") == 1 and text.count(" 0:00 ") == 1
+            return (
+                [len(line) for line in titles] == [columns] and text.count("RSS") == 1 and text.count(" 0 MiB ┤") == 1
+            )
 
         before = terminal.until("line 2 of the command", lambda text: is_alone(text, 120), CHART)
         terminal.resize(40, 40)
