@@ -211,13 +211,14 @@ def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — 
         yield signal(known * _ACROSS, of_cells[known], filling, AREA).fillx()
     for number, (lows, highs) in reversed(list(enumerate(curves))):  # the first one above the others
         known = np.flatnonzero(highs >= 0)
+        highest = highs[known]
         lowest = lows[known] if number else lows[known] // _UP * _UP  # it hides the area in its cells
-        is_new = np.stack([known >= 0, lowest != highs[known]], axis=1).ravel()
-        places = np.repeat(known, 2)[is_new]
-        heights = np.stack([lowest, highs[known]], axis=1).ravel()[is_new]
         width = _ACROSS * chart.columns // len(highs)
-        curve = signal(places * width, heights, SIGNS[number] if number else sign_of_first, CURVES[number])
-        for point in np.flatnonzero(np.diff(places) <= 1) + 1:
+        points = np.stack([lowest, highest], axis=1).ravel()
+        curve = signal(np.repeat(known, 2) * width, points, SIGNS[number] if number else sign_of_first, CURVES[number])
+        is_apart = (lowest[1:] > highest[:-1]) | (highest[1:] < lowest[:-1])
+        from_before = np.insert(is_apart & (np.diff(known) == 1), 0, values=False)[: len(known)]
+        for point in np.flatnonzero(np.stack([from_before, lowest != highest], axis=1)):
             curve.line(int(point))
         yield curve
     if chart.peak is not None:
