@@ -118,7 +118,7 @@ class LiveView:
             self._keyboard = keyboard if keyboard.works else None
             self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
             keyboard.give_way()
-            self._stay_aside(follower, here)  # meanwhile, the command may change the terminal's modes and set them back
+            self._stay_aside(follower, here)  # during that, the command may change modes of the terminal
             self._keyboard = None
 
     def _stay_aside(self, follower: Follower, here: Machine) -> None:
