@@ -12,10 +12,10 @@ _MUCH = 0.2
 _REASONS = {
     "no program whose memory grew runs Python": "",
     r"layout of (Python [\d.]+)t is": "nncf-tools cannot read the stacks of {}, a build without the global lock; use "
-    "Python 3.10 to 3.13 with the lock",
-    r"layout of (Python 3\.\d) is": "nncf-tools reads neither stacks nor operations of {}; use Python 3.10 to 3.13",
-    r"layout of (Python [\d.]+) is": "this nncf-tools cannot read the stacks of {}; use Python 3.10 to 3.13",
-    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.13",
+    "Python 3.10 to 3.15 with the lock",
+    r"layout of (Python 3\.\d) is": "nncf-tools reads neither stacks nor operations of {}; use Python 3.10 to 3.15",
+    r"layout of (Python [\d.]+) is": "this nncf-tools cannot read the stacks of {}; use Python 3.10 to 3.15",
+    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15",
     "allow reading the stacks of (.+)": "the kernel does not allow reading the memory of {}; run nncf-tools as the "
     "same user, or as root (in a container: with the capability SYS_PTRACE)",
     r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "

@@ -1,6 +1,6 @@
 """Reads the stacks of a running Python from its memory (``/proc/PID/mem``, proc(5)), without stopping it.
 
-CPython links its thread states, and each one's frames. ``_LAYOUTS`` says where the fields lie, from CPython's headers.
+CPython links its thread states, and each one's frames. ``finding.py`` knows where the fields lie.
 A reading of 80 frames takes 60 µs. The process runs on meanwhile, so what was read is checked: every frame must have a
 code object. A code object's memory may be used again, so a known one is compared before it is believed.
 """
@@ -38,54 +38,27 @@ class UnknownPythonError(Exception):
     """The stacks of this Python cannot be read; the message says why."""
 
 
-_FIELDS = (
-    "interpreters",  # in _PyRuntime
-    "threads",  # in the interpreter
-    "thread_id",
-    "frame",  # in the thread: the innermost frame, or the C frame that knows it
-    "c_frame",  # in the C frame
-    "previous",
-    "code",
-    "instruction",
-    "owner",  # in the frame: the interpreter's own frames have no code of Python
-    "names",  # in the frame: the dictionary of variables of a module or class
-    "locals",  # in the frame: other variables
-    "local_count",
-    "first_line",
-    "file",
-    "name",
-    "lines",
-    "bytecode",  # in the code object
-    "text",  # in a string of ASCII
-)
-_NONE = -1
-_LAYOUTS = {
-    10: (32, 8, 176, 24, _NONE, 24, 32, 96, _NONE, 56, 352, 28, 40, 104, 112, 120, 0, 48),
-    11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 24, 72, 76, 72, 112, 128, 136, 184, 48),
-    12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40),
-    13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 200, 40),
-}
-"""Where these fields lie, in bytes, by minor version; of builds for 64 bits with the global lock."""
-_NEXT_THREAD = 8
+ABSENT = -1
+"""Stands for a field that a version does not have."""
 _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
 _BEFORE_FIRST = -2
 """The offset of the instruction of a function that has not begun."""
 _OF_INTERPRETER = 3
+_UNTAGGED = -8
+"""From 3.14 on, the low bits of a reference in a frame are its tag."""
 _VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
 """Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
+_TABLE_AND_VALUES = Struct("<QQ")
 _TABLE_HEADER = Struct("<9xBB13xQ")
 """Log2 of the bytes of the index, whether all keys are texts, and the number of entries (pycore_dict.h)."""
 _ENTRY, _ENTRY_OF_TEXT = 24, 16
 _IMPORT = "<frozen importlib"
-_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
-"""A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
-_SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
-_BLOCK = 4096
+BLOCK = 4096
 """A page."""
-_MARGIN = 512
+MARGIN = 512
 """A frame that begins near the end of a block is read so far."""
-_MOST_THREADS = 1_000
+_MOST_INTERPRETERS, _MOST_THREADS = 250, 1_000
 _MOST_FRAMES = 20_000
 """Of all threads together."""
 _MOST_HELD = 8 << 20
@@ -96,7 +69,6 @@ _CODE, _PLACE = 1_500, 250
 """Of a code object without its texts and its line table, and of a place in it."""
 _LONGEST_S = 0.2
 """CPU time of a reading."""
-_MOST_FILES = 8
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 """Of a dictionary, or of bytecode."""
@@ -104,8 +76,6 @@ _LONGEST_LINES = 1 << 17
 """A code object with a longer line table counts as one without."""
 _LONGEST_OBJECT = 1 << 31
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
-_known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
-"""By device and inode."""
 
 
 class Code:
@@ -130,16 +100,20 @@ class Code:
 class PythonMemory:
     """The memory of one Python process."""
 
-    def __init__(self, process: str, runtime: int, version: int) -> None:
+    is_certain = True
+    """Whether it tells that a call goes on."""
+
+    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
         """Open the memory of the process with this folder in ``/proc``; ``runtime`` is where ``_PyRuntime`` is.
 
-        Its minor version is ``version``. Raises OSError.
+        ``code_type`` is where the type of code objects is, 0 if unknown. Raises OSError.
         """
-        self._runtime, self.version = runtime, version
-        self._layout = dict(zip(_FIELDS, _LAYOUTS[version], strict=True))
-        fields = [self._layout[field] // 8 for field in ("previous", "code", "instruction")]
-        self._frame = Struct(f"<{max(fields) + 1}Q")
-        self._words = (*fields, self._layout["names"] // 8)
+        self._runtime, self._code_type, self.version, self._layout = runtime, code_type, version, layout
+        self._words = tuple([layout[field] // 8 for field in ("previous", "code", "instruction", "names")])
+        self._frame = Struct(f"<{max(self._words) + 1}Q")
+        fields = [layout[field] for field in ("first_line", "file", "name", "lines", "locals_known_by")]
+        self._identity = slice(min(fields), max(fields) + 8)
+        """The fields of a code object that are compared."""
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
         """Of the dictionaries that this reading has met."""
@@ -174,9 +148,11 @@ class PythonMemory:
 
     def _parsed(self) -> dict[int, RawStack]:
         try:
-            interpreter = self._word(self._runtime + self._layout["interpreters"])
-            threads = self._threads(interpreter) if interpreter else ()
-            found = {thread: stack for thread, stack in threads if thread and stack}
+            found: dict[int, RawStack] = {}
+            for interpreter in self._interpreters():
+                for thread, stack in self._threads(interpreter):
+                    if thread and stack:  # a thread that runs code in another interpreter has a stack in both
+                        found[thread] = found.get(thread, ()) + stack
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
         if self.version >= _KERNEL_IDS:
@@ -184,6 +160,16 @@ class PythonMemory:
         if len(found) == 1:
             return dict.fromkeys([self._pid], *found.values())
         return {-self._numbers.setdefault(thread, len(self._numbers) + 1): stack for thread, stack in found.items()}
+
+    def _interpreters(self) -> list[int]:
+        """Return the addresses of all interpreters, the main one first."""
+        interpreter, found = self._word(self._runtime + self._layout["interpreters"]), list[int]()
+        while interpreter:
+            found.insert(0, interpreter)
+            interpreter = self._word(interpreter + self._layout["next_interpreter"])
+            if len(found) > _MOST_INTERPRETERS:
+                raise UnreadableError
+        return found
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
         """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
@@ -193,10 +179,10 @@ class PythonMemory:
             if not state:
                 return
             frame = self._word(state + layout["frame"])
-            if layout["c_frame"] != _NONE and frame:
+            if layout["c_frame"] != ABSENT and frame:
                 frame = self._word(frame + layout["c_frame"])
             yield self._word(state + layout["thread_id"]), self._stack(frame, steps)
-            state = self._word(state + _NEXT_THREAD)
+            state = self._word(state + layout["next_thread"])
         raise UnreadableError
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
@@ -214,12 +200,13 @@ class PythonMemory:
                 raise UnreadableError
             if not step & step - 1:
                 checked = frame
-            begin = frame & -_BLOCK
+            begin = frame & -BLOCK
             block = blocks.get(begin) or self._block(begin)
             at = frame - begin
             words = unpack(block, at)
-            if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
-                variables, known = 0, codes.get(words[code])
+            if owner == ABSENT or block[at + owner] < _OF_INTERPRETER:
+                executable = words[code] & _UNTAGGED
+                variables, known = 0, codes.get(executable)
                 if known is None:
                     has_new_code = True
                 else:
@@ -229,7 +216,7 @@ class PythonMemory:
                         variables = self._version_of(words[names])
                     is_import = known.is_import
                     has_import |= is_import
-                stack.append((frame, words[code], words[instruction], variables))
+                stack.append((frame, executable, words[instruction], variables))
             frame = words[previous]
         raise UnreadableError
 
@@ -245,7 +232,9 @@ class PythonMemory:
         return self._versions[names]
 
     def _table_of(self, names: int) -> bytes:
-        table = self._word(names + _TABLE)
+        table, values = _TABLE_AND_VALUES.unpack(self._read(names + _TABLE, _TABLE_AND_VALUES.size))
+        if values:  # its values lie elsewhere: it counts as changed
+            return str(self._until_s).encode()
         index_bytes, is_of_texts, count = _TABLE_HEADER.unpack(self._read(table, _TABLE_HEADER.size))
         entry = _ENTRY_OF_TEXT if is_of_texts else _ENTRY
         return self._read(table, min(_TABLE_HEADER.size + (1 << index_bytes) + count * entry, _LARGEST_TABLE))
@@ -278,13 +267,13 @@ class PythonMemory:
         return code, code.offsets[instruction]
 
     def _code_at(self, address: int) -> Code:
-        data = self._read(address, self._layout["lines"] + 8)
-        identity = data[self._layout["first_line"] :]
+        data = self._read(address, self._identity.stop)
+        identity = data[self._identity]
         known = self._codes.get(address)
         if known is None or known.identity != identity:
             if time.process_time() > self._until_s:  # hostile line tables: the rest at the next reading
                 raise ValueError
-            known = self._decoded(data, identity)
+            known = self._decoded(address, data)
             if not self._is_unchanged(address, known):  # its texts may be gone, too
                 raise UnreadableError
             self._held += len(known.lines) + len(known.name) + len(known.file) + _CODE
@@ -295,7 +284,7 @@ class PythonMemory:
         return known
 
     def _is_unchanged(self, address: int, code: Code) -> bool:
-        return os.pread(self._file, self._layout["lines"] + 8, address)[self._layout["first_line"] :] == code.identity
+        return os.pread(self._file, self._identity.stop, address)[self._identity] == code.identity
 
     def is_known(self, stack: RawStack) -> bool:
         """Return whether the innermost code object is still the one that was read. Raises UnreadableError."""
@@ -305,18 +294,25 @@ class PythonMemory:
         except (OSError, LookupError, OverflowError) as failure:
             raise UnreadableError from failure
 
-    def _decoded(self, data: bytes, identity: bytes) -> Code:
+    def _decoded(self, address: int, data: bytes) -> Code:  # noqa: ARG002 — TriedMemory needs the address
         layout = self._layout
+        if self._code_type and int.from_bytes(data[8:16], "little") != self._code_type:
+            raise ValueError
         first_line = int.from_bytes(data[layout["first_line"] : layout["first_line"] + 4], "little", signed=True)
-        places = layout["name"], layout["file"], layout["lines"]
-        name, file, table = (int.from_bytes(data[at : at + 8], "little") for at in places)
-        count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
+        places = layout["name"], layout["file"], layout["lines"], layout["locals_known_by"]
+        name, file, table, variables = (int.from_bytes(data[at : at + 8], "little") for at in places)
+        count = self._size(variables) if self.version >= _WITHOUT_VERSIONS else variables & 0xFFFFFFFF
         size = int.from_bytes(data[16:24], "little") * 2 if self.version >= _KERNEL_IDS else _LARGEST_TABLE
         texts = self._text(name), self._text(file)
-        return Code(identity, texts, first_line, self._bytes(table), local_bytes=count * 8, size=size)
+        lines = self._bytes(table)
+        return Code(data[self._identity], texts, first_line, lines, local_bytes=count * 8, size=size)
+
+    def _size(self, address: int) -> int:
+        """Return how many items an object has."""
+        return int.from_bytes(self._read(address + 16, 8), "little")
 
     def _bytes(self, address: int) -> bytes:
-        data = self._part(address, _BLOCK)
+        data = self._part(address, BLOCK)
         size = int.from_bytes(data[16:24], "little")
         if size > _LONGEST_OBJECT:
             raise ValueError
@@ -326,23 +322,22 @@ class PythonMemory:
 
     def _text(self, address: int) -> str:
         data = self._part(address, _LONGEST_TEXT)
-        length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout["text"]
+        length, state = int.from_bytes(data[16:24], "little"), data[32]
         kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
-        if not is_ascii:
-            start += 16 if self.version > _KERNEL_IDS else 24
+        start = self._layout["text" if is_ascii else "wide_text"]
         text = data[start : start + length * kind]
         if not is_compact or not length or len(text) != length * kind:
             raise ValueError
         return text.decode(_ENCODINGS[kind], "replace")
 
     def _word(self, address: int) -> int:
-        begin = address & -_BLOCK
+        begin = address & -BLOCK
         block = self._blocks.get(begin) or self._block(begin)
         return int.from_bytes(block[address - begin : address - begin + 8], "little")
 
     def _block(self, begin: int) -> bytes:
         """Read a block of memory, with some bytes more; each once a reading."""
-        block = self._blocks[begin] = self._part(begin, _BLOCK + _MARGIN)
+        block = self._blocks[begin] = self._part(begin, BLOCK + MARGIN)
         if not block:  # an address that is not mapped is an error, and no end
             raise EndedError
         return block
@@ -361,99 +356,128 @@ class PythonMemory:
         return os.pread(self._file, size, address)
 
 
-def python_memory(process: str, maps: bytes) -> PythonMemory | None:
-    """Return the memory of the process with this folder in ``/proc``; None if it has no file of Python mapped.
+_ENTRY_OF_LINES = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
+_SHORT_STEPS, _LONG_STEPS = {11: 1, 12: 2}, (13, 14)
+"""Kinds of entries that go to another line, by a step of the kind or by one that follows."""
+_MOST_SOURCES, _LARGEST_SOURCE = 50, 4 << 20
+_TRIES = 20
 
-    Raises OSError, UnknownPythonError.
+
+class TriedMemory(PythonMemory):
+    """The memory of a Python that is newer than this reader: its fields are taken to be in the newest known order.
+
+    Each reading is checked, and nothing of it is certain: how its frames keep variables is not known.
     """
-    why = ""
-    pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
-    for begin, path, named in pythons[:_MOST_FILES]:
-        why = "its Python has no symbol _PyRuntime"
-        with contextlib.suppress(FileNotFoundError, ValueError, error):
-            found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
-            if "runtime" in found:
-                offset = int(begin, 16) if is_relative else 0
-                version = int(named[1] or 0)
-                if "version" in found:
-                    with open(f"{process}/mem", "rb", buffering=0) as memory:
-                        version = _minor(os.pread(memory.fileno(), 4, offset + found["version"]))
-                if version in _LAYOUTS and not named[2]:
-                    return PythonMemory(process, offset + found["runtime"], version)
-                why = f"the layout of Python 3.{version}{'t' if named[2] else ''} is not known"
-    if why:
-        raise UnknownPythonError(why)
-    return None
 
+    is_certain = False
 
-def _minor(version: bytes) -> int:
-    if len(version) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
-        raise ProcessLookupError
-    return version[2]
+    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
+        """Open the memory, as ``PythonMemory`` does. Raises OSError."""
+        super().__init__(process, runtime, code_type, version, layout)
+        self._process = process
+        self._sources: dict[str, list[bytes]] = {}
 
+    def check(self) -> None:
+        """Check that two readings are stacks of the same outermost functions.
 
-def _symbols(path: str) -> tuple[dict[str, int], bool]:
-    """Return where a file has ``_SYMBOLS``, and whether that is relative to its first address; each file is read once.
+        Raises UnknownPythonError if they are not, OSError if there is no stack yet.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(UnreadableError):
+                stacks = self._outermost()
+                if not stacks:
+                    raise ProcessLookupError
+                if self._outermost() == stacks:
+                    return
+        raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
 
-    Raises OSError, ValueError.
-    """
-    status = os.stat(path)
-    key = status.st_dev, status.st_ino
-    if key not in _known_symbols:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    def _outermost(self) -> dict[int, tuple[str, str]]:
         try:
-            _known_symbols[key] = _symbols_of(file)
-        finally:
-            os.close(file)
-    return _known_symbols[key]
+            stacks = {thread: self.frames(stack, 0) for thread, stack in self.stacks().items()}
+        except EndedError as failure:
+            raise ProcessLookupError from failure
+        return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
+
+    def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
+        """Yield what ``PythonMemory`` does. Raises UnreadableError if threads are not linked as they should be."""
+        state, previous = self._word(interpreter + self._layout["threads"]), 0
+        for thread, stack in super()._threads(interpreter):
+            links = [self._word(state + self._layout[field]) for field in ("interpreter", "previous_thread")]
+            if links != [interpreter, previous] or not os.path.exists(f"{self._process}/task/{thread}"):
+                raise UnreadableError
+            state, previous = self._word(state + self._layout["next_thread"]), state
+            yield thread, stack
+
+    def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
+        """Return what ``PythonMemory`` does. Raises UnreadableError if other frames than these have code."""
+        stack = super()._stack(frame, steps)
+        with_code = {address for address, *_ in stack}
+        while frame:
+            executable = self._word(frame + self._layout["code"]) & _UNTAGGED
+            if (self._word(executable + 8) == self._code_type) != (frame in with_code):
+                raise UnreadableError
+            frame = self._word(frame + self._layout["previous"])
+        return stack
+
+    def _version_of(self, names: int) -> int:  # noqa: ARG002 — nothing is certain
+        return 0
+
+    def _decoded(self, address: int, data: bytes) -> Code:
+        """Return a code object. Raises ValueError if its fields do not agree with each other, or with its file."""
+        code, layout = super()._decoded(address, data), self._layout
+        plain_name = self._text(self._word(address + layout["plain_name"]))
+        kinds = self._bytes(self._word(address + layout["local_kinds"]))
+        arguments = self._word(address + layout["argument_count"]) & 0xFFFFFFFF
+        lines = _lines_of(code)
+        source = self._source_of(code.file)
+        named = b"\n".join(source[code.first_line - 1 : max(lines)])
+        agrees = (
+            (code.name == plain_name or code.name.endswith("." + plain_name)),
+            (code.name + code.file).isprintable(),
+            arguments <= len(kinds) == code.local_bytes // 8,
+            code.first_line > 0 <= min(lines),
+            not source or max(lines) <= len(source),
+            not source or plain_name.startswith("<") or plain_name.encode() in named,
+        )
+        if not self._code_type or not all(agrees):
+            raise ValueError
+        return code
+
+    def _source_of(self, path: str) -> list[bytes]:
+        """Return the lines of a Python file; none if it cannot be read."""
+        if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
+            self._sources[path] = []
+            with contextlib.suppress(OSError, ValueError):
+                file = os.open(f"{self._process}/root{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                try:
+                    self._sources[path] = os.pread(file, _LARGEST_SOURCE, 0).splitlines()
+                finally:
+                    os.close(file)
+        return self._sources.get(path, [])
 
 
-_MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
-"""The first mapping of a file: its begin, and the file's path."""
-_HEADER = Struct("<16sHHIQQQIHHHHHH")
-_SECTION = Struct("<IIQQQQIIQQ")
-_SEGMENT = Struct("<IIQQQQQQ")
-_SYMBOL = Struct("<IBBHQQ")
-_MAGIC = b"\x7fELF\x02\x01"
-"""64 bits, little-endian."""
-_RELOCATABLE = 3
-_DYNAMIC_SYMBOLS = 11
-_LOADED = 1
-_MOST_SECTIONS = 1_000
-_LARGEST_SECTION = 1 << 21
+def _lines_of(code: Code) -> list[int]:
+    """Return the lines of a code object's table (CPython's Objects/locations.md).
+
+    Raises ValueError if the table is not about the whole code.
+    """
+    entries = _ENTRY_OF_LINES.findall(code.lines)
+    if b"".join(entries) != code.lines or sum([(entry[0] & 7) + 1 for entry in entries]) * 2 != code.size:
+        raise ValueError
+    line, lines = code.first_line, [code.first_line]
+    for entry in entries:
+        kind = entry[0] >> 3 & 15
+        line += _long_step(entry) if kind in _LONG_STEPS else _SHORT_STEPS.get(kind, 0)
+        lines.append(line)
+    return lines
 
 
-def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
-    """Return what ``_symbols`` does, of an open file (elf(5)). Raises ValueError."""
-    header = _read_file(file, _HEADER.size, 0)
-    if not header.startswith(_MAGIC):
-        raise ValueError("no ELF file of 64 bits")
-    _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
-    table = _read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at)
-    sections = list(_SECTION.iter_unpack(table))
-    segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
-    loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
-    base = min(loaded) // _BLOCK * _BLOCK if loaded and kind == _RELOCATABLE else 0
-    found = {}
-    for section in sections:
-        if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):
-            _, _, _, _, at, size, *_ = sections[section[6]]
-            strings = _read_file(file, size, at)
-            wanted = {strings.find(b"\0" + name + b"\0") + 1: key for name, key in _SYMBOLS.items()}
-            for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
-                if place in wanted and place and where:
-                    found[wanted[place]] = value - base
-            break  # a file has one such section (elf(5))
-    return found, kind == _RELOCATABLE
-
-
-def _read_file(file: int, size: int, at: int) -> bytes:
-    if size > _LARGEST_SECTION:
-        raise ValueError("the ELF file is damaged")
-    try:
-        data = os.pread(file, size, at)
-    except (OSError, OverflowError) as failure:  # a FIFO, or a place that cannot be
-        raise ValueError("no ELF file") from failure
-    if len(data) != size:
-        raise ValueError("the ELF file is cut off")
-    return data
+def _long_step(entry: bytes) -> int:
+    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit of all is the sign."""
+    number = shift = 0
+    for byte in entry[1:]:
+        number |= (byte & 63) << shift
+        shift += 6
+        if not byte & 64:
+            break
+    return -(number >> 1) if number & 1 else number >> 1

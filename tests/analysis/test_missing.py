@@ -15,7 +15,7 @@ import pytest
 from nncftools.analysis.missing import missing_line
 from nncftools.session.model import Snapshots
 from nncftools.session.session import Session
-from nncftools.snapshots.python_memory import _LAYOUTS
+from nncftools.snapshots.finding import _ORDERS, _TABLES
 from tests.made_up import MIB, process, session
 from tests.made_up_stacks import grown, stack
 from tests.pythons import python
@@ -61,12 +61,12 @@ def lose_ptrace() -> None:
 
 
 def future_python(folder: pathlib.Path) -> dict[str, str]:
-    """Return the variables that make Python 3.10 load a library that is called that of 3.14."""
+    """Return the variables that make Python 3.10 load a library that is called that of 3.16."""
     library = next(pathlib.Path(python("3.10")).parents[1].glob("lib/libpython3.10.so.1.0"), None)
     if library is None:
         pytest.skip("this Python 3.10 has no library")
-    shutil.copy(library, folder / "libpython3.14.so.1.0")
-    (folder / library.name).symlink_to("libpython3.14.so.1.0")
+    shutil.copy(library, folder / "libpython3.16.so.1.0")
+    (folder / library.name).symlink_to("libpython3.16.so.1.0")
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
@@ -129,8 +129,8 @@ HIDDEN = re.compile(
     r"the kernel does not allow reading the memory of process \d+; run nncf-tools as the same user, or as root \(in a "
     r"container: with the capability SYS_PTRACE\)"
 )
-NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.10 to 3.13"
-OLD = "nncf-tools reads neither stacks nor operations of Python {}; use Python 3.10 to 3.13"
+NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.10 to 3.15"
+OLD = "nncf-tools reads neither stacks nor operations of Python {}; use Python 3.10 to 3.15"
 MADE_UP = ("profile", "--mark-call", "made.up:f", "--")
 
 
@@ -180,7 +180,7 @@ def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The stacks of a Python that is newer than nncf-tools cannot be read."""
     found = run(nncf_tools, "monitor", "--stacks", "--", python("3.10"), "-c", GROWS, env=future_python(tmp_path))
 
-    assert found == LINES + NOT_READ.format("3.14")
+    assert found == LINES + NOT_READ.format("3.16")
 
 
 @pytest.mark.long
@@ -189,7 +189,7 @@ def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     [
         ("3.9", OLD.format("3.9")),
         ("3.7", OLD.format("3.7")),
-        ("3.6", "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.13"),
+        ("3.6", "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15"),
     ],
 )
 def test_old_python(nncf_tools: Run, version: str, sentence: str) -> None:
@@ -239,7 +239,7 @@ REFUSED = "the kernel does not allow it (kernel.yama.ptrace_scope is {})"
 DAMAGED = "the log of the helper is damaged (number 0 is missing), after 0.0 s"
 REASONS = {
     f"{PROBLEM}the layout of Python 3.13t is not known": "nncf-tools cannot read the stacks of Python 3.13, a build "
-    "without the global lock; use Python 3.10 to 3.13 with the lock",
+    "without the global lock; use Python 3.10 to 3.15 with the lock",
     f"{REFUSED.format(1)}, except of Pythons that load the hook": "kernel.yama.ptrace_scope is 1, and no Python loaded "
     "the hook; run nncf-tools as root, or set it to 0 with sysctl",
     f"{REFUSED.format(2)}: run as root, or set it to 0 with sysctl": "",
@@ -260,7 +260,7 @@ def test_reasons(missing: str) -> None:
 
 def test_versions() -> None:
     """The sentence names the versions whose layouts are known."""
-    assert (min(_LAYOUTS), max(_LAYOUTS)) == (10, 13)
+    assert [*_TABLES, *_ORDERS] == [10, 11, 12, 13, 14, 15]
 
 
 def test_most_was_seen() -> None:

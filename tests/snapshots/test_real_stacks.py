@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -17,13 +16,12 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from nncftools.session.snapshots import LineTable
-from nncftools.snapshots import python_memory as module
+from nncftools.snapshots.finding import python_memory
 from nncftools.snapshots.python_memory import (
     EndedError,
     PythonMemory,
     UnknownPythonError,
     UnreadableError,
-    python_memory,
 )
 from tests.pythons import python
 from tests.surroundings import HANGING_S
@@ -32,7 +30,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 KERNEL_IDS = 11
 TOLD = """import json, sys, threading, time
 def told():
@@ -395,37 +393,6 @@ def test_older_pythons(version: str, why: str) -> None:
 def mapped(path: pathlib.Path, begin: int = 0) -> bytes:
     """Return the mappings of a process that has one file."""
     return f"{begin:08x}-{begin + 4096:08x} r--p 00000000 08:01 77                  {path}\n".encode()
-
-
-def own_library() -> tuple[int, pathlib.Path]:
-    """Return the file with the interpreter of this process, and where it begins."""
-    address = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
-    for line in pathlib.Path("/proc/self/maps").read_text("utf-8").splitlines():
-        begin, end = (int(text, 16) for text in line.split()[0].split("-"))
-        if begin <= address < end:
-            path = line.split()[5]
-            every = module._MAPPING.findall(pathlib.Path("/proc/self/maps").read_bytes())
-            return next(int(begin, 16) for begin, name in every if name.decode() == path), pathlib.Path(path)
-    raise AssertionError
-
-
-def test_without_global_lock(tmp_path: pathlib.Path) -> None:
-    """A Python without the global lock has another layout, which is not known."""
-    path = tmp_path / "libpython3.13t.so.1.0"
-    begin, library = own_library()
-    path.symlink_to(library)
-
-    with pytest.raises(UnknownPythonError, match=r"^the layout of Python 3\.\d+t is not known$"):
-        python_memory("/proc/self", mapped(path, begin))
-
-
-def test_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a Python that is newer than this reader, it says so."""
-    version = sys.version_info[1]
-    monkeypatch.delitem(module._LAYOUTS, version)
-
-    with pytest.raises(UnknownPythonError, match=rf"^the layout of Python 3\.{version} is not known$"):
-        python_memory("/proc/self", pathlib.Path("/proc/self/maps").read_bytes())
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100])

@@ -20,7 +20,8 @@ from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
 from nncftools.snapshots import stack_taker
 from nncftools.snapshots.budget import Budget
-from nncftools.snapshots.python_memory import Code, UnreadableError, python_memory
+from nncftools.snapshots.finding import python_memory
+from nncftools.snapshots.python_memory import Code, UnreadableError
 from nncftools.snapshots.stack_taker import CUT, Calls, Interned, StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.pythons import python
