@@ -387,7 +387,7 @@ class TriedMemory(PythonMemory):
                 stacks = self._outermost()
                 if not stacks:
                     raise ProcessLookupError
-                if self._outermost() == stacks:
+                if self._pid in stacks and self._outermost() == stacks:
                     return
         raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
 
@@ -409,14 +409,21 @@ class TriedMemory(PythonMemory):
             yield thread, stack
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
-        """Return what ``PythonMemory`` does. Raises UnreadableError if other frames than these have code."""
+        """Return what ``PythonMemory`` does. Raises UnreadableError if other frames than these have code.
+
+        The outermost frame of all is the interpreter's own.
+        """
         stack = super()._stack(frame, steps)
         with_code = {address for address, *_ in stack}
+        has_code = False
         while frame:
             executable = self._word(frame + self._layout["code"]) & _UNTAGGED
-            if (self._word(executable + 8) == self._code_type) != (frame in with_code):
+            has_code = self._word(executable + 8) == self._code_type
+            if has_code != (frame in with_code):
                 raise UnreadableError
             frame = self._word(frame + self._layout["previous"])
+        if has_code:
+            raise UnreadableError
         return stack
 
     def _version_of(self, names: int) -> int:  # noqa: ARG002 — nothing is certain
