@@ -212,8 +212,8 @@ class PythonMemory:
                 else:
                     if known.local_bytes:
                         variables = hash(block[at + variables_at : at + variables_at + known.local_bytes])
-                    elif words[names] and not is_import:
-                        variables = self._version_of(words[names])
+                    if words[names] and not is_import:  # a module that comprehends has variables in both
+                        variables += self._version_of(words[names])
                     is_import = known.is_import
                     has_import |= is_import
                 stack.append((frame, executable, words[instruction], variables))
