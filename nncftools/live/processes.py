@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rich.align import Align
@@ -96,7 +96,8 @@ def _without_common(word: str, others: Sequence[str]) -> str:
     """Shorten the beginning that a long word shares with all others in its position."""
     if len(word) <= _LONG:
         return word
-    common = len(os.path.commonprefix([word, *others]))  # noqa: RUF071 — characters are meant
+    equal = takewhile(lambda letters: len(set(letters)) == 1, zip(*others, strict=False))
+    common = len(list(equal))
     return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
 
 

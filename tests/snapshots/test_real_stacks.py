@@ -219,6 +219,33 @@ found[threading.get_native_id()] = told(); print(json.dumps(found), flush=True);
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("version", ["3.13", "3.14", "3.15"])
+@pytest.mark.parametrize("place", ["same_thread", "another_thread"])
+def test_interpreters(tmp_path: pathlib.Path, version: str, place: str) -> None:
+    """A thread's stack goes on in the interpreter that it calls; another interpreter does not hide the main one."""
+    text = """
+import _interpreters
+inner = _interpreters.create()
+_interpreters.create()
+def enter(): _interpreters.exec(inner, "import time\\ndef inside():\\n    print(0, flush=True)\\n    time.sleep(1000)\\ninside()")
+"""
+    if place == "same_thread":
+        text += "enter()\n"
+        expected = [["<module>", "enter", "<module>", "inside"]]
+    else:
+        text += "threading.Thread(target=enter).start()\ntime.sleep(1000)\n"
+        started = ["Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run"]
+        expected = [["<module>"], [*started, "enter", "<module>", "inside"]]
+    with told(tmp_path, version, text) as (pid, _):
+        memory = memory_of(pid)
+        found = stacks(memory)
+        memory.close()
+
+    assert sorted([name for name, *_ in frames] for frames in found.values()) == expected
+    assert [name for name, *_ in found[pid]] == expected[0]
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("found_at", [sys.executable, "/usr/bin/python3"])
 def test_where_it_is_built_in(tmp_path: pathlib.Path, found_at: str) -> None:
     """A Python can be read wherever its code is: in a library beside it, or in the program."""
