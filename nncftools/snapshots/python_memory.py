@@ -16,7 +16,7 @@ from struct import Struct, error
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     Frame = tuple["Code", int]
     """A code object, and the offset of an instruction in it."""
@@ -69,6 +69,7 @@ _CODE, _PLACE = 1_500, 250
 """Of a code object without its texts and its line table, and of a place in it."""
 _LONGEST_S = 0.2
 """CPU time of a reading."""
+_STAT = 512
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 """Of a dictionary, or of bytecode."""
@@ -124,6 +125,9 @@ class PythonMemory:
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
+        self._process = process
+        self._is_own = version < _KERNEL_IDS
+        """Whether this is known not to be the memory of its parent."""
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -137,7 +141,21 @@ class PythonMemory:
         self._has_new_code = False
         self._left = _MOST_READ
         self._until_s = time.process_time() + _LONGEST_S
-        return self._parsed()
+        found = self._parsed()
+        if found and not self._is_own:
+            self._is_own = not self._has_threads_of_parent(found)
+            if not self._is_own:
+                raise EndedError
+        return found
+
+    def _has_threads_of_parent(self, threads: Iterable[int]) -> bool:
+        """Return whether this is the memory of the parent: until exec, a child of vfork(2) shares it."""
+        try:
+            with open(f"{self._process}/stat", "rb", buffering=0) as file:
+                parent = int(file.read(_STAT).rpartition(b")")[2].split()[1])
+        except (OSError, LookupError, ValueError) as failure:
+            raise EndedError from failure
+        return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: dict[int, RawStack]) -> dict[int, RawStack]:
         """Return the stacks that were read last, after ``frames``: a new code object says where its variables are."""
@@ -374,7 +392,6 @@ class TriedMemory(PythonMemory):
     def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
         """Open the memory, as ``PythonMemory`` does. Raises OSError."""
         super().__init__(process, runtime, code_type, version, layout)
-        self._process = process
         self._sources: dict[str, list[bytes]] = {}
 
     def check(self) -> None:

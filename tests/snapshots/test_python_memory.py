@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -224,6 +225,34 @@ def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
                 memory.frames(stack, chance.randrange(len(stack)))
     monkeypatch.undo()
     memory.close()
+
+
+VFORKED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+stack = ctypes.create_string_buffer(1 << 16)
+top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64 & ~15)
+print("ready", flush=True)
+libc.clone(ctypes.cast(libc.sleep, ctypes.c_void_p), top, 0x4100 | 17, ctypes.c_void_p(60))  # VM, VFORK, SIGCHLD
+"""
+
+
+@pytest.mark.process
+def test_child_of_vfork() -> None:
+    """A child of vfork(2) has the memory of its parent, which stays when it executes: nothing of it is read."""
+    with running([sys.executable, "-S", "-c", VFORKED]) as pid:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+        child = int(until(children.read_text, "the child") or 0)
+        memory = opened(child)
+        with pytest.raises(EndedError):
+            memory.stacks()
+        memory.close()
+        memory = opened(pid)
+        names = [name for name, *_ in places(memory, memory.stacks()[pid])]
+        memory.close()
+        os.kill(child, signal.SIGKILL)
+
+    assert names == ["<module>"]
 
 
 @contextlib.contextmanager

@@ -227,7 +227,8 @@ def test_interpreters(tmp_path: pathlib.Path, version: str, place: str) -> None:
 import _interpreters
 inner = _interpreters.create()
 _interpreters.create()
-def enter(): _interpreters.exec(inner, "import time\\ndef inside():\\n    print(0, flush=True)\\n    time.sleep(1000)\\ninside()")
+code = "import time\\ndef inside(): (print(0, flush=True), time.sleep(1000))\\ninside()"
+def enter(): _interpreters.exec(inner, code)
 """
     if place == "same_thread":
         text += "enter()\n"
