@@ -308,8 +308,8 @@ OLD_UNMARKED = "no operation was marked"
 NO_CALLS, NO_LINES, NO_HOOK = "--mark-call marked nothing", "--mark-on marked nothing", "operations are missing"
 UNMARKED = NO_CALLS, NO_LINES, NO_HOOK
 """The beginnings of the warnings that operations are missing."""
-_TRACKER = "multiprocessing.resource_tracker"
-"""It ends just after its program."""
+_HELPER, _HELPERS = "from multiprocessing.", ("resource_tracker", "forkserver")
+"""How the code of processes begins that end just after their program."""
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
@@ -406,12 +406,15 @@ def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
     yield f"{most}: {why}; 6.16 and later are exact"
 
 
+def _is_helper(process: Process) -> bool:
+    code = " ".join(process.command).partition(_HELPER)[2]
+    return code.startswith(_HELPERS) and not process.forked_copy  # which is a worker
+
+
 def _survivors(session: Session) -> Iterator[str]:
     if not session.finished or session.attached_to is not None:
         return
-    left = [
-        process for process in session.processes if process.end_s is None and _TRACKER not in " ".join(process.command)
-    ]
+    left = [process for process in session.processes if process.end_s is None and not _is_helper(process)]
     if left and left[0].id != 0:
         named = ", ".join(f"{process.name} (pid {process.pid})" for process in left[:_NAMED])
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""

@@ -450,11 +450,15 @@ def test_operation_at_the_limit() -> None:
     assert said(session(limit_reached=reached)) == []
 
 
-def test_resource_tracker() -> None:
-    """The resource tracker of multiprocessing, which ends by itself just after its program, is no survivor."""
-    command = ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"]
+@pytest.mark.parametrize("module", ["resource_tracker", "forkserver"])
+def test_helpers_of_multiprocessing(module: str) -> None:
+    """A helper of multiprocessing ends by itself just after its program; a worker that runs its command survives."""
+    command = ["python", "-c", f"from multiprocessing.{module} import main; main(5)"]
+    helper = process(1, command=command, end_s=None)
+    worker = process(2, command=command, end_s=None, parent=1, forked_copy=True)
 
-    assert said(session(processes=[process(0), process(1, command=command, end_s=None)])) == []
+    assert said(session(processes=[process(0), helper])) == []
+    assert len(said(session(processes=[process(0), helper, worker]))) == 1
 
 
 def test_whose_mark_it_was() -> None:
