@@ -93,9 +93,9 @@ BARE = {
         "sampler.tree self.open",
         "snapshots.helper open",
         "snapshots.finding open",  # /proc/PID/mem
-        "snapshots.finding os.open",  # a file that the process has mapped, O_NONBLOCK
+        "snapshots.finding os.open",  # a file that the process has mapped, or that a newer Python runs, O_NONBLOCK
         "snapshots.python_memory open",  # /proc/PID/stat
-        "snapshots.python_memory os.open",  # /proc/PID/mem; the source of what a newer Python runs, O_NONBLOCK
+        "snapshots.python_memory os.open",  # /proc/PID/mem
         "snapshots.tree_watch open",
         "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
     },

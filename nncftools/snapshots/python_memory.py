@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from struct import Struct, error
 
@@ -45,7 +44,7 @@ _KERNEL_IDS = 11
 _BEFORE_FIRST = -2
 """The offset of the instruction of a function that has not begun."""
 _OF_INTERPRETER = 3
-_UNTAGGED = -8
+UNTAGGED = -8
 """From 3.14 on, the low bits of a reference in a frame are its tag."""
 _VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
 """Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
@@ -223,7 +222,7 @@ class PythonMemory:
             at = frame - begin
             words = unpack(block, at)
             if owner == ABSENT or block[at + owner] < _OF_INTERPRETER:
-                executable = words[code] & _UNTAGGED
+                executable = words[code] & UNTAGGED
                 variables, known = 0, codes.get(executable)
                 if known is None:
                     has_new_code = True
@@ -372,136 +371,3 @@ class PythonMemory:
         if self._left < 0:
             raise ValueError
         return os.pread(self._file, size, address)
-
-
-_ENTRY_OF_LINES = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
-_SHORT_STEPS, _LONG_STEPS = {11: 1, 12: 2}, (13, 14)
-"""Kinds of entries that go to another line, by a step of the kind or by one that follows."""
-_MOST_SOURCES, _LARGEST_SOURCE = 50, 4 << 20
-_TRIES = 20
-
-
-class TriedMemory(PythonMemory):
-    """The memory of a Python that is newer than this reader: its fields are taken to be in the newest known order.
-
-    Each reading is checked, and nothing of it is certain: how its frames keep variables is not known.
-    """
-
-    is_certain = False
-
-    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
-        """Open the memory, as ``PythonMemory`` does. Raises OSError."""
-        super().__init__(process, runtime, code_type, version, layout)
-        self._sources: dict[str, list[bytes]] = {}
-
-    def check(self) -> None:
-        """Check that two readings are stacks of the same outermost functions.
-
-        Raises UnknownPythonError if they are not, OSError if there is no stack yet.
-        """
-        for _ in range(_TRIES):
-            with contextlib.suppress(UnreadableError):
-                stacks = self._outermost()
-                if not stacks:
-                    raise ProcessLookupError
-                if self._pid in stacks and self._outermost() == stacks:
-                    return
-        raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
-
-    def _outermost(self) -> dict[int, tuple[str, str]]:
-        try:
-            stacks = {thread: self.frames(stack, 0) for thread, stack in self.stacks().items()}
-        except EndedError as failure:
-            raise ProcessLookupError from failure
-        return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
-
-    def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield what ``PythonMemory`` does. Raises UnreadableError if threads are not linked as they should be."""
-        state, previous = self._word(interpreter + self._layout["threads"]), 0
-        for thread, stack in super()._threads(interpreter):
-            links = [self._word(state + self._layout[field]) for field in ("interpreter", "previous_thread")]
-            if links != [interpreter, previous] or not os.path.exists(f"{self._process}/task/{thread}"):
-                raise UnreadableError
-            state, previous = self._word(state + self._layout["next_thread"]), state
-            yield thread, stack
-
-    def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
-        """Return what ``PythonMemory`` does. Raises UnreadableError if other frames than these have code.
-
-        The outermost frame of all is the interpreter's own.
-        """
-        stack = super()._stack(frame, steps)
-        with_code = {address for address, *_ in stack}
-        has_code = False
-        while frame:
-            executable = self._word(frame + self._layout["code"]) & _UNTAGGED
-            has_code = self._word(executable + 8) == self._code_type
-            if has_code != (frame in with_code):
-                raise UnreadableError
-            frame = self._word(frame + self._layout["previous"])
-        if has_code:
-            raise UnreadableError
-        return stack
-
-    def _version_of(self, names: int) -> int:  # noqa: ARG002 — nothing is certain
-        return 0
-
-    def _decoded(self, address: int, data: bytes) -> Code:
-        """Return a code object. Raises ValueError if its fields do not agree with each other, or with its file."""
-        code, layout = super()._decoded(address, data), self._layout
-        plain_name = self._text(self._word(address + layout["plain_name"]))
-        kinds = self._bytes(self._word(address + layout["local_kinds"]))
-        arguments = self._word(address + layout["argument_count"]) & 0xFFFFFFFF
-        lines = _lines_of(code)
-        source = self._source_of(code.file)
-        named = b"\n".join(source[code.first_line - 1 : max(lines)])
-        agrees = (
-            (code.name == plain_name or code.name.endswith("." + plain_name)),
-            (code.name + code.file).isprintable(),
-            arguments <= len(kinds) == code.local_bytes // 8,
-            code.first_line > 0 <= min(lines),
-            not source or max(lines) <= len(source),
-            not source or plain_name.startswith("<") or plain_name.encode() in named,
-        )
-        if not self._code_type or not all(agrees):
-            raise ValueError
-        return code
-
-    def _source_of(self, path: str) -> list[bytes]:
-        """Return the lines of a Python file; none if it cannot be read."""
-        if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
-            self._sources[path] = []
-            with contextlib.suppress(OSError, ValueError):
-                file = os.open(f"{self._process}/root{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                try:
-                    self._sources[path] = os.pread(file, _LARGEST_SOURCE, 0).splitlines()
-                finally:
-                    os.close(file)
-        return self._sources.get(path, [])
-
-
-def _lines_of(code: Code) -> list[int]:
-    """Return the lines of a code object's table (CPython's Objects/locations.md).
-
-    Raises ValueError if the table is not about the whole code.
-    """
-    entries = _ENTRY_OF_LINES.findall(code.lines)
-    if b"".join(entries) != code.lines or sum([(entry[0] & 7) + 1 for entry in entries]) * 2 != code.size:
-        raise ValueError
-    line, lines = code.first_line, [code.first_line]
-    for entry in entries:
-        kind = entry[0] >> 3 & 15
-        line += _long_step(entry) if kind in _LONG_STEPS else _SHORT_STEPS.get(kind, 0)
-        lines.append(line)
-    return lines
-
-
-def _long_step(entry: bytes) -> int:
-    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit of all is the sign."""
-    number = shift = 0
-    for byte in entry[1:]:
-        number |= (byte & 63) << shift
-        shift += 6
-        if not byte & 64:
-            break
-    return -(number >> 1) if number & 1 else number >> 1

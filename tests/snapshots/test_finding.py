@@ -15,8 +15,8 @@ import pytest
 
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
-from nncftools.snapshots.finding import published_layout, python_memory
-from nncftools.snapshots.python_memory import TriedMemory, UnknownPythonError, UnreadableError
+from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
+from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError
 from tests.pythons import python
 from tests.snapshots.made_up_layout import OFFSETS, layout_of, packed, words_of
 from tests.waiting import until
