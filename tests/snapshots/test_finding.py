@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nncftools.analysis.build_up import of_peak
+from nncftools.analysis.missing import missing_line
+from nncftools.session.session import Session
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
 from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
 from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError
+from tests.conftest import HANGING_S, command_line
+from tests.made_up import MIB
 from tests.pythons import python
 from tests.snapshots.made_up_layout import OFFSETS, layout_of, packed, words_of
 from tests.waiting import until
@@ -236,6 +241,55 @@ class TestNewer:
                     wrong.append((at, other, found))
 
         assert wrong == []
+
+
+GROWS = """
+held = []
+def grow():
+    for _ in range(30):
+        held.append(bytearray(b"x" * (4 << 20)))
+        time.sleep(0.02)
+import time
+grow()
+"""
+
+
+def newer_python(folder: pathlib.Path, *, is_shuffled: bool) -> list[str]:
+    """Return the words that run a Python 3.15 which says it is a 3.16."""
+    path = pathlib.Path(python("3.15")).resolve()
+    data = bytearray(path.read_bytes())
+    at = data.find(struct.pack("<8sQ", finding._COOKIE, 0x30F00F0))
+    if at < 0:
+        pytest.skip("this Python 3.15 has a library")
+    data[at + 10] = NEWER
+    if is_shuffled:
+        data[at + 24 : at + 24 + 80 * 8] = data[at + 32 : at + 24 + 80 * 8] + data[at + 24 : at + 32]
+    newer = folder / f"python3.{NEWER}"
+    newer.write_bytes(data)
+    newer.chmod(0o755)
+    home = subprocess.run([path, "-c", "import sys; print(sys.base_prefix, end='')"], capture_output=True, check=True)
+    return ["env", "PYTHONHOME=" + home.stdout.decode(), str(newer), "-c", GROWS]
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_recording_of_a_newer_python(tmp_path: pathlib.Path, is_shuffled: bool) -> None:  # noqa: FBT001 — a parameter
+    """The report of a newer Python has its functions, none certain; or one line that says why there are none."""
+    words = command_line("profile", "-q", "-o", "run.json", "--", *newer_python(tmp_path, is_shuffled=is_shuffled))
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S)
+    session = Session.load(tmp_path / "run.json")
+    reason = "code lines are missing: this nncf-tools cannot read the stacks of Python 3.16; use Python 3.10 to 3.15"
+    report = subprocess.run(command_line("report", tmp_path / "run.json"), capture_output=True, text=True, check=True)
+
+    assert missing_line(session) == reason * is_shuffled
+    assert ("grow" in report.stdout) is not is_shuffled
+    assert (reason in " ".join(report.stdout.split())) is is_shuffled
+    if not is_shuffled:
+        found = of_peak(session)
+        assert found is not None
+        assert {part.certain for part in found.parts} == {0}
+        assert sum(part.size for part in found.parts if part.stack and part.stack[-1].function == "grow") > 100 * MIB
 
 
 def test_own_python_is_known() -> None:
