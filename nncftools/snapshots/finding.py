@@ -211,7 +211,7 @@ class TriedMemory(PythonMemory):
     is_certain = False
 
     def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
-        """Open the memory, as ``PythonMemory`` does. Raises OSError."""
+        """Open the memory. Raises OSError."""
         super().__init__(process, runtime, code_type, version, layout)
         self._sources: dict[str, list[bytes]] = {}
 
@@ -237,19 +237,21 @@ class TriedMemory(PythonMemory):
         return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield what ``PythonMemory`` does. Raises UnreadableError if threads are not linked as they should be."""
-        state, previous = self._word(interpreter + self._layout["threads"]), 0
+        """Yield the ID and the stack of each thread. Raises UnreadableError if they are not linked in both directions."""
+        previous = 0
+        state = self._word(interpreter + self._layout["threads"])
         for thread, stack in super()._threads(interpreter):
             links = [self._word(state + self._layout[field]) for field in ("interpreter", "previous_thread")]
             if links != [interpreter, previous] or not os.path.exists(f"{self._process}/task/{thread}"):
                 raise UnreadableError
-            state, previous = self._word(state + self._layout["next_thread"]), state
+            previous = state
+            state = self._word(state + self._layout["next_thread"])
             yield thread, stack
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
-        """Return what ``PythonMemory`` does. Raises UnreadableError if other frames than these have code.
+        """Return a stack. Raises UnreadableError if the frames without code are not the interpreter's own.
 
-        The outermost frame of all is the interpreter's own.
+        The outermost frame of a thread is the interpreter's own.
         """
         stack = super()._stack(frame, steps)
         with_code = {address for address, *_ in stack}
@@ -269,7 +271,8 @@ class TriedMemory(PythonMemory):
 
     def _decoded(self, address: int, data: bytes) -> Code:
         """Return a code object. Raises ValueError if its fields do not agree with each other, or with its file."""
-        code, layout = super()._decoded(address, data), self._layout
+        code = super()._decoded(address, data)
+        layout = self._layout
         plain_name = self._text(self._word(address + layout["plain_name"]))
         kinds = self._bytes(self._word(address + layout["local_kinds"]))
         arguments = self._word(address + layout["argument_count"]) & 0xFFFFFFFF
@@ -309,7 +312,8 @@ def _lines_of(code: Code) -> list[int]:
     entries = _ENTRY_OF_LINES.findall(code.lines)
     if b"".join(entries) != code.lines or sum([(entry[0] & 7) + 1 for entry in entries]) * 2 != code.size:
         raise ValueError
-    line, lines = code.first_line, [code.first_line]
+    line = code.first_line
+    lines = [line]
     for entry in entries:
         kind = entry[0] >> 3 & 15
         line += _long_step(entry) if kind in _LONG_STEPS else _SHORT_STEPS.get(kind, 0)
@@ -349,7 +353,11 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
             if "runtime" in found:
                 offset = int(begin, 16) if is_relative else 0
-                return _memory_at(process, {symbol: offset + at for symbol, at in found.items()}, int(named[1] or 0))
+                symbols = {symbol: offset + at for symbol, at in found.items()}
+                try:
+                    return _memory_at(process, symbols, int(named[1] or 0))
+                except UnknownPythonError as failure:
+                    why = str(failure)
     if why:
         raise UnknownPythonError(why)
     return None
@@ -362,6 +370,8 @@ def _memory_at(process: str, symbols: dict[str, int], version: int) -> PythonMem
     """
     with open(f"{process}/mem", "rb", buffering=0) as memory:
         begin = os.pread(memory.fileno(), _MOST_WORDS * _WORD, symbols["runtime"])
+        if not begin:
+            raise ProcessLookupError
         if "version" in symbols:
             version = _minor(os.pread(memory.fileno(), 4, symbols["version"]))
     places = process, symbols["runtime"], symbols.get("code_type", 0)
@@ -370,7 +380,11 @@ def _memory_at(process: str, symbols: dict[str, int], version: int) -> PythonMem
         if is_known:
             return PythonMemory(*places, version, layout)
         tried = TriedMemory(*places, version, layout)
-        tried.check()
+        try:
+            tried.check()
+        except BaseException:
+            tried.close()
+            raise
         return tried
     if version not in _TABLES:
         raise UnknownPythonError(f"the layout of Python 3.{version} is not known")

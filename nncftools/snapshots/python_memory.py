@@ -1,8 +1,9 @@
 """Reads the stacks of a running Python from its memory (``/proc/PID/mem``, proc(5)), without stopping it.
 
-CPython links its thread states, and each one's frames. ``finding.py`` knows where the fields lie.
-A reading of 80 frames takes 60 µs. The process runs on meanwhile, so what was read is checked: every frame must have a
-code object. A code object's memory may be used again, so a known one is compared before it is believed.
+CPython links its interpreters, their threads, and each thread's frames; ``finding.py`` knows where the fields lie. A
+thread that calls code in another interpreter has frames in both: they are one stack. A reading of 80 frames takes
+60 µs. The process runs on meanwhile, so each reading is checked: every frame must have a code object. A code object's
+memory may be used again, so a known one is compared before it is believed.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ _CODE, _PLACE = 1_500, 250
 _LONGEST_S = 0.2
 """CPU time of a reading."""
 _STAT = 512
+"""``/proc/PID/stat`` is shorter."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 """Of a dictionary, or of bytecode."""
@@ -101,14 +103,16 @@ class PythonMemory:
     """The memory of one Python process."""
 
     is_certain = True
-    """Whether it tells that a call goes on."""
+    """Whether two readings tell that a call goes on."""
 
     def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
         """Open the memory of the process with this folder in ``/proc``; ``runtime`` is where ``_PyRuntime`` is.
 
         ``code_type`` is where the type of code objects is, 0 if unknown. Raises OSError.
         """
-        self._runtime, self._code_type, self.version, self._layout = runtime, code_type, version, layout
+        self.version = version
+        self._runtime, self._code_type = runtime, code_type
+        self._layout = layout
         self._words = tuple([layout[field] // 8 for field in ("previous", "code", "instruction", "names")])
         self._frame = Struct(f"<{max(self._words) + 1}Q")
         fields = [layout[field] for field in ("first_line", "file", "name", "lines", "locals_known_by")]
@@ -148,7 +152,10 @@ class PythonMemory:
         return found
 
     def _has_threads_of_parent(self, threads: Iterable[int]) -> bool:
-        """Return whether this is the memory of the parent: until exec, a child of vfork(2) shares it."""
+        """Return whether this is the parent's memory: a child of vfork(2) shares it until exec.
+
+        Raises EndedError.
+        """
         try:
             with open(f"{self._process}/stat", "rb", buffering=0) as file:
                 parent = int(file.read(_STAT).rpartition(b")")[2].split()[1])
@@ -180,7 +187,8 @@ class PythonMemory:
 
     def _interpreters(self) -> list[int]:
         """Return the addresses of all interpreters, the main one first."""
-        interpreter, found = self._word(self._runtime + self._layout["interpreters"]), list[int]()
+        found: list[int] = []
+        interpreter = self._word(self._runtime + self._layout["interpreters"])
         while interpreter:
             found.insert(0, interpreter)
             interpreter = self._word(interpreter + self._layout["next_interpreter"])

@@ -147,6 +147,8 @@ _READINGS = 200
 """Of a line."""
 _TRIES = 3
 """A reading of a process that runs is torn in up to 5 %: a generator may have no caller for a moment."""
+_EXEC_NS = 20 * _MS
+"""The pause before the memory of a process that executes a program is looked at again."""
 _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
@@ -328,6 +330,7 @@ class StackTaker:
         except EndedError:
             self._write(watched, now_ns, is_end=True)
             watched.begin_program()
+            watched.look_after_ns = now_ns + _EXEC_NS
             return
         self.taken += is_read
         self.failed += not is_read

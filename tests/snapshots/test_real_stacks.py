@@ -239,11 +239,15 @@ def enter(): _interpreters.exec(inner, code)
         expected = [["<module>"], [*started, "enter", "<module>", "inside"]]
     with told(tmp_path, version, text) as (pid, _):
         memory = memory_of(pid)
-        found = stacks(memory)
+
+        def names() -> dict[int, list[str]]:
+            return {thread: [name for name, *_ in frames] for thread, frames in stacks(memory).items()}
+
+        until(lambda: sorted(names().values()) == expected, "all threads to sleep")
+        found = names()
         memory.close()
 
-    assert sorted([name for name, *_ in frames] for frames in found.values()) == expected
-    assert [name for name, *_ in found[pid]] == expected[0]
+    assert found[pid] == expected[0]
 
 
 @pytest.mark.process
