@@ -237,7 +237,7 @@ class TriedMemory(PythonMemory):
         return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield the ID and the stack of each thread. Raises UnreadableError if they are not linked in both directions."""
+        """Yield the ID and the stack of each thread. Raises UnreadableError if their links do not agree."""
         previous = 0
         state = self._word(interpreter + self._layout["threads"])
         for thread, stack in super()._threads(interpreter):
