@@ -223,8 +223,6 @@ class LimitWatch:
         """By folder of the groups of the processes: the file with the count, kept open, and the last count."""
         self._checked_s = 0.0
         self._after_s = _FIRST_S
-        self.at_s = 0.0
-        """When ``look_again`` is due."""
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
         """Read the limits of those processes that have doubled, and return them."""
@@ -233,12 +231,14 @@ class LimitWatch:
             self._read(process)
         return doubled
 
-    def look_again(self, processes: Iterable[Process], now_s: float) -> None:
-        """Read the limits of the largest process."""
-        self.at_s = now_s + self._after_s
+    def look_again(self, processes: Iterable[Process], now_s: float) -> float:
+        """Read the limits of the largest process; return when that is due again."""
+        again_s = now_s + self._after_s
         self._after_s = min(_EVERY_S, 4 * self._after_s)
-        is_settled = self._after_s >= _EVERY_S
-        self._read(max(processes, key=lambda process: process.rss), groups_too=is_settled)
+        largest = max(processes, key=lambda process: process.rss, default=None)
+        if largest is not None:
+            self._read(largest, groups_too=self._after_s >= _EVERY_S)
+        return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
         """Read the limits of a process; those of a known group take 50 µs."""

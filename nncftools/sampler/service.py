@@ -144,13 +144,14 @@ class Recording:
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
-        self._source = source_of(plan, writer.line, reaper)
+        self._open_source = source_of(plan, writer.line, reaper)
+        self._source: ProcSource | PsutilSource
         self._limit: Limit | None = None
         if plan.limit is not None:
             from nncftools.sampler.limit import Limit
 
-            self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
-        self._thinner = Thinner(plan.max_samples, [], writer.sample)
+            self._limit = Limit(plan.limit, self._alive, self._warn, writer.line)
+        self._thinner = Thinner(plan.max_samples, writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
         self._devices: Relay | None = None
         readings = order.get("devices")
@@ -186,14 +187,16 @@ class Recording:
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Start the source, which then knows its columns."""
-        self._source.start(self._pid)
+        """Open the source of figures, which knows its columns."""
+        self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
             self._writer.line("columns", columns)
-        gauges = [position for position, column in enumerate(columns) if is_memory(column)]
-        self._thinner = Thinner(self._plan.max_samples, gauges, self._writer.sample)
+        self._thinner.gauges = [position for position, column in enumerate(columns) if is_memory(column)]
         self._writer.flush()
+
+    def _alive(self, now_s: float) -> list[int]:
+        return self._source.alive(now_s)
 
     def _spawn(self) -> None:
         """Start the command, and send its PID before anything else can go wrong. Raises OSError."""
@@ -273,7 +276,7 @@ class Recording:
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
         ended = self._has_ended() or (self._attached and not self._loop.sampling)
-        if ended and not (waits and not self._failed and self._source.alive(self._loop.elapsed_s())):
+        if ended and not (waits and not self._failed and self._alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -282,7 +285,9 @@ class Recording:
         return not self._over
 
     def _reap(self) -> None:
-        is_recording = self._figures is None  # what ends after --duration says nothing of the recording
+        is_recording = (
+            self._figures is None and not self._failed
+        )  # what ends after --duration says nothing of the recording
 
         def retire(pid: int, status: ExitStatus) -> None:
             if pid == self._pid:
@@ -358,8 +363,7 @@ class Recording:
         """Read the figures that belong to the whole recording, at its end."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
-        totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
-        self._source.close(duration_s)
+        totals = dict(zip(self._source.columns, self._source.close(duration_s), strict=True))
         if self._devices is not None:
             self._devices.finish(duration_s)
         self._writer.flush()
@@ -415,12 +419,16 @@ class Recording:
         warn(text)
 
 
-def source_of(plan: Plan, write_line: WriteLine, reaper: int | None) -> ProcSource | PsutilSource:
-    """Return the source of a plan. Modules are imported on use: every one is resident memory."""
+def source_of(
+    plan: Plan, write_line: WriteLine, reaper: int | None
+) -> Callable[[int], ProcSource] | Callable[[int], PsutilSource]:
+    """Return what opens the source of a plan for a process. Modules are imported on use, and before the command."""
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource
 
-        return PsutilSource(plan, write_line)
+        return lambda pid: PsutilSource(plan, pid, write_line)
+    from nncftools.sampler.probes import references, resolved
     from nncftools.sampler.proc_source import ProcSource
 
-    return ProcSource(plan, write_line, reaper=reaper)
+    probes = [resolved(reference) for reference in references(plan.columns)]
+    return lambda pid: ProcSource(plan, pid, probes, write_line, reaper=reaper)

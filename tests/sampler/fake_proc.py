@@ -8,8 +8,9 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler.probes import references, resolved
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, UNREADABLE, Allowance, Process, Tree
+from nncftools.sampler.tree import PAGE, UNREADABLE, Common, Process, Tree
 
 if TYPE_CHECKING:
     import pathlib
@@ -95,28 +96,28 @@ class FakeProc:
 
     def tree(
         self,
-        allowance: Allowance | None = None,
+        common: Common | None = None,
         *,
         children: bool = True,
         reaper: int | None = None,
     ) -> Tree:
         """Return the tree of process 1."""
         tree = Tree(str(self.root), FILES, reaper=reaper, children=children)
-        tree.allowance = allowance or tree.allowance
+        tree.common = common or tree.common
         tree.add(1)
         return tree
 
     def process(self, pid: int = 1) -> Process:
         """Return a process by itself."""
-        return Process(str(self.root), pid, None, 0, FILES, allowance=Allowance())
+        return Process(str(self.root), pid, None, 0, FILES, common=Common())
 
-    def source(self, *columns: str, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
-        """Return a source of these columns for process 1, and the list of its journal lines."""
+    def source(self, *columns: str, of: int = 1, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
+        """Return a source of these columns for a process, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
-        source = ProcSource(plan, lambda *line: told.append(line), reaper=None, root=str(self.root))
-        source.start(1)
+        probes = [resolved(reference) for reference in references(columns)]
+        source = ProcSource(plan, of, probes, lambda *line: told.append(line), reaper=None, root=str(self.root))
         return source, told
 
 
@@ -148,11 +149,11 @@ def vanish(process: Process) -> None:
     os.close(folder)
 
 
-def none_kept() -> Allowance:
-    """Return an allowance that permits no kept descriptor."""
-    allowance = Allowance()
-    allowance.below = 0
-    return allowance
+def none_kept() -> Common:
+    """Return a state of a tree that permits no kept descriptor."""
+    common = Common()
+    common.below = 0
+    return common
 
 
 def none_left(monkeypatch: pytest.MonkeyPatch) -> None:

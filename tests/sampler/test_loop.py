@@ -208,7 +208,8 @@ def rows_of(*values: float | None) -> list[Row]:
 def thinned(rows: list[Row], limit: int, gauges: tuple[int, ...] = (0,), *, flush: bool = True) -> list[Row]:
     """Return what is left of rows."""
     kept: list[Row] = []
-    thinner = Thinner(limit, gauges, kept.append)  # type: ignore[arg-type]
+    thinner = Thinner(limit, kept.append)  # type: ignore[arg-type]
+    thinner.gauges = gauges
     for row in rows:
         thinner.add(row)
     if flush:
@@ -340,7 +341,8 @@ def test_very_long_recording() -> None:
         nonlocal kept
         kept += 1
 
-    thinner = Thinner(1_000, (0,), count)
+    thinner = Thinner(1_000, count)
+    thinner.gauges = (0,)
     for place in range(200_000):
         thinner.add((place, [place % 977], {}))
     thinner.flush()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nncftools.journal.writing import Writer
-from nncftools.sampler.tree import PAGE, Allowance, Process
+from nncftools.sampler.tree import PAGE, Common, Process
 from nncftools.snapshots import stack_taker
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.finding import python_memory
@@ -87,7 +87,7 @@ class Watch(Log):
 
     def add(self, pid: int, parent: Process | None = None) -> Watched:
         """Watch another process, which has 100 MiB."""
-        watched = Watched(Process("/proc", pid, parent, pid, (), allowance=Allowance()), 0)
+        watched = Watched(Process("/proc", pid, parent, pid, (), common=Common()), 0)
         watched.is_introduced = True
         self.every[watched.process] = watched
         self.grow(watched, 100)

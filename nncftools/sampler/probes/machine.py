@@ -179,6 +179,7 @@ class FreeSpace:
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
         self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
         self.columns = tuple(f"disk_free@{file_system.role}" for file_system in self._file_systems)
+        self._start_ns = time.monotonic_ns()
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
@@ -198,9 +199,9 @@ class FreeSpace:
         """Return the bytes that were free when the thread asked last."""
         return [file_system.free for file_system in self._file_systems]
 
-    def lines(self, start_ns: int, *, always: bool = False) -> list[dict[str, object]]:
+    def lines(self, *, always: bool = False) -> list[dict[str, object]]:
         """Return lines for the journal: of file systems whose lowest level has halved, or ``always``."""
-        lines = (file_system.line(start_ns, always=always) for file_system in self._file_systems)
+        lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
     def close(self) -> None:

@@ -62,12 +62,12 @@ class Stat:
             except OSError:
                 data = process.read_slot(slot)
             if data == process.data[slot]:
-                process.samples += process.parts[slot][-1]
                 continue
             has_changed = True
             process.data[slot] = data
             if not data:
                 process.parts[slot] = _NOTHING
+                _note_end(process)
                 continue
             fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
             own_user, own_system = int(fields[11]), int(fields[12])
@@ -84,11 +84,13 @@ class Stat:
             user, system = own_user + int(fields[13]), own_system + int(fields[14])
             minor, major = own_minor + int(fields[8]), own_major + int(fields[10])
             if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
+                _note_end(process)
                 process.parts[slot] = 0, 0, user, system, minor, major, 0, 0
                 continue
             process.thread_count = int(fields[17])
             process.parts[slot] = resident, int(fields[20]), user, system, minor, major, process.thread_count, 1
-            process.samples += 1
+            process.sampled_from = process.sampled_from or process.common.samples + 1
+            process.sampled_to = 0
             if resident > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for each process at each sample
                 process.peak_rss = resident
         if has_changed:
@@ -99,11 +101,6 @@ class Stat:
             self._summed = len(processes)
         return self._sums
 
-    def repeat(self, processes: Sequence[Process], times: int) -> None:
-        """Count further samples that were as the last one."""
-        for process in processes:
-            process.samples += times * process.parts[self._slot][-1]
-
     def retire(self, process: Process) -> None:
         """Add the CPU time and faults of a child of ours that has ended: its file is readable until it is reaped."""
         self.read([process])
@@ -111,6 +108,12 @@ class Stat:
         before, last = self._retired, process.parts[self._slot]
         user, system, minor, major = (sum(pair) for pair in zip(before[2:6], last[2:6], strict=True))
         self._retired = (0, 0, user, system, minor, major, 0, 0)
+
+
+def _note_end(process: Process) -> None:
+    """Note that no further sample contains the memory of a process."""
+    if process.sampled_from:
+        process.sampled_to = process.sampled_to or process.common.samples
 
 
 _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")

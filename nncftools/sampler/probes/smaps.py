@@ -177,7 +177,7 @@ def _own_folders(processes: Sequence[Process]) -> list[int | str]:
         if process.directory >= 0:
             with contextlib.suppress(OSError):
                 descriptor = os.dup(process.directory)
-                if descriptor < process.allowance.below:
+                if descriptor < process.common.below:
                     folder = descriptor
                 else:
                     os.close(descriptor)
