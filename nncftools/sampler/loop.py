@@ -131,13 +131,15 @@ class Loop:
 
 
 _UNKNOWN = float("nan")
+_COARSER = 8
+"""Above the limit, so many times fewer rows are kept."""
 _PROCESSES_OF_ROW = 16
 
 
 class Thinner:
     """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
 
-    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows. A row with the RSS of many
+    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 8)`` rows. A row with the RSS of many
     processes counts several times, so that the journal never grows too large to be read.
     """
 
@@ -174,8 +176,8 @@ class Thinner:
         self._write(row)
         self._left -= 1 + len(row[2]) // _PROCESSES_OF_ROW
         if self._left <= 0:
-            self._size *= 2 if self._size > 1 else 2 * (2 * len(self.gauges) + 1)
-            self._left = max(1, self._limit // 2)
+            self._size *= 2 if self._size > 1 else _COARSER * (2 * len(self.gauges) + 1)
+            self._left = max(1, self._limit // _COARSER)
 
 
 class Counters:
