@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, span
-from nncftools.sampler.tree import PAGE
+from nncftools.sampler.tree import PAGE, content_of, number_after
+from nncftools.sampler.tree import number_in as number_in  # noqa: PLC0414 — ``fit`` reads groups with it, too
 
 TYPE_CHECKING = False
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 1 << 62
 """v1 writes its largest counter, which depends on the page size, for no limit."""
-_MOST = 16384
 
 
 class ControlGroup:
@@ -101,7 +101,7 @@ class ControlGroup:
 
     def in_stat(self, key: bytes) -> int | None:
         """Return a number in ``memory.stat``; None for unknown."""
-        return _value(_content(f"{self.folder}/memory.stat"), key)
+        return number_after(content_of(f"{self.folder}/memory.stat"), key)
 
 
 def oom_kills_in(folder: str) -> int | None:
@@ -109,34 +109,8 @@ def oom_kills_in(folder: str) -> int | None:
 
     This counts victims of the whole machine's shortage, too.
     """
-    file = opened_counts(folder)
-    try:
-        return counted_kills(file)
-    finally:
-        if file >= 0:
-            os.close(file)
-
-
-def opened_counts(folder: str) -> int:
-    """Return a descriptor of the file with that count; -1 when it cannot be opened."""
-    file = opened(f"{folder}/memory.events")
-    return file if file >= 0 else opened(f"{folder}/memory.oom_control")
-
-
-def opened(file: str) -> int:
-    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
-    try:
-        return os.open(file, os.O_RDONLY)
-    except OSError:
-        return -1
-
-
-def counted_kills(file: int) -> int | None:
-    """Return the count in that file; None when it could not be opened, or the group is gone."""
-    try:
-        return _value(os.pread(file, _MOST, 0), b"oom_kill ")
-    except OSError:
-        return None
+    counts = content_of(f"{folder}/memory.events") or content_of(f"{folder}/memory.oom_control")
+    return number_after(counts, b"oom_kill ")
 
 
 class Hierarchies:
@@ -144,12 +118,12 @@ class Hierarchies:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        lines = _content(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
+        lines = content_of(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
         """Return the group that accounts the memory of a process; None when we may read no such group."""
-        return self.group_named(_content(f"{self._root}/{pid}/cgroup"))
+        return self.group_named(content_of(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
         """Return the same by the content of the process's ``cgroup`` file."""
@@ -174,24 +148,6 @@ class Hierarchies:
             right = fields[after + 1] == kind and (is_v2 or "memory" in fields[after + 3].split(","))
             if right and f"{group}/".startswith(f"{mounted}/"):
                 yield f"{point}{group[len(mounted) :]}".rstrip("/"), point
-
-
-def number_in(file: str) -> int | None:
-    """Return the number in a file; None for ``max``, and if the file cannot be read."""
-    text = _content(file).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _value(data: bytes, key: bytes) -> int | None:
-    return next((int(line[len(key) :]) for line in data.splitlines() if line.startswith(key)), None)
-
-
-def _content(file: str) -> bytes:
-    try:
-        with open(file, "rb", buffering=0) as content:
-            return content.read()
-    except OSError:
-        return b""
 
 
 def _unescaped(path: str) -> str:
@@ -219,8 +175,8 @@ class LimitWatch:
         self._again_at: dict[Process, int] = {}
         """In pages."""
         self._known: set[tuple[str, int, str]] = set()
-        self._groups: dict[str, tuple[int, int | None]] = {}
-        """By folder of the groups of the processes: the file with the count, kept open, and the last count."""
+        self._kills: dict[str, int | None] = {}
+        """By folder of the groups of the processes: the last count."""
         self._checked_s = 0.0
         self._after_s = _FIRST_S
 
@@ -249,11 +205,9 @@ class LimitWatch:
         except OSError:
             return
         if group is not None:
-            is_new = group.folder not in self._groups
+            is_new = group.folder not in self._kills
             if is_new:
-                file = opened_counts(group.folder)
-                kills = counted_kills(file)
-                self._groups[group.folder] = file, kills
+                self._kills[group.folder] = kills = group.oom_kills()
                 facts = {"folder": group.folder, "oom_kills": kills, "process": process.number}
                 self._write_line("group", facts)
             if is_new or groups_too:
@@ -270,12 +224,12 @@ class LimitWatch:
 
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
-        for folder, (file, before) in self._groups.items():
-            kills = counted_kills(file)
+        for folder, before in self._kills.items():
+            kills = oom_kills_in(folder)
             if kills is not None and before is not None and kills > before:
                 facts = {"group": folder, **span(self._checked_s, now_s), "count": kills - before}
                 self._write_line("oom_kills", facts)
-                self._groups[folder] = file, kills
+                self._kills[folder] = kills
         self._checked_s = now_s
 
 

@@ -15,7 +15,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.target import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import detach, exit_watch
+from nncftools.sampler.tree import content_of, detach, exit_watch, value_of
 
 TYPE_CHECKING = False
 
@@ -75,16 +75,12 @@ def set_descriptor_limit(soft: int | None = None) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
 
 
-def high_water_mark() -> int:
-    """Return this process's own VmHWM in bytes, or 0 where there is no /proc.
+def high_water_mark() -> int | None:
+    """Return this process's own VmHWM in bytes; None where there is no /proc.
 
     ``ru_maxrss`` would not do: it includes the starter's size at its fork (getrusage(2) keeps it over exec).
     """
-    try:
-        with open("/proc/self/status", "rb") as file:
-            return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
-    except OSError:
-        return 0
+    return value_of(content_of("/proc/self/status"), b"\nVmHWM:")
 
 
 def warn(text: str) -> None:
@@ -378,7 +374,7 @@ class Recording:
         self._writer.warn_of_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
-            "peak_rss": high_water_mark() or None,
+            "peak_rss": high_water_mark(),
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "rows": self._writer.rows - self._writer.lost,

@@ -50,6 +50,27 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
+def content_of(file: str) -> bytes:
+    """Return the content of a small file; nothing when it is gone, or not ours to read."""
+    try:
+        with open(file, "rb", buffering=0) as content:
+            return content.read()
+    except OSError:
+        return b""
+
+
+def number_in(file: str) -> int | None:
+    """Return the number in a file; None for ``max``, and if the file cannot be read."""
+    text = content_of(file).strip()
+    return int(text) if text.isdigit() else None
+
+
+def number_after(data: bytes, key: bytes) -> int | None:
+    """Return the number after the name that begins a line; None when there is no such line."""
+    _, _, rest = (b"\n" + data).partition(b"\n" + key)
+    return int(rest.split(None, 1)[0]) if rest else None
+
+
 def value_of(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)

@@ -17,9 +17,9 @@ import os
 import time
 
 from nncftools.metrics import OF_DEVICES
-from nncftools.sampler.control_groups import Hierarchies, opened
+from nncftools.sampler.control_groups import Hierarchies
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
-from nncftools.sampler.tree import PAGE, read_all
+from nncftools.sampler.tree import PAGE, number_after, read_all
 
 TYPE_CHECKING = False
 
@@ -70,9 +70,17 @@ class Cgroup:
             return (None,)
 
 
-_KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
-_OLD_KEY = b"\nworkingset_refault "
+_KEYS = (b"workingset_refault_file ", b"workingset_refault_anon ", b"pswpin ", b"pswpout ", b"oom_kill ")
+_OLD_KEY = b"workingset_refault "
 """Before Linux 5.9, of files and anonymous memory together."""
+
+
+def opened(file: str) -> int:
+    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError:
+        return -1
 
 
 class Pressure:
@@ -114,16 +122,11 @@ class Pressure:
 
     def _read_counts(self) -> list[int | None]:
         data = b"" if self._vmstat < 0 else read_all(self._vmstat)
-        files, anonymous, swapped_in, swapped_out, kills = (_count(data, key) for key in _KEYS)
-        refaults = _count(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
+        files, anonymous, swapped_in, swapped_out, kills = (number_after(data, key) for key in _KEYS)
+        refaults = number_after(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
         pages = [refaults, swapped_in, swapped_out]
         of_group = None if self._group is None else self._group.oom_kills()
         return [*(None if number is None else number * PAGE for number in pages), kills, of_group]
-
-
-def _count(data: bytes, key: bytes) -> int | None:
-    begin = data.find(key)
-    return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
 _LONGEST_S, _SHORTEST_S = 1.0, 0.01
