@@ -125,7 +125,10 @@ class Recording:
         self._relay = relay
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
-        self._exit_watch: int | None = None
+        self._polls = False
+        """Whether nothing tells when the process ends that we are attached to."""
+        self._handlers: dict[int, Callable[[], None]] = {starter.descriptor: self._listen}
+        """By descriptor: what is done when it can be read."""
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
@@ -140,6 +143,7 @@ class Recording:
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
+                self._handlers[self._marks.descriptor] = self._marks.take
         self._open_source = source_of(plan, writer.line, reaper)
         self._source: ProcSource | PsutilSource
         self._limit: Limit | None = None
@@ -155,11 +159,15 @@ class Recording:
             from nncftools.sampler.devices.client import Relay
 
             self._devices = Relay(readings, writer.line, self._loop.start_ns)
+            self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
         if self._attached:
-            self._exit_watch = exit_watch(self._pid)
+            watch = exit_watch(self._pid)
+            self._polls = watch is None
+            if watch is not None:
+                self._handlers[watch] = self._note_end
         else:
             interrupted = [number for number in self._signals.take() if number in ENDING]
             if interrupted:
@@ -176,7 +184,7 @@ class Recording:
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
         self._protect(self._begin)
-        self._watch()
+        self._signals.watch(list(self._handlers))
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
         self._loop.run(self._sample, self._sleep, self._step)
         self._finish()
@@ -227,16 +235,10 @@ class Recording:
             with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
                 os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
-    def _watch(self) -> None:
-        """Wake up, from now on, for news from the starter, the command's end and marks."""
-        descriptors = [self._starter.descriptor] if self._starter.is_open else []
-        if self._exit_watch is not None:
-            descriptors.append(self._exit_watch)
-        if self._marks is not None:
-            descriptors.append(self._marks.descriptor)
-        if self._devices is not None and self._devices.descriptor >= 0:
-            descriptors.append(self._devices.descriptor)
-        self._signals.watch(descriptors)
+    def _unwatch(self, handler: Callable[[], None]) -> None:
+        """Do not wake up any more for the descriptor of a handler: one that is closed stays readable for ever."""
+        self._handlers = {descriptor: other for descriptor, other in self._handlers.items() if other != handler}
+        self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor.
@@ -249,7 +251,7 @@ class Recording:
 
     def _shortest(self, timeout_s: float | None) -> float | None:
         timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
-        if self._attached and self._exit_watch is None:
+        if self._polls:
             timeouts_s.append(_POLL_EVERY_S)
         if self._limit is not None:
             timeouts_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
@@ -259,31 +261,29 @@ class Recording:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
-        if self._marks is not None and self._marks.descriptor in self._signals.ready:
-            self._marks.take()
-        if self._devices is not None and self._devices.descriptor in self._signals.ready:
-            self._protect(self._devices.take, self._loop.elapsed_s())
-            self._watch()
+        for descriptor in self._signals.ready:
+            if descriptor in self._handlers:
+                self._handlers[descriptor]()
         if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
             self._take_signal(number, self._forwarder.note_ours)
-        self._listen()
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
-        ended = self._has_ended() or (self._attached and not self._loop.sampling)
+        if self._polls and not target.is_running(self._pid):
+            self._target_ended = True
+        ended = self._target_ended or (self._attached and not self._loop.sampling)
         if ended and not (waits and not self._failed and self._alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
-        polls = self._limit is not None or (self._attached and self._exit_watch is None)
+        polls = self._limit is not None or self._polls
         self._is_calm = not (polls or ended or self._over or self._forwarder.is_waiting)
         return not self._over
 
     def _reap(self) -> None:
-        is_recording = (
-            self._figures is None and not self._failed
-        )  # what ends after --duration says nothing of the recording
+        # What ends after --duration says nothing of the recording.
+        is_recording = self._figures is None and not self._failed
 
         def retire(pid: int, status: ExitStatus) -> None:
             if pid == self._pid:
@@ -300,8 +300,6 @@ class Recording:
 
     def _listen(self) -> None:
         """Read the starter's messages. When it is gone, relay the output in its place, or end a detached recording."""
-        if self._starter.descriptor not in self._signals.ready:
-            return
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -312,7 +310,7 @@ class Recording:
             if message.get(link.STOP):
                 self._over = True
         if not self._starter.is_open:
-            self._watch()
+            self._unwatch(self._listen)
             self._relay.begin()
             self._over |= self._order["detached"]
 
@@ -344,16 +342,17 @@ class Recording:
         self._protect(self._limit.enforce, self._loop.elapsed_s())
         return self._limit.is_ending and not self._failed
 
-    def _has_ended(self) -> bool:
-        if self._exit_watch is not None:
-            if self._exit_watch in self._signals.ready:
-                self._target_ended = True
-                os.close(self._exit_watch)  # it stays readable, and would wake us for ever
-                self._exit_watch = None
-                self._watch()
-        elif self._attached and not self._target_ended:
-            self._target_ended = not target.is_running(self._pid)
-        return self._target_ended
+    def _note_end(self) -> None:
+        """Note the end of the process that we are attached to."""
+        self._target_ended = True
+        self._unwatch(self._note_end)
+
+    def _take_readings(self) -> None:
+        """Pass readings of devices on."""
+        assert self._devices is not None
+        self._protect(self._devices.take, self._loop.elapsed_s())
+        if self._failed or self._devices.descriptor < 0:
+            self._unwatch(self._take_readings)
 
     def _close(self) -> None:
         """Read the figures that belong to the whole recording, at its end."""

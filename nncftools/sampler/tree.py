@@ -239,8 +239,8 @@ class Process:
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
         """What was read last of each of ``files``: while that is the same, so are the figures."""
-        self.parts: list[tuple[int, ...]] = [(0,)] * len(files)
-        """The figures that were in it."""
+        self.parts: list[tuple[int, ...] | None] = [None] * len(files)
+        """The figures that were in it; None if it is not ours to read."""
         self._status: int | None = None
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -259,6 +259,11 @@ class Process:
         if not self.sampled_from:
             return 0
         return (self.sampled_to or self.common.samples) - self.sampled_from + 1
+
+    def lose_memory(self) -> None:
+        """Note that no further sample contains its memory."""
+        if self.sampled_from:
+            self.sampled_to = self.sampled_to or self.common.samples
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
         """Open one of the process's files. Raises OSError when the process is gone or we may not read it."""

@@ -74,7 +74,7 @@ def test_process_that_vanished(proc: FakeProc) -> None:
 def test_process_that_another_probe_found_gone(proc: FakeProc) -> None:
     """A process that is known to be gone is not read: its figures are in its parent's by now."""
     proc.add(1, io=(1, 2, 3, 4))
-    process = proc.process()
+    process = Process(str(proc.root), 1, None, 0, FILES, common=none_kept())
     process.alive = False
 
     assert Io(1).read([process]) == (0, 0, 0, 0)
@@ -259,7 +259,7 @@ def test_another_process_with_its_pid(proc: FakeProc) -> None:
 
 def test_retired_child_is_kept(proc: FakeProc) -> None:
     """CPU time and faults of a child of ours that has ended stay in the sums."""
-    proc.add(1, ticks=(100, 200, 0, 0))
+    proc.add_zombie(1, ticks=(100, 200, 0, 0))
     stat = Stat(0)
     stat.retire(proc.process())
 
