@@ -56,14 +56,13 @@ class Rows:
         self._slow = [probe(plan.slow_share) for probe in probes if probe.kind == SLOW]
         self._system = [probe(root, pid) for probe in probes if probe.kind == SYSTEM]
         self.occasional = [probe(root, pid, plan) for probe in probes if probe.kind == OCCASIONAL]
-        seldom = _columns_of(self.occasional)
-        given = _columns_of([*self.of_processes, *self._slow, *self._system]) + seldom
+        self._seldom = _columns_of(self.occasional)
+        given = _columns_of([*self.of_processes, *self._slow, *self._system]) + self._seldom
         self.columns = [column for name in plan.columns for column in given if name in {column, metric_name(column)}]
         """In the order of the values of a row; a metric of devices becomes one column per device."""
         self._order = list(map(given.index, self.columns))
-        self._unread = [None] * len(seldom)
-        self._places = list(map(self.columns.index, seldom))
-        self._counters = Counters(self.columns, from_now=plan.pid is not None, besides=seldom)
+        self._unread = [None] * len(self._seldom)
+        self._counters = Counters(self.columns, from_now=plan.pid is not None, besides=self._seldom)
         self.values: list[float | None] = []
         """The last values of the process probes."""
         self._row: list[float | None] = []
@@ -92,11 +91,9 @@ class Rows:
 
     def with_occasional(self, row: Sequence[float | None], *, thorough: bool) -> list[float | None]:
         """Read the occasional probes; return a row with their values."""
-        complete = [*row]
         values = [value for probe in self.occasional for value in probe.read(thorough=thorough)]
-        for place, value in zip(self._places, values, strict=True):
-            complete[place] = value
-        return complete
+        known = dict(zip(self._seldom, values, strict=True))
+        return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
 
 
 def _columns_of(probes: Sequence[Any]) -> list[str]:

@@ -351,7 +351,7 @@ class Recording:
         """Pass readings of devices on."""
         assert self._devices is not None
         self._protect(self._devices.take, self._loop.elapsed_s())
-        if self._failed or self._devices.descriptor < 0:
+        if self._failed or not self._devices.is_open:
             self._unwatch(self._take_readings)
 
     def _close(self) -> None:

@@ -412,6 +412,13 @@ class TestOccasional:
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
 
+    def test_some_of_its_metrics(self, proc: FakeProc) -> None:
+        """Of a probe, only the metrics that are wanted are in a row."""
+        (proc.root / "vmstat").write_text("oom_kill 5\n")
+        source, _ = proc.source("oom_kills", "rss")
+
+        assert [source.sample(now_s) for now_s in (0.0, 0.5)] == [[0, 10 * PAGE], [None, 10 * PAGE]]
+
     def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
         """Room on disks is written when it is known, and again at the end."""
         source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])

@@ -102,7 +102,7 @@ class TestRelay:
         relay.finish(9.0)
         warning = "memory of devices is unknown from 1.5 s on: the process that asks the drivers ended early"
 
-        assert (relay.descriptor, lines) == (-1, [] if is_done else [("warning", warning)])
+        assert (relay.is_open, lines) == (False, [] if is_done else [("warning", warning)])
 
     @pytest.mark.parametrize(
         ("read_s", "end_s", "since"),
