@@ -284,19 +284,16 @@ class Recording:
     def _reap(self) -> None:
         # What ends after --duration says nothing of the recording.
         is_recording = self._figures is None and not self._failed
-
-        def retire(pid: int, status: ExitStatus) -> None:
-            if pid == self._pid:
+        for pid, status, high_water_limit in target.reap_ended():
+            if pid == self._pid and not self._target_ended:
                 self._starter.send(link.EXIT, status)
-            if is_recording:
-                self._protect(self._source.retire, pid)
-
-        for pid, status, high_water_limit in target.reap_ended(before=retire):
-            if is_recording:
-                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
-            if pid == self._pid:
-                self._status = status
                 self._target_ended = True
+            if is_recording and high_water_limit is None:
+                self._protect(self._source.retire, pid)
+            elif is_recording:
+                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
+            if pid == self._pid and high_water_limit is not None:
+                self._status = status
 
     def _listen(self) -> None:
         """Read the starter's messages. When it is gone, relay the output in its place, or end a detached recording."""

@@ -134,29 +134,26 @@ class Estimate:
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the processes of a pass."""
-        self._shared: dict[Process, float] = {}
-        self._private: dict[Process, float] = {}
-        self._copied: dict[Process, float] = {}
-        self._before: dict[Process, tuple[int, int]] = {}
+        self._shared = 0.0
+        """The shares of pages that several processes have: when one of these ends, the others hold them."""
+        self._known: dict[Process, tuple[float, float, int, int]] = {}
+        """Of each process: its private pages less RSS, the pages it copied since, and RSS and faults in the end."""
         for process, rss, pss, uss in counted:
-            self._shared[process] = (pss - uss) / PAGE  # when it ends, others go on to hold this
-            self._private[process] = uss / PAGE - rss
-            self._copied[process] = 0.0
-            self._before[process] = rss, process.faults
+            self._shared += (pss - uss) / PAGE
+            self._known[process] = uss / PAGE - rss, 0.0, rss, process.faults
 
     def pss(self, processes: Iterable[Process]) -> float:
         """Return the estimate at a sample."""
-        pages = sum(self._shared.values())
+        pages = self._shared
         for process in processes:
             rss, faults = process.rss, process.faults
             if not (rss and process.counted):
                 continue
-            inherited = rss if process.forked_copy else 0
-            private = self._private.setdefault(process, -inherited)
-            before = self._before.get(process, (rss, faults))
-            copied = self._copied.get(process, 0.0) + max(0, faults - before[1] - max(0, rss - before[0]))
-            self._before[process] = rss, faults
-            self._copied[process] = copied = min(copied, -private)
+            new = -rss if process.forked_copy else 0, 0.0, rss, faults
+            private, copied, rss_before, faults_before = self._known.get(process, new)
+            copied += max(0, faults - faults_before - max(0, rss - rss_before))
+            copied = min(copied, -private)
+            self._known[process] = private, copied, rss, faults
             pages += rss + private + max(0.0, copied)
         return pages
 
