@@ -43,28 +43,30 @@ class ControlGroup:
         return f"{self.folder}/{'memory.current' if self.is_v2 else 'memory.usage_in_bytes'}"
 
     def limits(self) -> list[Limit]:
-        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
-        all_limits = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
+        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set.
+
+        ``hierarchical_memory_limit`` of v1 also knows groups that this mount does not show.
+        """
+        settings = list(self._settings())
+        if not self.is_v2:
+            effective = self.in_stat(b"hierarchical_memory_limit ")
+            if effective is None or effective >= _UNLIMITED:
+                return []
+            above = GROUP, effective, f"above {self.folder}"
+            return [next((limit for limit in settings if limit[1] == effective), above)]
         smallest: dict[str, Limit] = {}
-        for limit in all_limits:
-            if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
+        for limit in settings:
+            if limit[1] < smallest.setdefault(limit[0], limit)[1]:
                 smallest[limit[0]] = limit
         return list(smallest.values())
 
-    def _limits_of_v1(self) -> Iterator[Limit]:
-        """Yield what ``hierarchical_memory_limit`` says: it also knows groups that this mount does not show."""
-        effective = self.in_stat(b"hierarchical_memory_limit ")
-        if effective is None:
-            return
-        files = (f"{folder}/memory.limit_in_bytes" for folder in self._upwards())
-        setting = next((file for file in files if number_in(file) == effective), f"above {self.folder}")
-        yield GROUP, effective, setting
-
-    def _limits_of_v2(self) -> Iterator[Limit]:
+    def _settings(self) -> Iterator[Limit]:
+        """Yield the limits that files of this group and of all groups above it set."""
+        kinds = {"memory.max": GROUP, "memory.high": THROTTLE} if self.is_v2 else {"memory.limit_in_bytes": GROUP}
         for folder in self._upwards():
-            for kind, name in ((GROUP, "memory.max"), (THROTTLE, "memory.high")):
+            for name, kind in kinds.items():
                 size = number_in(f"{folder}/{name}")
-                if size is not None:
+                if size is not None and size < _UNLIMITED:
                     yield kind, size, f"{folder}/{name}"
 
     def _upwards(self) -> Iterator[str]:
@@ -88,15 +90,12 @@ class ControlGroup:
 
         Other groups may use what a group above has left. None without a limit.
         """
-        names = ("memory.max", "memory.high") if self.is_v2 else ("memory.limit_in_bytes",)
         own = self.used()
         left = [] if own is None else [size - own for _, size, _ in self.limits()]
-        for folder in self._upwards():
-            sizes = [
-                size for name in names if (size := number_in(f"{folder}/{name}")) is not None and size < _UNLIMITED
-            ]
-            used = ControlGroup(folder, self.top, is_v2=self.is_v2).used() if sizes else None
-            left += [size - used for size in sizes if used is not None]
+        for _, size, file in self._settings():
+            used = ControlGroup(file.rpartition("/")[0], self.top, is_v2=self.is_v2).used()
+            if used is not None:
+                left.append(size - used)
         return max(0, min(left)) if left else None
 
     def in_stat(self, key: bytes) -> int | None:
