@@ -131,22 +131,25 @@ class Loop:
 
 
 _UNKNOWN = float("nan")
-_COARSER = 8
+COARSER = 8
 """Above the limit, so many times fewer rows are kept."""
-_PROCESSES_OF_ROW = 16
+PROCESSES_OF_ROW, DEVICES_OF_ROW = 16, 32
+"""So many processes, and so many columns of devices, take as much room in a session as a row without them."""
 
 
 class Thinner:
     """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
 
     A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 8)`` rows. A row with the RSS of many
-    processes counts several times, so that the journal never grows too large to be read.
+    processes, or with many devices, counts several times, so that no session grows too large to be read.
     """
 
     def __init__(self, limit: int, write: Callable[[Row], None]) -> None:
         """Merge above ``limit`` rows."""
         self.gauges: Sequence[int] = ()
         """The positions of the values whose extremes are kept."""
+        self.devices = 0
+        """The columns of devices, whose readings are no part of rows here."""
         self._write = write
         self._size = 1
         self._left = limit
@@ -174,10 +177,10 @@ class Thinner:
 
     def _write_kept(self, row: Row) -> None:
         self._write(row)
-        self._left -= 1 + len(row[2]) // _PROCESSES_OF_ROW
+        self._left -= 1 + len(row[2]) // PROCESSES_OF_ROW + self.devices // DEVICES_OF_ROW
         if self._left <= 0:
-            self._size *= 2 if self._size > 1 else _COARSER * (2 * len(self.gauges) + 1)
-            self._left = max(1, self._limit // _COARSER)
+            self._size *= 2 if self._size > 1 else COARSER * (2 * len(self.gauges) + 1)
+            self._left = max(1, self._limit // COARSER)
 
 
 class Counters:

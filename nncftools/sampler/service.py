@@ -348,6 +348,7 @@ class Recording:
         """Pass readings of devices on."""
         assert self._devices is not None
         self._protect(self._devices.take, self._loop.elapsed_s())
+        self._thinner.devices = len(self._devices.columns)
         if self._failed or not self._devices.is_open:
             self._unwatch(self._take_readings)
 

@@ -197,7 +197,7 @@ def test_more_samples_lost_than_ticks(clock: Clock) -> None:
 @pytest.fixture
 def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every second row above the limit."""
-    monkeypatch.setattr(loop, "_COARSER", 2)
+    monkeypatch.setattr(loop, "COARSER", 2)
 
 
 Row = tuple[float, list[float | None], dict[int, int]]
@@ -360,6 +360,18 @@ def test_very_long_recording(length: int, most: int) -> None:
     thinner.flush()
 
     assert kept <= most
+
+
+def test_rows_of_many_devices_count_several_times() -> None:
+    """A journal with 320 columns of devices merges 11 times as early."""
+    kept: list[Row] = []
+    thinner = Thinner(1_100, kept.append)  # type: ignore[arg-type]
+    thinner.devices = 320
+    for row in rows_of(*range(1_100)):
+        thinner.add(row)
+
+    assert 100 < len(kept) < 250
+    assert [row[0] for row in kept[:100]] == [place / 10 for place in range(100)]
 
 
 def test_rows_of_many_processes_count_several_times() -> None:

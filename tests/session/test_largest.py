@@ -14,15 +14,15 @@ from nncftools.api.session import Session
 from nncftools.intake import LIMITS
 from nncftools.journal.writing import Plan
 from nncftools.metrics import METRICS
-from nncftools.sampler.loop import _COARSER, _PROCESSES_OF_ROW, Thinner
+from nncftools.sampler.loop import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Thinner
 from nncftools.session.recording import session_from
 from nncftools.session.session import load
 from tests.made_up import END, header, journal, mib, session
 
 VALUE_BYTES, PROCESS_BYTES = 13, 1_500
 """In a session: what a figure takes, and far more than a process does without its figures."""
-DAYS_MS = 10 * 24 * 3600 * 1000
-"""The samples of ten days at an interval of 1 ms."""
+DAYS_MS = 3 * 24 * 3600 * 1000
+"""The samples of three days at an interval of 1 ms."""
 SAMPLES, PROCESSES = 2_000, 60
 
 
@@ -75,11 +75,12 @@ def test_its_journal(largest: bytes, tmp_path: pathlib.Path) -> None:
     assert len(load(path).processes) == 20
 
 
-def test_limits_leave_room() -> None:
-    """What ten days at 1 ms leave, of many processes, fits into the largest file that is read."""
-    limit = Plan(()).max_samples
-    rows = limit * (1 + log2(DAYS_MS / limit) / _COARSER)
-    figures = len(METRICS) + 1 + 2 * (_PROCESSES_OF_ROW - 1)
+@pytest.mark.parametrize(("processes", "devices"), [(15, 0), (200, 0), (0, 31), (0, 500), (100, 200)])
+def test_limits_leave_room(processes: int, devices: int) -> None:
+    """What three days at 1 ms leave, of many processes and devices, fits into the largest file that is read."""
+    limit = Plan(()).max_samples / (1 + processes // PROCESSES_OF_ROW + devices // DEVICES_OF_ROW)
+    rows = limit * (1 + log2(DAYS_MS / limit) / COARSER)
+    figures = len(METRICS) + 1 + 2 * processes + devices
 
     assert rows * figures * VALUE_BYTES + LIMITS.processes * PROCESS_BYTES < LIMITS.size
     assert rows < LIMITS.items

@@ -100,6 +100,8 @@ class Relay(LineReader):
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
         """What is read: when it was read last, and when the next reading is due."""
+        self.columns: set[str] = set()
+        """The columns of all readings so far."""
 
     def take(self, now_s: float) -> None:
         """Write the lines that have arrived; say so when the helper was killed."""
@@ -123,6 +125,7 @@ class Relay(LineReader):
         elif key == "devices":
             value["at_s"] = read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
             self._sources[value.pop("of")] = read_s, read_s + value.pop("next_s")
+            self.columns.update(value["values"])
         if key in _KEYS and (key != "devices" or value["values"]):
             self._write_line(key, value)
 

@@ -53,6 +53,7 @@ class TestRelay:
         say(pipe[1], warning="text", unknown=1)
         relay.take(2.0)
 
+        assert relay.columns == {"device_memory@gpu0"}
         assert lines == [
             ("device", {"device": "gpu0"}),
             ("devices", {"at_s": 2.0, "values": {"device_memory@gpu0": 3}}),
