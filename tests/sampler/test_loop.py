@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
+import pathlib
 import random
 from math import log2
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nncftools.sampler import loop
-from nncftools.sampler.loop import NANOSECONDS, Counters, Loop, Thinner
+from nncftools.sampler.loop import NANOSECONDS, Counters, Loop, Schedule, Stillness, Thinner
 
 COLUMNS = ("rss", "cpu_user", "system", "read_bytes")
 
@@ -198,6 +202,56 @@ def test_more_samples_lost_than_ticks(clock: Clock) -> None:
 def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every second row above the limit."""
     monkeypatch.setattr(loop, "COARSER", 2)
+
+
+def test_stillness(tmp_path: pathlib.Path) -> None:
+    """Files that say the same are still, until one of them changes or a process comes or goes."""
+    file = tmp_path / "stat"
+    file.write_bytes(b"1 2 3")
+    descriptor = os.open(file, os.O_RDONLY)
+    process: Any = SimpleNamespace(files=[descriptor], data=[b"1 2 3"])
+    tree: Any = SimpleNamespace(changes=3)
+    still = Stillness()
+    found = [still.lasts(tree)]
+    still.expect([process], tree)
+    found.append(still.lasts(tree))
+    tree.changes = 4
+    found.append(still.lasts(tree))
+    still.expect([process], tree)
+    file.write_bytes(b"1 2 3 4")
+    found.append(still.lasts(tree))
+    process.data = [None]
+    still.expect([process], tree)
+    found.append(still.lasts(tree))
+    os.close(descriptor)
+
+    assert found == [False, True, False, False, False]
+
+
+def test_schedule() -> None:
+    """Work is done when it is due, and may be hastened but not put off."""
+    done: list[tuple[str, float]] = []
+
+    def often(now_s: float) -> float:
+        done.append(("often", now_s))
+        return now_s + 1
+
+    def seldom(now_s: float) -> float:
+        done.append(("seldom", now_s))
+        return now_s + 10
+
+    schedule = Schedule(often, seldom)
+    schedule.run(0.0)
+    first = schedule.next_s
+    schedule.run(1.0)
+    schedule.hasten(seldom, 1.5)
+    schedule.hasten(often, 9.0)
+    hastened = schedule.next_s
+    due = schedule.is_due(seldom, 1.4), schedule.is_due(seldom, 1.5)
+    schedule.run(1.5)
+
+    assert done == [("often", 0.0), ("seldom", 0.0), ("often", 1.0), ("seldom", 1.5)]
+    assert (first, hastened, due, schedule.next_s) == (1.0, 1.5, (False, True), 2.0)
 
 
 Row = tuple[float, list[float | None], dict[int, int]]

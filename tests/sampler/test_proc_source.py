@@ -446,6 +446,40 @@ class TestStillness:
         assert rows[5] is rows[6]
         assert [found["samples"] for found in facts(told).values()] == [12, 8]
 
+    def test_limit_that_is_set_meanwhile(self, proc: FakeProc) -> None:
+        """The limits of a process that rests are read again."""
+        limits = proc.root / "1/limits"
+        (proc.root / "1/cgroup").write_text("")
+        limits.write_text(f"{'Max data size':<26}{'unlimited':<21}unlimited            bytes\n")
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        source.sample(0.01)
+        limits.write_text(limits.read_text().replace("unlimited", "77       ", 1))
+        before = [value["size"] for key, value in told if key == "memory_limit"]
+        source.sample(0.06)
+
+        assert before == []
+        assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
+
+    def test_files_that_were_read_just_now(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
+        """Which files were read is looked for as soon as that may cost something again, also of a process that rests."""
+        source, told = proc.source(*COLUMNS, "read_chars")
+        for mib in (20, 40):
+            proc.add(1, io=(mib << 20, 0, 0, 0))
+            source.sample(0.1)
+        for folder in ("fd", "fdinfo"):
+            (proc.root / "1" / folder).mkdir()
+        (tmp_path / "weights.bin").write_bytes(b"12")
+        (proc.root / "1/fd/3").symlink_to(tmp_path / "weights.bin")
+        (proc.root / "1/fdinfo/3").write_text("flags:\t00\n")
+        until(lambda: source.sample(0.2) and not source._files.is_due)
+        until(lambda: not source._files._running)
+        source.close(0.3)
+
+        assert [value for key, value in told if key == "files_read"] == [
+            {"files": [(str(tmp_path / "weights.bin"), 2)]}
+        ]
+
     def test_what_it_was_before(self, proc: FakeProc) -> None:
         """A file that says what it said a while ago is read again."""
         source, _ = proc.source(*COLUMNS)

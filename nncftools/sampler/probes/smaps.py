@@ -83,7 +83,8 @@ class Smaps:
         """Return the sums of a pass that has ended.
 
         When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would count
-        them twice. Without it, the sum is at most what the others held at the end.
+        them twice. Without it, the sum is at most what the others held at the end. And the loop may have closed its
+        folder during the pass, whose number was another folder's when the file was opened.
 
         Forks during a pass take a share of pages that were not counted yet, and are not counted themselves. If they may
         have taken much, the pass is dropped and repeated, a few times at most.
@@ -166,8 +167,6 @@ def _rollup(process: Process) -> tuple[int, int]:
         return 0, 0
     except OSError:
         return _UNREADABLE
-    if not process.alive:  # the loop may have closed its folder meanwhile, whose number may be another file's by now
-        return 0, 0
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
     sizes = {words[0]: int(words[1]) * 1024 for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
