@@ -462,7 +462,7 @@ class TestStillness:
         assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
 
     def test_files_that_were_read_just_now(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
-        """Which files were read is looked for as soon as that may cost something again, also of a process that rests."""
+        """Which files were read is looked for as soon as a look may cost something, also of a process that rests."""
         source, told = proc.source(*COLUMNS, "read_chars")
         for mib in (20, 40):
             proc.add(1, io=(mib << 20, 0, 0, 0))
