@@ -111,9 +111,13 @@ class ProcSource:
         write_line: WriteLine,
         *,
         reaper: int | None,
+        begun_s: float,
         root: str = PROC,
     ) -> None:
-        """Follow ``pid`` under the proc directory ``root``; orphans become children of ``reaper``."""
+        """Follow ``pid`` under the proc directory ``root``; orphans become children of ``reaper``.
+
+        ``begun_s`` is when the recording began, in seconds since the machine's start: before its command.
+        """
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns
         self._stat = next((probe for probe in self._rows.of_processes if isinstance(probe, Stat)), None)
@@ -124,7 +128,7 @@ class ProcSource:
         self.tree = Tree(root, self._rows.files, reaper=reaper, children=plan.children)
         """The processes of the run."""
         self.tree.common.below = _most_kept()
-        self._records = ProcessRecords(self.tree, write_line)
+        self._records = ProcessRecords(self.tree, write_line, begun_s)
         self._marks = HighWaterMarks(write_line)
         self._at_marks = HeldAtMarks(write_line)
         self._floor = Floor(write_line)

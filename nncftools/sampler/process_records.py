@@ -40,16 +40,17 @@ def log_barriers(process: Process) -> list[str]:
 class ProcessRecords:
     """Writes the records of a tree's processes."""
 
-    def __init__(self, tree: Tree, write_line: WriteLine) -> None:
+    def __init__(self, tree: Tree, write_line: WriteLine, begun_s: float) -> None:
+        """``begun_s`` is when the recording began, in seconds since the machine's start (CLOCK_BOOTTIME)."""
         self._tree = tree
         self._write_line = write_line
-        self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
         """By process: what kept it from the marks log at some moment."""
 
     def add(self, process: Process) -> None:
         """Record a process that was found."""
-        start_s = process.started_ticks / TICKS_PER_S - self._boot_at_start_s  # rounded down to a tick: never too late
+        start_s = process.started_ticks / TICKS_PER_S - self._begun_s  # rounded down to a tick: never too late
         if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:

@@ -424,4 +424,5 @@ def source_of(
     from nncftools.sampler.proc_source import ProcSource
 
     probes = [resolved(reference) for reference in references(plan.columns)]
-    return lambda pid: ProcSource(plan, pid, probes, write_line, reaper=reaper)
+    begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return lambda pid: ProcSource(plan, pid, probes, write_line, reaper=reaper, begun_s=begun_s)

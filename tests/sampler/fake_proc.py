@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import Plan
@@ -14,7 +15,7 @@ from nncftools.sampler.tree import PAGE, UNREADABLE, Common, Process, Tree
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -117,8 +118,13 @@ class FakeProc:
         told: Told = []
         plan = Plan(columns, **fields)
         probes = [resolved(reference) for reference in references(columns)]
-        source = ProcSource(plan, of, probes, lambda *line: told.append(line), reaper=None, root=str(self.root))
-        return source, told
+        return self.opened(plan, of, probes, told), told
+
+    def opened(self, plan: Plan, of: int, probes: Sequence[Any], told: Told) -> ProcSource:
+        """Return a source of a process that was there before, with these probes."""
+        begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        write_line = lambda *line: told.append(line)  # noqa: E731 — as short as it is
+        return ProcSource(plan, of, probes, write_line, reaper=None, begun_s=begun_s, root=str(self.root))
 
 
 def pids(processes: list[Process]) -> list[int]:

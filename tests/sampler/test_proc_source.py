@@ -383,8 +383,7 @@ def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
     told: Told = []
     plan = Plan([*columns, "refaults", "oom_kills"])
     probes = [resolved(reference) for reference in references(columns)]
-    root = str(proc.root)
-    return ProcSource(plan, 1, [*probes, Counts], lambda *line: told.append(line), reaper=None, root=root), told
+    return proc.opened(plan, 1, [*probes, Counts], told), told
 
 
 class TestOccasional:

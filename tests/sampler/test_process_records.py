@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -33,8 +32,7 @@ class Recording:
         proc.started = _BOOTED_S * TICKS_PER_S
         proc.add(1, name="first")
         self.tree: Tree = proc.tree()
-        with mock.patch("time.clock_gettime", return_value=_BOOTED_S):
-            self.records = ProcessRecords(self.tree, self._tell)
+        self.records = ProcessRecords(self.tree, self._tell, _BOOTED_S)
         self.records.add(self.tree.processes[0])
 
     def _tell(self, key: str, value: object) -> None:
@@ -97,15 +95,13 @@ class TestSeen:
     def test_start(self, proc: FakeProc) -> None:
         """The start is counted from the session's, before which it may lie."""
         recording = Recording(proc)
-        boot_s = recording.records._boot_at_start_s
         for place, after_s in enumerate((-7.0, 2.0, -0.5 / TICKS_PER_S)):
-            recording.records._boot_at_start_s = 47.11 - after_s
+            recording.records._begun_s = 47.11 - after_s
             proc.started = 4711
             proc.add(5 + place)
             proc.set_children(1, *range(5, 6 + place))
             recording.scan()
 
-        assert boot_s > 0
         assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
 
     def test_end(self, recording: Recording) -> None:
