@@ -49,8 +49,8 @@ class MemoryLine(NamedTuple):
     """``"RSS peak 300.0 MiB at 0.500 s"``."""
 
 
-def memory_line(session: Session, view: View, name: str, points: int = 4000, *, gaps: bool = True) -> MemoryLine | None:
-    """Return a metric as a line of about ``points`` points at most; None when no sample contains it."""
+def memory_line(session: Session, view: View, name: str, points: int = 2000, *, gaps: bool = True) -> MemoryLine | None:
+    """Return a metric as a line of at most ``points`` points; None when no sample contains it."""
     samples = session.samples
     if name not in samples or not (figures := samples.figures(name)).known:
         return None

@@ -18,8 +18,9 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, what_runs
+from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.rise_owners import shared_depth
-from nncftools.analysis.series import decimated, rates_of, run_s, window_s
+from nncftools.analysis.series import rates_of, run_s, window_s
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import by_key, estimates_by_key
@@ -340,7 +341,7 @@ def _counter(  # noqa: PLR0913 — a track and its data
     """Yield the known values, about ``points`` at most; the value is 0 from ``end_s`` on."""
     time, value = np.array(time_s, dtype=float), np.array(values, dtype=float)
     known = ~np.isnan(value)
-    time, value = decimated(time[known], value[known], points)
+    time, value = keep_extremes(time[known], value[known], points)
     if end_s is not None and len(time):
         time, value = np.append(time, max(end_s, time[-1])), np.append(value, 0.0)
     for moment, amount in zip(time.tolist(), value.tolist(), strict=True):

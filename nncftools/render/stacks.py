@@ -1,4 +1,4 @@
-"""The build-up of the RSS peak: the lines under the headline, collapsed stacks, speedscope, and the page's flame graph.
+"""The build-up of the RSS peak: the lines under the headline, collapsed stacks, and speedscope.
 
 flamegraph.pl and speedscope read collapsed stacks. speedscope's own format
 (https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
@@ -24,12 +24,11 @@ from nncftools.analysis.build_up import (
     build_ups,
     of_peak,
 )
-from nncftools.analysis.code_places import package_of, short_file, what_runs
+from nncftools.analysis.code_places import short_file
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.errors import NncfToolsError
-from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import View, command_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
@@ -226,67 +225,3 @@ def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation
     largest = sorted(known, key=lambda item: -item[1].size)[:_MOST_OPERATIONS]
     numbers = {row.number for row, _ in largest}
     return [item for item in known if item[0].number in numbers]
-
-
-_MOST_NODES = 1500
-_SMALLEST = 0.002
-"""As a share of the peak: what is smaller is summed."""
-_FLAME_NAME = 120
-_WHOLE = "RSS at its peak"
-
-
-def flame(session: Session, view: View) -> dict[str, Any] | None:
-    """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
-    if (build_up := of_peak(session)) is None:
-        return None
-    boxes = _boxes(tree_of(build_up))
-    frames = [node.frame for _, node in boxes]
-    packages = [None if frame is None else package_of(frame.file) for frame in frames]
-    largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
-    fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
-    places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
-    return {
-        "parent": [parent for parent, _ in boxes],
-        "name": [_box_name(node) for _, node in boxes],
-        "place": ["" if frame is None else place_text(frame) for frame in frames],
-        "size": [node.size for _, node in boxes],
-        "certain": [node.certain for _, node in boxes],
-        "package": [places.get(package) for package in packages],
-        "packages": [
-            {
-                "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
-                "colour": fill.colour,
-                "ink": fill.ink,
-                "other": fill == listing.OTHER_PACKAGES,
-            }
-            for package, fill in fills.items()
-        ],
-        "rest": {"colour": listing.REST.colour, "ink": listing.REST.ink},
-        "unit": view.unit,
-        "factor": view.unit.factor,
-        "digits": view.unit.decimals,
-        "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
-    }
-
-
-def _boxes(root: Node) -> list[tuple[int | None, Node]]:
-    """Return what to draw, each after the box that contains it, whose number it has; what is too small is one box."""
-    large = [root]
-    for node in large:  # it grows, level by level: of equal ones, the outermost are first
-        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
-    drawn = {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
-    boxes: list[tuple[int | None, Node]] = []
-    waiting: list[tuple[int | None, Node]] = [(None, root)]
-    while waiting:
-        parent, node = waiting.pop()
-        number, children = len(boxes), node.sorted_children
-        boxes.append((parent, node))
-        if rest := [child for child in children if id(child) not in drawn]:
-            size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            boxes.append((number, Node(size=size, certain=certain, label=f"… {len(rest):,} more")))
-        waiting += [(number, child) for child in reversed(children) if id(child) in drawn]
-    return boxes
-
-
-def _box_name(node: Node) -> str:
-    return node.text or _WHOLE if node.frame is None else shortened(printable(what_runs(node.frame)), _FLAME_NAME)

@@ -17,8 +17,8 @@ import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import REST
-from nncftools.render.page import kinds, report
-from nncftools.render.stacks import flame
+from nncftools.render.chart import flame, kinds
+from nncftools.render.page import report
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Host, MappingsMoment, Mark, Process, Snapshots
 from nncftools.session.samples import TIME, Samples
