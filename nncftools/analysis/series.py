@@ -28,8 +28,8 @@ def decimated_with_gaps(
 ) -> Points:
     """Return time and values of at most ``points`` points that look like the whole column.
 
-    Where samples are missing, one NaN breaks the line. A figure that most samples do not hold (PSS) has its own, changing interval: only its known values
-    are returned.
+    Where samples are missing, one NaN breaks the line. A figure that most samples do not hold (PSS) has its own,
+    changing interval: only its known values are returned.
     """
     time, value = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = ~np.isnan(value)

@@ -140,7 +140,7 @@ def _sizes(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_
 
 _MOST_RANKS = 16
 _WINDOWS = 1200
-_LANES = 4
+LANES = 4
 _BARS, _SHADES = 1000, 60
 _CHARTS_NAME = 60
 _CHARACTERS, _FEWEST_CHARACTERS = 150, 8
@@ -165,14 +165,11 @@ class _Panel(NamedTuple):
 
 
 def chart(session: Session, view: View, every: Sequence[NumberedOperation]) -> Figure:
-    """Return the chart, with a layout for wide pages and one for narrow pages.
-
-    The bar of an operation has its index in ``every``.
-    """
+    """Return the chart, with a layout for wide pages and one for narrow pages."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
     unit, cpus = view.unit, session.host.cpus
-    placed = in_lanes(every, _LANES)
+    placed = in_lanes(every, LANES)
     texts, memory = _memory(session, view, factor)
     of_kinds = kinds(session, view, length_s, factor)
     cpu = _rates(session, factor, 1, {"CPU": cpu_counters(session.samples), "of it system": ["cpu_system"]})
@@ -202,6 +199,7 @@ def chart(session: Session, view: View, every: Sequence[NumberedOperation]) -> F
     return {
         "traces": [trace for panel in panels for trace in panel.traces] + _bars(placed, length_s, factor),
         "layouts": [{**_layout(panels, lanes, width), **shared} for width in _WIDTHS],
+        "lanes": lanes,
         "factor": factor,
         "nothing": "" if panels or placed else "no samples were recorded",
     }
@@ -312,19 +310,18 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
         "x": widths,
         "y": [lane for *_, lane in shown],
         "text": names,
-        "textfont": {"color": [row.fill.ink for row in rows]},
+        "insidetextfont": {"color": [row.fill.ink for row in rows]},
         "marker": {
             "color": [row.fill.colour for row in rows],
             "pattern": {"shape": [PATTERNS[row.fill.hatch] for row in rows]},
         },
-        "customdata": [index for index, *_ in shown],
         "hovertext": hovers,
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
     return [bars]
 
 
-_WIDTHS = 640, 280
+_WIDTHS = 560, 250
 """Of a panel in a wide and in a narrow page, in pixels, like all lengths here."""
 _LANE, _LEGEND_LINE, _TEXT_LINE, _GAP, _MARGINS = 21, 19, 17, 14, 80
 _LEGEND = {"orientation": "h", "x": 0, "yanchor": "bottom", "font": {"size": 11.5}}
@@ -335,7 +332,7 @@ _LETTER, _SYMBOL = 6.6, 60
 def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
     """Return where operations, panels, legends and texts are, from top to bottom; legends and texts hide no data."""
     places = []
-    end = lanes * _LANE
+    band = end = max(lanes * _LANE, 1)
     for panel in panels:
         lines = [plain(line, int(width / _LETTER)) for line in panel.texts if line]
         text = _BREAK.join([f"<b>{line}</b>" for line in lines[:1]] + lines[1:])
@@ -345,7 +342,7 @@ def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
         places.append((panel, text, text_height, start, end))
     layout: Figure = {
         "height": end + _MARGINS,
-        "yaxis": {"domain": [1 - lanes * _LANE / end, 1], "range": [lanes - 0.5, -0.5], "visible": False},
+        "yaxis": {"domain": [1 - band / end, 1], "range": [lanes - 0.5, -0.5], "visible": False},
         "annotations": [],
     }
     for number, (panel, text, text_height, start, bottom) in enumerate(places, 2):
@@ -360,7 +357,7 @@ def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
 
 def _legend_height(panel: _Panel, width: int) -> int:
     """Return the height of a legend, whose names are in columns where they do not fit into one line."""
-    widths = [_SYMBOL + _LETTER * len(trace["name"]) for trace in panel.traces]
+    widths = [_SYMBOL + _LETTER * len(trace["name"]) for trace in panel.traces if trace["name"]]
     columns = max(1, int(width / max(widths)))
     return _LEGEND_LINE * (1 if sum(widths) <= width else math.ceil(len(widths) / columns))
 

@@ -69,7 +69,7 @@ function fit() {
   }
 }
 const [operations, processes] = ["#operations", "#processes"].map(id => tree(find(id)));
-const {layouts} = data.chart, whole = layouts[0].xaxis.range;
+const {layouts, lanes} = data.chart, whole = layouts[0].xaxis.range;
 function plot(place, {traces, layouts: [wide, other]}) {
   const layout = structuredClone(narrow.matches && other || wide), {template, config} = data.look;
   layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
@@ -92,18 +92,20 @@ function link() {
     node.line.addEventListener("click", zoom);
     node.line.addEventListener("keydown", event => event.key === "Enter" && zoom(event));
   }
-  const showAt = (moment, bar) => {
+  const showAt = (moment, lane) => {
     const isAround = ({span}) => span && span[0] <= moment && moment <= span[1];
-    const isMeant = node => bar === undefined ? isAround(node) : node.line.dataset.place === `${bar}`;
-    const [node] = operations.nodes.filter(isMeant).sort((one, other) => other.depth - one.depth);
+    const around = operations.nodes.filter(isAround).sort((one, other) => other.depth - one.depth);
+    const node = lane === null ? around[0] : around.find(({line}) => line.dataset.lane === `${lane}`);
     processes.nodes.forEach(process => process.line.classList.toggle("alive", isAround(process)));
     choose(node);
     if (node) operations.reveal(node);
   };
   const showAll = () => { clearTimeout(waiting); choose(null, whole); };
-  chart.on("plotly_click", ({points: [{x, base, customdata}]}) => {
+  chart.on("plotly_click", ({event: {clientX, clientY, target}}) => {
+    const {left, top, width, height} = target.getBoundingClientRect(), [first, last] = chart.layout.xaxis.range;
+    const lane = target.dataset.subplot === "xy" ? Math.floor((clientY - top) / height * lanes) : null;
     clearTimeout(waiting);
-    waiting = setTimeout(showAt, DOUBLE_CLICK_MS, base ?? x, customdata);
+    waiting = setTimeout(showAt, DOUBLE_CLICK_MS, first + (clientX - left) / width * (last - first), lane);
   });
   chart.on("plotly_doubleclick", showAll);
   find("#chosen button").addEventListener("click", showAll);

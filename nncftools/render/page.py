@@ -21,7 +21,7 @@ from typing import Any
 from nncftools.analysis.summary import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render import answer, chart, session_tables
-from nncftools.render.listing import NumberedOperation, with_inner_levels
+from nncftools.render.listing import NumberedOperation, in_lanes, with_inner_levels
 from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks
@@ -128,7 +128,7 @@ def _tables(session: Session, view: View, every: Sequence[NumberedOperation], fa
 
 
 def _operations(every: Sequence[NumberedOperation], session: Session, view: View, factor: float) -> str:
-    """Return the table of operations; a row has its index in ``every``, and its whole name if that is shortened.
+    """Return the table of operations; a row has its lane in the chart, and its whole name if that is shortened.
 
     The operations that a list of the view's levels shows are there, with all inside them.
     """
@@ -137,14 +137,14 @@ def _operations(every: Sequence[NumberedOperation], session: Session, view: View
     numbers = {row.number for row in listed}
     shown = [row for row in every if ".".join(row.number.split(".")[: view.depth]) in numbers]
     rows = with_gaps(shown, session)
-    index_of = {id(operation): index for index, operation in enumerate(every)}
+    lane_of = {id(operation): lane for _, operation, lane in in_lanes(every, chart.LANES)}
     table = table_of(rows, more, session, view)
     made, attributes = [], []
     for operation, row in zip(rows, table.rows, strict=True):
         name = shortened(operation.short_title, _NAME)
         whole = "" if name == operation.title else operation.title
         made.append(replace(row, cells=[row.cells[0], Cell(name), *row.cells[2:]]))
-        attributes.append(f'data-place="{index_of.get(id(operation), "")}" title="{escape(whole)}"')
+        attributes.append(f'data-lane="{lane_of.get(id(operation), "")}" title="{escape(whole)}"')
     return _table("operations", replace(table, rows=made), factor, attributes, levels=view.depth)
 
 
