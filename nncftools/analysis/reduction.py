@@ -7,25 +7,28 @@ from numpy.typing import NDArray
 
 MOST_POINTS = 2000
 """More cannot be told apart on a screen."""
-_PER_BUCKET = 3
 
 
 def keep_extremes(
     time: NDArray[np.float64], value: NDArray[np.float64], most: int = MOST_POINTS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return at most ``most`` points in time order, among them the least and the largest value of each bucket.
+    """Return at most ``most`` points in time order: of each bucket the least and the largest value, and the last point.
 
-    The third point of a bucket is its first NaN, so that a gap stays a gap; a bucket without NaN keeps its first point.
+    Where values are unknown, a bucket also keeps its first NaN, so that a gap stays a gap.
     """
     if len(value) <= most:
         return time, value
-    width = -(-len(value) // (most // _PER_BUCKET))
-    buckets = np.pad(value, (0, -len(value) % width), mode="edge").reshape(-1, width)
-    unknown = np.isnan(buckets)
-    kept = (
-        unknown.argmax(axis=1),
-        np.where(unknown, np.inf, buckets).argmin(axis=1),
-        np.where(unknown, -np.inf, buckets).argmax(axis=1),
-    )
-    places = np.unique(np.arange(0, len(value), width) + np.array(kept))
+    unknown = np.isnan(value)
+    kept_of_bucket = 3 if unknown.any() else 2
+    width = -(-len(value) // ((most - 1) // kept_of_bucket))
+    padding = (0, -len(value) % width)
+    buckets = np.pad(value, padding, mode="edge").reshape(-1, width)
+    is_unknown = np.pad(unknown, padding, mode="edge").reshape(-1, width)
+    kept = [
+        np.where(is_unknown, np.inf, buckets).argmin(axis=1),
+        np.where(is_unknown, -np.inf, buckets).argmax(axis=1),
+        is_unknown.argmax(axis=1),
+    ]
+    places = np.arange(0, len(value), width) + np.array(kept[:kept_of_bucket])
+    places = np.unique(np.append(places, len(value) - 1))
     return time[places], value[places]

@@ -390,9 +390,8 @@ def flame(session: Session, view: View) -> Figure | None:
     levels: list[int] = []
     for (parent, node), package in zip(boxes, packages, strict=True):
         name, place = _box_name(node), "" if node.frame is None else place_text(node.frame)
-        letters = int(node.size / build_up.size * _CHARACTERS)
         labels.append(plain(name))
-        texts.append(plain(f"{name}  {place}" if len(name + place) < letters else name, _LONGEST_TEXT))
+        texts.append(plain(_fitted(name, place, int(node.size / build_up.size * _CHARACTERS)), _LONGEST_TEXT))
         hovers.append(_box_text(node, place, build_up.size, view.unit))
         sought.append([name, place, "" if package is None else _package_name(package)])
         levels.append(1 if parent is None else levels[parent] + 1)
@@ -423,6 +422,15 @@ def flame(session: Session, view: View) -> Figure | None:
         "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
         "legend": legend,
     }
+
+
+def _fitted(name: str, place: str, letters: int) -> str:
+    """Return the text in a box that is so wide: as much as fits, but the name where a reader must zoom in anyway."""
+    short = name.removeprefix("import ")
+    for text in (f"{name}  {place}", name, short):
+        if len(text) <= letters:
+            return text
+    return shortened(short, letters) if letters >= _FEWEST_CHARACTERS else name
 
 
 def _package_name(package: str) -> str:

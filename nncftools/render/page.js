@@ -47,8 +47,7 @@ function tree(table) {
   }
   const listen = (element, kind, change) => element?.addEventListener(kind, () => { change(); show(); });
   const sortBy = (column, isUpwards) => { [select.value, isRising] = [column, isUpwards]; };
-  heads.forEach((head, column) =>
-    listen(head, "click", () => sortBy(column, column === Number(select.value) ? !isRising : isText[column])));
+  heads.forEach((head, at) => listen(head, "click", () => sortBy(at, at === +select.value ? !isRising : isText[at])));
   listen(select, "change", () => sortBy(select.value, isText[select.value] ?? true));
   listen(search, "input", () => {});
   listen(all, "change", () => nodes.forEach(node => node.isOpen = all.checked || node.depth + 1 < levels));
@@ -61,8 +60,7 @@ function tree(table) {
     node.line.scrollIntoView({block: "nearest"});
   }};
 }
-/* Show rows as cards where a table is wider than its place. */
-function fit() {
+function showWideTablesAsCards() {
   for (const table of findAll(".scroll > table")) {
     table.classList.remove("cards");
     table.classList.toggle("cards", table.offsetWidth > table.parentElement.clientWidth);
@@ -142,8 +140,8 @@ async function start() {
   }
 }
 findAll(".scroll td").forEach(cell => cell.dataset.heading = cell.closest("table").rows[0].cells[cell.cellIndex].title);
-fit();
-addEventListener("resize", fit);
+showWideTablesAsCards();
+addEventListener("resize", showWideTablesAsCards);
 /* The page counts as loaded when its charts are there: a frame that is still written to delays that. */
 find("iframe").contentDocument.open();
 start().catch(({message}) => {

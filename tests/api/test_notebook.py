@@ -263,7 +263,7 @@ def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
 
     assert "<export>" in profiler.report()
     assert picture.read_bytes().startswith(b"<?xml")
-    assert "&lt;export&gt;" in profiler._repr_html_()
+    assert "\\<export>" in profiler._repr_markdown_()
 
 
 @pytest.mark.process

@@ -63,3 +63,13 @@ def traces_of(text: str, title: str) -> list[dict[str, Any]]:
 def text_of(content: str) -> str:
     """Return HTML without its tags."""
     return unescape(re.sub("<[^>]*>", "", content))
+
+
+def texts_of(text: str) -> str:
+    """Return what a reader sees without the flame graph: a line for each part of the page, and for each row of a table."""
+    visible = re.sub(r"<(script|style|title|select|iframe).*?</\1>", "", text, flags=re.DOTALL)
+    visible = re.sub(r"</t[dh]>", "  ", re.sub(r"</(p|dd|h1|h2|tr|li)>", "\n", visible))
+    data = data_of(text)
+    written = [annotation["text"] for annotation in data["chart"]["layouts"][0]["annotations"]]
+    written += [hover for trace in data["chart"]["traces"] for hover in trace.get("hovertext", [])]
+    return text_of("\n".join([visible, *written]).replace("<br>", "\n"))

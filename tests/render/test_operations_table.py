@@ -255,7 +255,7 @@ def test_the_longest_of_many() -> None:
     assert len(text_of(of, most=12).splitlines()) == 14
     assert "\n3000 op 2999" in text_of(of)
     assert "… and 2,940 smaller ones" in markdown_report(of, view)
-    assert "… and 2,970 smaller ones" in notebook_cell(of, view)
+    assert "… and 2,940 smaller ones" in notebook_cell(of, view)
 
 
 SMALL = [

@@ -21,6 +21,7 @@ from nncftools.metrics import cpu_counters
 from nncftools.session.peak_place import span_of
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED
+from tests.render.page_content import data_of, texts_of, traces_of
 
 if TYPE_CHECKING:
     from nncftools.session.session import Session
@@ -198,26 +199,15 @@ def _of_samples(text: str) -> Said:
             yield f"{metrics.METRICS[column].label} {key}", _exact(value)
 
 
-def document_of_page(text: str) -> Any:  # noqa: ANN401 — JSON
-    """Return what the program in the page draws."""
-    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
-
-
 def _of_page(text: str) -> Said:
-    document = document_of_page(text)
-    tables = document["tables"].values()
-    rows = "\n".join("  ".join(row["cells"]) for table in tables for row in table["rows"])
-    chart = document["chart"]
-    flame = [document["flame"]["text"]] if document["flame"] else []
-    lines = [text for _, text in document["lines"]]
-    yield from _of_people("\n".join([*lines, document["run"], document["peak"], chart["peak"]["text"], *flame, rows]))
-    if document["flame"]:
-        yield "RSS peak", _exact(document["flame"]["size"][0])
-    for line in chart["memory"]:
-        highest = max(size for size in line["y"] if size is not None)
-        yield f"{line['name']} sampled", Figure(highest * _MIB, _WRITTEN * _MIB)
+    yield from _of_people(texts_of(text))
+    flame = data_of(text)["flame"]
+    if flame:
+        yield "RSS peak", _exact(flame["traces"][0]["values"][0])
+    for line in traces_of(text, "Memory, "):
+        if line["name"]:
+            highest = max(size for size in line["y"] if size is not None)
+            yield f"{line['name']} sampled", Figure(highest * _MIB, _WRITTEN * _MIB)
 
 
 def _of_trace(text: str) -> Said:
