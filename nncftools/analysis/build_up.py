@@ -106,6 +106,10 @@ class Moment(NamedTuple):
 
 def of_peak(session: Session) -> BuildUp | None:
     """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
+    return session.computed_once("build_up_of_peak", lambda: _of_peak(session))
+
+
+def _of_peak(session: Session) -> BuildUp | None:
     peak = session.peaks.get("rss")
     if peak is None or peak.low is None or peak.low <= 0 or (span_s := span_of(peak)) is None:
         return None

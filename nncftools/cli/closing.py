@@ -49,6 +49,9 @@ def text(session: Session, target: Destination, view: View, *, profiled: bool) -
     if name == destination.LATEST and latest.is_symlink():
         folder = latest
     file = str(folder / views[0].name) if views else target.shown
+    of = "" if name == destination.LATEST else f" {_typed(name)}"
+    if target.page is not None and target.page not in views:
+        file += f", page: nncf-tools report{of} --open"
     why, command = _next(session, target, view, name, profiled=profiled)
     columns = os.get_terminal_size(2).columns if sys.stderr.isatty() else inf
     length = len(why) + len(": ") + len(command)

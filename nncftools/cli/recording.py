@@ -360,11 +360,23 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
         from nncftools.render import panels
 
         panels.draw(session, view, target.panels)
-    if target.page is not None:
+    if target.page is not None and (target.page_is_asked or is_worth_a_page(session)):
         from nncftools.files import write_file
         from nncftools.render import page
 
         write_file(target.page, page.report(session, view))
+
+
+_LEAST_OF_A_PAGE_S = 1.0
+_MOST_SAMPLES, _MOST_STACKS = 100_000, 500
+"""With more, making the page takes longer than a second."""
+
+
+def is_worth_a_page(session: Session) -> bool:
+    """Return whether a page shows more than the picture, and is made within a second."""
+    stacks = [] if session.snapshots is None else session.snapshots.stacks
+    is_quick = len(session.samples) <= _MOST_SAMPLES and len(stacks) <= _MOST_STACKS
+    return is_quick and session.duration_s >= _LEAST_OF_A_PAGE_S and bool(session.marks or stacks)
 
 
 def _write_log(session: Session, log: Log, unit: MemoryUnit, folder: pathlib.Path) -> None:

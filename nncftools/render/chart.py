@@ -1,4 +1,4 @@
-"""The figures of the page as plotly takes them: memory, CPU and I/O over time, and the flame graph of the peak."""
+"""The chart of the page as plotly takes it: operations, memory, CPU and I/O over time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.code_places import package_of, what_runs
-from nncftools.analysis.frames import Node, tree_of
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.series import Floats, rates_of, run_s
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render import listing
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
-from nncftools.render.stacks import place_text
 from nncftools.render.view import View, label
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
+from nncftools.units import printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
     from nncftools.analysis.memory_kinds import Kinds
@@ -360,114 +355,3 @@ def _legend_height(panel: _Panel, width: int) -> int:
     widths = [_SYMBOL + _LETTER * len(trace["name"]) for trace in panel.traces if trace["name"]]
     columns = max(1, int(width / max(widths)))
     return _LEGEND_LINE * (1 if sum(widths) <= width else math.ceil(len(widths) / columns))
-
-
-_MOST_NODES = 1000
-"""With what is merged inside each of them, at most twice as many boxes."""
-_SMALLEST_BOX = 0.002
-"""As a share of the peak: what is smaller is merged."""
-_MOST_LEVELS = 40
-_LEVEL_HEIGHT, _PATH_HEIGHT = 21, 22
-_FLAME_NAME, _LONGEST_TEXT = 120, 400
-_WHOLE = "RSS at its peak"
-_CERTAIN = 0.5
-"""A box is hatched if a smaller part of it is certain."""
-
-
-def flame(session: Session, view: View) -> Figure | None:
-    """Return the flame graph, parents first; None when the session has no stacks of its peak."""
-    if (build_up := of_peak(session)) is None:
-        return None
-    boxes = _boxes(tree_of(build_up))
-    packages = [None if node.frame is None else package_of(node.frame.file) for _, node in boxes]
-    largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
-    fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
-    legend = {
-        _package_name(package) if fill != listing.OTHER_PACKAGES else "other packages": fill.colour
-        for package, fill in fills.items()
-    }
-    labels, texts, hovers, sought = [], [], [], []
-    levels: list[int] = []
-    for (parent, node), package in zip(boxes, packages, strict=True):
-        name, place = _box_name(node), "" if node.frame is None else place_text(node.frame)
-        labels.append(plain(name))
-        texts.append(plain(_fitted(name, place, int(node.size / build_up.size * _CHARACTERS)), _LONGEST_TEXT))
-        hovers.append(_box_text(node, place, build_up.size, view.unit))
-        sought.append([name, place, "" if package is None else _package_name(package)])
-        levels.append(1 if parent is None else levels[parent] + 1)
-    fill_of = [listing.REST if package is None else fills[package] for package in packages]
-    trace = {
-        "type": "icicle",
-        "ids": [f"{number}" for number in range(len(boxes))],
-        "parents": ["" if parent is None else f"{parent}" for parent, _ in boxes],
-        "labels": labels,
-        "values": [node.size for _, node in boxes],
-        "text": texts,
-        "hovertext": hovers,
-        "hovertemplate": "<b>%{label}</b><br>%{hovertext}<extra></extra>",
-        "customdata": sought,
-        "insidetextfont": {"color": [fill.ink for fill in fill_of]},
-        "marker": {
-            "colors": [fill.colour for fill in fill_of],
-            "pattern": {"shape": ["/" if _is_likely(node) else "" for _, node in boxes]},
-        },
-    }
-    height = min(max(levels), _MOST_LEVELS) * _LEVEL_HEIGHT + _PATH_HEIGHT
-    return {
-        "traces": [trace],
-        "layouts": [{"height": height, "margin": dict.fromkeys("lrtb", 0)}],
-        "unit": view.unit,
-        "bytes": view.unit.factor,
-        "digits": view.unit.decimals,
-        "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
-        "legend": legend,
-    }
-
-
-def _fitted(name: str, place: str, letters: int) -> str:
-    """Return the text in a box that is so wide: as much as fits, but the name where a reader must zoom in anyway."""
-    short = name.removeprefix("import ")
-    for text in (f"{name}  {place}", name, short):
-        if len(text) <= letters:
-            return text
-    return shortened(short, letters) if letters >= _FEWEST_CHARACTERS else name
-
-
-def _package_name(package: str) -> str:
-    return shortened(printable(package), _FLAME_NAME) or "the program itself"
-
-
-def _is_likely(node: Node) -> bool:
-    return node.frame is not None and node.certain < node.size * _CERTAIN
-
-
-def _box_text(node: Node, place: str, whole: int, unit: MemoryUnit) -> str:
-    """Return what is written when the mouse points at a box: its place, its size, and how much of it is certain."""
-    lines = [plain(place), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
-    if node.frame is not None or node.certain:
-        is_certain = node.certain == node.size
-        lines.append("all of it certain" if is_certain else f"{unit.label(node.certain)} of it certain")
-    return _BREAK.join(filter(None, lines))
-
-
-def _boxes(root: Node) -> list[tuple[int | None, Node]]:
-    """Return the boxes, parents first, each with the number of its parent; small ones are merged."""
-    large = [root]
-    for node in large:  # it grows, level by level: of equal ones, the outermost are first
-        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]
-    drawn = {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
-    boxes: list[tuple[int | None, Node]] = []
-    waiting: list[tuple[int | None, Node]] = [(None, root)]
-    while waiting:
-        parent, node = waiting.pop()
-        number, children = len(boxes), node.sorted_children
-        boxes.append((parent, node))
-        if rest := [child for child in children if id(child) not in drawn]:
-            size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
-            boxes.append((number, Node(size=size, certain=certain, label=f"… {len(rest):,} more")))
-        waiting += [(number, child) for child in reversed(children) if id(child) in drawn]
-    return boxes
-
-
-def _box_name(node: Node) -> str:
-    return node.text or _WHOLE if node.frame is None else shortened(printable(what_runs(node.frame)), _FLAME_NAME)

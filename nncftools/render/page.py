@@ -20,7 +20,7 @@ from typing import Any
 
 from nncftools.analysis.summary import hints
 from nncftools.errors import NncfToolsError
-from nncftools.render import answer, chart, session_tables
+from nncftools.render import answer, chart, session_tables, stacks
 from nncftools.render.listing import NumberedOperation, in_lanes, with_inner_levels
 from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.peak_lines import peak_lines, verdict_lines
@@ -46,9 +46,10 @@ def _plotly() -> bytes:
     Raises NncfToolsError when plotly is not installed.
     """
     package = importlib.util.find_spec("plotly")
-    if package is None or package.origin is None:
+    file = None if package is None or package.origin is None else pathlib.Path(package.origin).parent / _FILE
+    if file is None or not file.is_file():
         raise NncfToolsError("html needs plotly; install it with: pip install 'nncf-tools[html]'")
-    return (pathlib.Path(package.origin).parent / _FILE).read_bytes()
+    return file.read_bytes()
 
 
 _TITLE, _NAME = 400, 90
@@ -65,7 +66,7 @@ def report(session: Session, view: View) -> bytes:
     every = with_inner_levels(session, view.depth)
     figures = {
         "chart": chart.chart(session, view, every),
-        "flame": chart.flame(session, view),
+        "flame": stacks.flame(session, view),
         "look": json.loads(_HERE.with_name("look.json").read_text(encoding="utf-8")),
     }
     data = json.dumps(figures, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -181,7 +182,7 @@ def _table(name: str, table: Table, factor: float, attributes: Sequence[str] = (
             chosen = escape(" ".join(cell.text for cell in row.cells[:2]))
             more += f' tabindex="0" data-span="{start} {end}" data-name="{chosen}"'
         kind = f'class="{"peak" if row.is_strong else ""}" data-depth="{row.depth}"'
-        rows.append(f'<tr {kind} style="--depth:{min(row.depth, _MOST_INDENTS)}" {more}>{"".join(cells)}</tr>')
+        rows.append(f'<tr {kind} style="--inset:{min(row.depth, _MOST_INDENTS)}" {more}>{"".join(cells)}</tr>')
     note = escape(". ".join(filter(None, (of.more, of.note))))
     return (
         f'<div class="scroll"><table id="{name}" data-levels="{levels}"><thead><tr>{"".join(heads)}</tr></thead>'

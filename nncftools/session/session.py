@@ -218,16 +218,17 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        return list(self._computed_once("operations", lambda: operations(self)))
+        return list(self.computed_once("operations", lambda: operations(self)))
 
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self._computed_once("peak_place", lambda: peak_place(self, self.operations))
+        return self.computed_once("peak_place", lambda: peak_place(self, self.operations))
 
-    def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
+    def computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """Return what was computed under this name, as long as the fields that it depends on are the same."""
-        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes), id(self.peaks.get("rss"))
+        parts = self.marks, self.samples, self.processes, self.snapshots, self.peaks.get("rss")
+        state = len(self.marks), *map(id, parts)
         known: tuple[tuple[int, ...], _Value] | None = self.__dict__.get(name)
         if known is None or known[0] != state:
             known = self.__dict__[name] = state, compute()

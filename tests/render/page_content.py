@@ -66,7 +66,7 @@ def text_of(content: str) -> str:
 
 
 def texts_of(text: str) -> str:
-    """Return what a reader sees without the flame graph: a line for each part of the page, and for each row of a table."""
+    """Return what a reader sees without the flame graph: a line for each part of the page and each row of a table."""
     visible = re.sub(r"<(script|style|title|select|iframe).*?</\1>", "", text, flags=re.DOTALL)
     visible = re.sub(r"</t[dh]>", "  ", re.sub(r"</(p|dd|h1|h2|tr|li)>", "\n", visible))
     data = data_of(text)

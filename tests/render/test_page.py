@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.render.chart import flame, kinds
+from nncftools.render.chart import kinds
 from nncftools.render.listing import REST
 from nncftools.render.page import report
+from nncftools.render.stacks import flame
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Host, MappingsMoment, Mark, Process, Snapshots
 from nncftools.session.samples import TIME, Samples
@@ -232,7 +233,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
   found.operations = text("#operations tbody td:nth-child(1):not(:empty) + td");
   found.shown = shownRows();
   found.processes = [...document.querySelectorAll("#processes tbody tr")].map(
-    e => [e.cells[0].textContent, Number(e.style.getPropertyValue("--depth"))]);
+    e => [e.cells[0].textContent, Number(e.style.getPropertyValue("--inset"))]);
   found.facts = text("#facts td");
   found.warnings = text("#warnings li");
   found.background = getComputedStyle(document.body).backgroundColor;
