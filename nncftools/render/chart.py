@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +17,7 @@ from nncftools.analysis.series import Floats, rates_of, run_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
-from nncftools.render.view import View, label
+from nncftools.render.view import BREAK, View, label, plotly_text
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened, time_unit
 
@@ -77,7 +75,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     for of in sizes:
         rest = sum(of.pop(part) for part in of.keys() - large)
         of[_OTHER] += rest
-    widths_s = [length_s * _NARROW_KIND] * len(moments)
+    narrow_s = length_s * _NARROW_KIND
+    widths_s = [narrow_s] * len(moments)
     for place, (before, after) in enumerate(pairwise(moments)):
         until_next_s = after.at_s - before.at_s
         widths_s[place] = until_next_s if _is_known(session, before, after) else min(until_next_s, widths_s[place])
@@ -86,8 +85,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     return [
         {
             "type": "bar",
-            "name": plain(part.name),
-            "x": [moment.at_s / factor for moment in moments],
+            "name": plotly_text(part.name),
+            "x": [min(moment.at_s, length_s - narrow_s) / factor for moment in moments],
             "y": [round(view.unit.of(of[part]), _DIGITS) for of in sizes],
             "width": [width_s / factor for width_s in widths_s],
             "offset": 0,
@@ -144,7 +143,6 @@ _DIGITS, _DIGITS_OF_TIME = 3, 6
 _NARROWEST = 0.0008
 """As a share of the run: the mouse cannot point at a narrower bar."""
 _INK = "#202124"
-_BREAK = "<br>"
 
 
 class _Panel(NamedTuple):
@@ -255,16 +253,11 @@ def _rates(session: Session, factor: float, unit: float, counters: Mapping[str, 
 def _line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> Figure:
     """Return a line; null where nothing is known."""
     return {
-        "name": plain(name),
+        "name": plotly_text(name),
         "x": [round(moment, _DIGITS_OF_TIME) for moment in x.tolist()],
         "y": [None if value != value else round(value, _DIGITS) for value in y.tolist()],  # noqa: PLR0124 — NaN
         "visible": "legendonly" if is_hidden else True,
     }
-
-
-def plain(text: str, letters: int = 70) -> str:
-    """Return a text in lines, as plotly takes it: it interprets some HTML."""
-    return _BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
 
 
 def _shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float) -> list[Figure]:
@@ -293,9 +286,9 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
     names, hovers, widths = [], [], []
     for row in rows:
         share = row.operation.duration_s / length_s
-        names.append(plain(row.fitted(int(share * _CHARACTERS), _FEWEST_CHARACTERS), _CHARACTERS))
+        names.append(plotly_text(row.fitted(int(share * _CHARACTERS), _FEWEST_CHARACTERS), _CHARACTERS))
         title = f"{row.number} {shortened(row.title, _CHARTS_NAME)}"
-        hovers.append(plain(f"{title}: {seconds_text(row.operation.known_duration_s)}"))
+        hovers.append(plotly_text(f"{title}: {seconds_text(row.operation.known_duration_s)}"))
         widths.append(max(share, _NARROWEST) * length_s / factor)
     bars = {
         "type": "bar",
@@ -329,9 +322,9 @@ def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
     places = []
     band = end = max(lanes * _LANE, 1)
     for panel in panels:
-        lines = [plain(line, int(width / _LETTER)) for line in panel.texts if line]
-        text = _BREAK.join([f"<b>{line}</b>" for line in lines[:1]] + lines[1:])
-        text_height = _TEXT_LINE * (text.count(_BREAK) + 1) if text else 0
+        lines = [plotly_text(line, int(width / _LETTER)) for line in panel.texts if line]
+        text = BREAK.join([f"<b>{line}</b>" for line in lines[:1]] + lines[1:])
+        text_height = _TEXT_LINE * (text.count(BREAK) + 1) if text else 0
         start = end + _GAP + _legend_height(panel, width) + text_height
         end = start + panel.height
         places.append((panel, text, text_height, start, end))

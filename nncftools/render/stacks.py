@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +31,7 @@ from nncftools.analysis.memory_kinds import Kinds
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
-from nncftools.render.view import View, command_text
+from nncftools.render.view import BREAK, View, command_text, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
@@ -247,8 +246,6 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     """Return the flame graph for the page, parents first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
-    from nncftools.render.chart import plain  # it loads numpy, which lines of text do without
-
     boxes = _boxes(tree_of(build_up))
     packages = [None if node.frame is None else package_of(node.frame.file) for _, node in boxes]
     largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
@@ -261,8 +258,8 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     levels: list[int] = []
     for (parent, node), package in zip(boxes, packages, strict=True):
         name, place = _box_name(node), "" if node.frame is None else place_text(node.frame)
-        labels.append(plain(name))
-        texts.append(plain(_fitted(name, place, int(node.size / build_up.size * _CHARACTERS)), _LONGEST_TEXT))
+        labels.append(plotly_text(name))
+        texts.append(plotly_text(_fitted(name, place, int(node.size / build_up.size * _CHARACTERS)), _LONGEST_TEXT))
         hovers.append(_box_text(node, place, build_up.size, view.unit))
         sought.append([name, place, "" if package is None else _package_name(package)])
         levels.append(1 if parent is None else levels[parent] + 1)
@@ -286,7 +283,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     height = min(max(levels), _MOST_LEVELS) * _LEVEL_HEIGHT + _PATH_HEIGHT
     return {
         "traces": [trace],
-        "layouts": [{"height": height, "margin": dict.fromkeys("lrtb", 0)}],
+        "layouts": [{"height": height, "margin": {"l": 0, "r": 0, "t": _PATH_HEIGHT, "b": 0}}],
         "unit": view.unit,
         "bytes": view.unit.factor,
         "digits": view.unit.decimals,
@@ -314,11 +311,11 @@ def _is_likely(node: Node) -> bool:
 
 def _box_text(node: Node, place: str, whole: int, unit: MemoryUnit) -> str:
     """Return what is written when the mouse points at a box: its place, its size, and how much of it is certain."""
-    lines = [escape(place, quote=False), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
+    lines = [plotly_text(place), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
     if node.frame is not None or node.certain:
         is_certain = node.certain == node.size
         lines.append("all of it certain" if is_certain else f"{unit.label(node.certain)} of it certain")
-    return "<br>".join(filter(None, lines))
+    return BREAK.join(filter(None, lines))
 
 
 def _boxes(root: Node) -> list[tuple[int | None, Node]]:

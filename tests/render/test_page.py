@@ -308,7 +308,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     await pause(1000);
     found.path = path();
     found.zoomed = shown();
-    await point(document.querySelector("#icicle .pathbar"), ["click"]);
+    await point([...document.querySelectorAll("#icicle .pathbar")].find(e => e.textContent.includes("RSS")), ["click"]);
     await pause(1000);
     found.back = shown();
     const input = document.querySelector("#flame input");
