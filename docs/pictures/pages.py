@@ -31,7 +31,7 @@ FOR_README = (
     "<style>section:has(table), .hint, nav, .modebar-container { display: none !important; }"
     " body { margin-top: .6rem; }</style></head>"
 )
-README_WIDE, README_HIGH = 1000, 1500
+README_WIDE, README_HIGH = 1000, 1900
 
 
 def sheets() -> None:

@@ -30,6 +30,7 @@ from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.golden_outputs import DATA
 from tests.made_up import MIB, mib, process, session
+from tests.real.browser import opened
 from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped, unsure
 from tests.render.page_content import data_of, note_of, rows_of, traces_of
 
@@ -303,14 +304,6 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     found.boxes = shown();
     await point(boxes().at(-1), []);
     found.pointed = text("#icicle .hoverlayer text");
-    const path = () => text("#icicle .pathbar").map(name => name.trim());
-    await point(boxes().filter(box => !box.classList.contains("pathbar")).at(-1), ["click"]);
-    await pause(1000);
-    found.path = path();
-    found.zoomed = shown();
-    await point([...document.querySelectorAll("#icicle .pathbar")].find(e => e.textContent.includes("RSS")), ["click"]);
-    await pause(1000);
-    found.back = shown();
     const input = document.querySelector("#flame input");
     for (const words of ["TORCH", "nowhere", ""]) {
       input.value = words;
@@ -330,6 +323,24 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
   document.body.append(result);
 })();
 """
+ZOOM = """(async () => {
+  const pause = ms => new Promise(done => setTimeout(done, ms));
+  const all = selector => [...document.querySelectorAll(selector)];
+  const shown = () => all("#icicle .slice, #icicle .pathbar").map(box => box.textContent.trim()).filter(Boolean);
+  const click = async box => {
+    const path = box.querySelector("path"), place = path.getBoundingClientRect();
+    const where = {clientX: place.left + place.width / 2, clientY: place.top + 5, bubbles: true, view: window};
+    for (const kind of ["mouseover", "mousemove", "click"]) path.dispatchEvent(new MouseEvent(kind, where));
+    await pause(2000);
+  };
+  for (let waited = 0; waited < 200 && !all("#icicle .slice").length; waited++) await pause(100);
+  await pause(500);
+  const before = shown();
+  await click(all("#icicle .slice").at(-1));
+  const zoomed = shown();
+  await click(all("#icicle .pathbar").find(box => box.textContent.includes("RSS")));
+  return [before, zoomed, shown()];
+})()"""
 VIEW = View(metrics=["rss", "system"])
 
 
@@ -674,7 +685,7 @@ class TestInBrowser:
         assert found["overflow"] <= 0
 
     def test_flame_graph(self, tmp_path: pathlib.Path) -> None:
-        """Boxes tell their place, size and share; a click zooms in, and one on a box above it goes back."""
+        """Boxes tell their place, size and share, and their colours are named."""
         found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
 
         assert (found["console"], found["requests"]) == ([], [])
@@ -682,9 +693,17 @@ class TestInBrowser:
         assert found["legend"] == ["the program itself", "torch"]
         assert " of the peak" in " ".join(found["pointed"])
         assert "of it certain" in " ".join(found["pointed"])
-        assert found["zoomed"][-1] == "trace  torch/jit/_trace.py:455"
-        assert sorted(found["path"]) == ["RSS at its peak", "main"]
-        assert found["back"] == found["boxes"]
+
+    def test_flame_graph_zooms(self, tmp_path: pathlib.Path) -> None:
+        """A click on a box zooms into it, with the boxes around it above; one on such a box goes back."""
+        (tmp_path / "page.html").write_text(page(with_stacks(), metrics=["rss"]), encoding="utf-8")
+        with opened(browser(), tmp_path / "profile") as chromium:
+            chromium.open((tmp_path / "page.html").as_uri())
+            before, zoomed, after = chromium.value(ZOOM)
+
+        assert before == after
+        assert before[0] == "RSS at its peak"
+        assert zoomed == ["trace  torch/jit/_trace.py:455", "main", "RSS at its peak"]
 
     def test_search(self, tmp_path: pathlib.Path) -> None:
         """What is found is named with its memory, and everything else is faint, if anything is found."""
