@@ -312,7 +312,7 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
 _WIDTHS = 560, 250
 """Of a panel in a wide and in a narrow page, in pixels, like all lengths here."""
 _LANE, _LEGEND_LINE, _TEXT_LINE, _GAP, _MARGINS = 21, 19, 17, 14, 80
-_LEGEND = {"orientation": "h", "x": 0, "yanchor": "bottom", "font": {"size": 11.5}}
+_LEGEND = {"orientation": "h", "x": 0, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)", "font": {"size": 11.5}}
 _LETTER, _SYMBOL = 6.6, 60
 """The width of a letter, and of a name's symbol in a legend with the room around it."""
 

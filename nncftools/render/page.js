@@ -107,6 +107,8 @@ function link() {
   });
   chart.on("plotly_doubleclick", showAll);
   find("#chosen button").addEventListener("click", showAll);
+  narrow.addEventListener("change", () => Plotly.relayout(chart, {
+    ...structuredClone(layouts[Number(narrow.matches)]), xaxis: chart.layout.xaxis, shapes: chart.layout.shapes}));
 }
 /* Make faint what is not sought in the flame graph, and say how much memory was found. Boxes in boxes count once. */
 function seek({target}) {
@@ -130,11 +132,9 @@ async function start() {
   const unpacked = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate")));
   document.head.append(Object.assign(document.createElement("script"), {textContent: await unpacked.text()}));
   const figures = [[chart, data.chart], [icicle, data.flame]].filter(([, of]) => of?.traces.length);
-  const draw = () => Promise.all(figures.map(([place, of]) => plot(place, of)));
-  await draw();
+  await Promise.all(figures.map(([place, of]) => plot(place, of)));
   if (data.chart.traces.length) link();
   find("#flame input").addEventListener("input", seek);
-  narrow.addEventListener("change", draw);
   for (const [when, size] of [["beforeprint", {width: PRINTED}], ["afterprint", {width: null, autosize: true}]]) {
     addEventListener(when, () => figures.forEach(([place]) => Plotly.relayout(place, size)));
   }
