@@ -216,7 +216,6 @@ def replay(
       nncf-tools replay
       nncf-tools replay run.json --speed 60
 
-    \b
     Keys: q quit, space pause, ← → move, g peak, m metric, l list of processes, ? help.
     """
     from nncftools.live.follower import Replay

@@ -305,6 +305,11 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     others_around: Whole = 0
     """What they held at least in the samples before and after, and so probably between these."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError if the rise ends before it begins."""
+        if self.to_s < self.from_s:
+            raise ValueError(f"the rise ends at {self.to_s} s, before it begins at {self.from_s} s")
+
 
 class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Samples whose processes were read a while after their time; columns of equal length."""

@@ -14,7 +14,7 @@ import pytest
 from nncftools import Session
 from nncftools.session.peak_place import enclosing
 from tests.conftest import BURNERS, Run, command_line
-from tests.render.test_page import data_of
+from tests.render.page_content import note_of, rows_of
 from tests.surroundings import HANGING_S
 
 pytestmark = pytest.mark.process
@@ -81,12 +81,12 @@ def test_rows(in_process: Run, recorded: pathlib.Path, form: str, depth: str) ->
 
 def test_page(recorded: pathlib.Path) -> None:
     """The page has each task with the operation inside of it, and what parallel means."""
-    table = data_of(Session.load(recorded).to_html())["tables"]["operations"]
+    page = Session.load(recorded).to_html()
 
-    assert [row["cells"][1] for row in table["rows"] if row["cells"][0]] == [
+    assert [row.cells[1] for row in rows_of(page, "operations") if row.cells[0]] == [
         f"{kind} {number} (parallel)" for number in range(6) for kind in ("Task", "Inside")
     ]
-    assert table["more"] == NOTE
+    assert note_of(page, "operations") == NOTE
 
 
 def test_peak_is_the_same_at_each_depth(in_process: Run, recorded: pathlib.Path) -> None:
