@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.operation import Bracket, Figures
+from nncftools.session.operation import Bracket, Figures, Operation
+from nncftools.session.operations import parents
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
@@ -45,6 +46,13 @@ def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any 
     """Return a process that lives through the whole recording of ``session``."""
     given = {"pid": 100 + number, "name": "work", "command": ["work"], "start_s": 0.0, "end_s": 1.0}
     return Process(id=number, **{**given, **fields})
+
+
+def nested(operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Return operations, in the order of their starts, with the operation around each."""
+    for operation, parent in zip(operations, parents([(of, of.end_s) for of in operations]), strict=True):
+        operation.parent = None if parent is None else operations[parent]
+    return operations
 
 
 def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session

@@ -24,7 +24,6 @@ from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.operation import Operation, kind_of
-from nncftools.session.peak_place import enclosing, outwards_from
 from nncftools.session.session import Session
 
 Key = Callable[[Operation], Hashable]
@@ -172,9 +171,9 @@ class Run:
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations with figures that are computed: to compute them later keeps the samples in memory."""
+    """The same operations without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """For gates, also the operations inside those, in the order of their starts."""
+    """For gates: these operations and those inside them with their figures, in the order of their starts."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
     why_no_stacks: str = ""
@@ -185,9 +184,8 @@ class Run:
 
         An operation inside another one of them does not count again.
         """
-        above = enclosing(list(self.every.values()))
-        ids = set(map(id, calls))
-        outer = [call for call in calls if sum(id(of) in ids for of in outwards_from(call, above)) == 1]
+        every = set(calls)
+        outer = [call for call in calls if every.isdisjoint(call.ancestors)]
         return _of_operation(combined(outer)) if outer else {}
 
 
@@ -204,10 +202,15 @@ def measured(session: Session, title: str, depth: int = 1, *, with_inner: bool =
 
 def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
     """Return the same also of a session without samples, as far as its figures are known."""
-    shown = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth < depth]
-    inner = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth >= depth and with_inner]
-    names = unique_names([*shown, *inner])
-    every = zip(names, [*shown, *inner], strict=True)
+    shown = [of for of in session.operations if of.depth < depth]
+    names = unique_names(shown)
+    calls = {name: replace(of, parent=None, figures={}) for name, of in zip(names, shown, strict=True)}
+    every: dict[str, Operation] = {}
+    if with_inner:
+        outer_first = sorted(session.operations, key=lambda of: of.depth >= depth)
+        every = dict(zip(unique_names(outer_first), outer_first, strict=True))
+        for operation in every.values():
+            operation.figures = dict(operation.figures)  # to compute them later keeps the samples in memory
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
@@ -217,9 +220,9 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: 
         peak=when_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
-        operations=dict(zip(names, map(_of_operation, shown), strict=False)),
-        calls=dict(zip(names, shown, strict=False)),
-        every=dict(sorted(every, key=lambda item: item[1].start_s)),
+        operations=dict(zip(names, map(_of_operation, shown), strict=True)),
+        calls=calls,
+        every=dict(sorted(every.items(), key=lambda item: item[1].start_s)),
         stacks=None if stacks is None else places(stacks),
         why_no_stacks="" if session.snapshots is None else session.snapshots.missing or "",
     )

@@ -18,7 +18,7 @@ from nncftools.analysis.peak_text import where_reached
 from nncftools.metrics import cpu_counters, in_order, is_counter
 from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
 from nncftools.session.operation import Figures, LazyMapping, Operation
-from nncftools.session.peak_place import enclosing, outwards_from, span_of
+from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.readings import rss_error
 from nncftools.session.samples import Samples
@@ -177,6 +177,7 @@ def combined(group: Sequence[Operation]) -> Operation:
     errors = [operation.error for operation in reversed(group) if operation.error]
     return structs.replace(
         first,
+        calls=group,
         end_s=last.end_s,
         error=END_UNKNOWN if END_UNKNOWN in errors else next(iter(errors), None),
         count=sum(operation.count for operation in group),
@@ -215,15 +216,13 @@ def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
     for operation in session.operations:
         if operation.depth >= depth:
             calls.setdefault(operation.name, []).append(operation)
-    above = enclosing(session.operations)
     found = []
     for name, group in calls.items():
         time_s = _time_in(group)
         if time_s * 2 < session.duration_s:
             continue
-        around = [outer for call in group for outer in outwards_from(call, above)]
-        explained = set(map(id, around))
-        others = (operation.duration_s for operation in listed if id(operation) not in explained)
+        around = {outer for call in group for outer in (call, *call.ancestors)}
+        others = (operation.duration_s for operation in listed if operation not in around)
         names = {outer.name for outer in around if outer.depth == depth - 1}
         if name not in names and time_s > max(others, default=0.0):
             hidden = HiddenTime(name, sum(call.count for call in group), time_s, " or ".join(sorted(names)))

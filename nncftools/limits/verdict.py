@@ -25,7 +25,6 @@ from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
 from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
 from nncftools.session.operation import Operation
-from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
 
@@ -150,15 +149,14 @@ def most_memory(process: Process) -> int:
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:
     """Return the names of the operations that ran: the latest outermost one, and the latest one in each."""
-    above = enclosing(session.operations)
-    latest: dict[int, Operation] = {}
-    """By the ``id()`` of what it is inside of."""
+    latest: dict[Operation | None, Operation] = {}
+    """By what it is inside of."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
-            latest[id(above.get(id(operation)))] = operation
+            latest[operation.parent] = operation
     names: list[str] = []
     innermost: Operation | None = None
-    while (innermost := latest.get(id(innermost))) is not None:
+    while (innermost := latest.get(innermost)) is not None:
         names.append(shortened(printable(innermost.name), _NAME))
     return names
 

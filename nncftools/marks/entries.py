@@ -23,15 +23,13 @@ from itertools import chain, count
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
 from nncftools.session.model import Mark, OwnMemory, Start
-from nncftools.session.operations import latest_end_s, with_ends
-from nncftools.session.peak_place import enclosing
+from nncftools.session.operations import latest_end_s, parents, with_ends
 from nncftools.session.peaks import ProcessTable
 from nncftools.session.readings import Reading
 from nncftools.session.session import Session
@@ -467,15 +465,10 @@ def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping
         last_s = min(most_s, latest_end_s(mark, table, session.duration_s))
         if mark.end_s is None and end_s < last_s:
             mark.end_s = last_s
-    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
-    mark_of = {id(copy): mark for mark, copy in zip(marks, ended, strict=True)}
-    outer_by_time = enclosing(ended)
+    ended = with_ends(marks, session)
     numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
-    for mark, copy in zip(marks, ended, strict=True):
+    for (mark, _), by_time in zip(ended, parents(ended), strict=True):
         outer = around.get(id(mark))
-        if outer is None:
-            continue
-        by_time = outer_by_time.get(id(copy))
-        if by_time is None or mark_of[id(by_time)] is not outer:
+        if outer is not None and (by_time is None or ended[by_time][0] is not outer):
             outer.op = outer.op or next(numbers)
             mark.inside = outer.op

@@ -138,13 +138,17 @@ class _FigureOf:
         return self._figure(operation.of(self._column))
 
 
-class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule of dataclasses, not of msgspec
+class Operation(Mark, eq=False, kw_only=True):
     """One operation with its end and its figures; bytes and seconds, None for unknown.
 
     Two operations with one name are two. An operation inside another one has a greater depth.
     """
 
     end_s: float
+    parent: Operation | None = None
+    """The operation that encloses it; None for an outermost one."""
+    calls: Sequence[Operation] = ()
+    """The calls of which it is the sum, if it stands for several."""
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
     is_parallel: bool = False
@@ -158,6 +162,14 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     """The seconds in which ``cpu_s`` was spent; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
     """By column; ``cpu`` is the sum of user and system time."""
+
+    @property
+    def ancestors(self) -> Iterator[Operation]:
+        """The operations around it, the innermost first."""
+        outer = self.parent
+        while outer is not None:
+            yield outer
+            outer = outer.parent
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         """Return whether it shares some time with what ran between two moments."""

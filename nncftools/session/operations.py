@@ -6,7 +6,8 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from dataclasses import dataclass, field
+from itertools import accumulate
 from math import inf
 
 import msgspec
@@ -16,61 +17,71 @@ from nncftools import metrics
 from nncftools.session import peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation
-from nncftools.session.peak_place import Above, PeakPlace, enclosing, outwards_from, place_of
+from nncftools.session.peak_place import PeakPlace, place_of, raised_to
 from nncftools.session.peaks import MostHeld, PeakCandidate, ProcessTable, held_at_most, noise
 
+_MOST_PARALLEL = 64
 
-def with_parallel(operations: Sequence[Operation]) -> list[Operation]:
-    """Return operations, in the order of their starts, with ``is_parallel``.
+
+def parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
+    """Return the index of the mark around each mark; they have their ends, and are in the order of their starts.
+
+    It is the mark that is named as ``inside``, or else the latest one of the level above that still runs, preferably of
+    the same process.
+    """
+    numbered: dict[int | None, int] = {mark.op: place for place, (mark, _) in enumerate(ended) if mark.op is not None}
+    levels: dict[int, list[int]] = {}
+    found = []
+    for place, (mark, _) in enumerate(ended):
+        parent = numbered.get(mark.inside)
+        if parent is None or parent >= place:
+            parent = None
+            for outer in reversed(levels.get(mark.depth - 1, [])[-_MOST_PARALLEL:]):
+                if ended[outer][1] >= mark.start_s:
+                    parent = outer if parent is None else parent
+                    if ended[outer][0].pid == mark.pid:
+                        parent = outer
+                        break
+        levels.setdefault(mark.depth, []).append(place)
+        found.append(parent)
+    return found
+
+
+@dataclass
+class _Running:
+    """The operations of one process that go on."""
+
+    parallel_ends: list[float] = field(default_factory=list)
+    """When those that are parallel end, as a heap."""
+    nested: list[Operation] = field(default_factory=list)
+    """The others, each inside of the one before."""
+
+
+def find_parallel(operations: Sequence[Operation]) -> None:
+    """Set ``is_parallel`` of operations, which are in the order of their starts.
 
     Two are parallel if they share some time and their process, and neither is around the other. Calls that are counted
     together are left out: their span does not say when they ran.
     """
-    above = enclosing(operations)
     processes: dict[int, _Running] = {}
     for operation in operations:
-        if operation.pid is not None and operation.count == 1 and operation.end_s > operation.start_s:
-            processes.setdefault(operation.pid, _Running(above)).begin(operation)
-    ids = set[int]().union(*(running.parallel for running in processes.values()))
-    return [replace(operation, is_parallel=True) if id(operation) in ids else operation for operation in operations]
-
-
-class _Running:
-    """The operations of one process that go on."""
-
-    def __init__(self, above: Above) -> None:
-        self._above = above
-        self.parallel: set[int] = set()
-        """The ``id()`` of all that turned out to be parallel."""
-        self._ends: list[float] = []
-        """When those of them that go on end, as a heap."""
-        self._nested: list[Operation] = []
-        """The others, each inside of the one before."""
-
-    def begin(self, operation: Operation) -> None:
-        """Add an operation; none begins before those added."""
-        while self._ends and self._ends[0] <= operation.start_s:
-            heapq.heappop(self._ends)
-        while self._nested and self._nested[-1].end_s <= operation.start_s:
-            self._nested.pop()
-        if self._ends or (self._nested and self._nested[-1] is not self._above.get(id(operation))):
-            self._compare(operation)
-        else:
-            self._nested.append(operation)
-
-    def _compare(self, operation: Operation) -> None:
-        """Add an operation that may be beside others."""
-        outwards = islice(outwards_from(operation, self._above), 1, None)
-        around = {id(outer) for outer in outwards if outer.end_s > operation.start_s}
-        beside = [other for other in self._nested if id(other) not in around and other.end_s > operation.start_s]
-        if beside or len(self._ends) > len(around & self.parallel):
+        start_s = operation.start_s
+        if operation.pid is None or operation.count != 1 or operation.end_s <= start_s:
+            continue
+        running = processes.setdefault(operation.pid, _Running())
+        while running.parallel_ends and running.parallel_ends[0] <= start_s:
+            heapq.heappop(running.parallel_ends)
+        running.nested = [outer for outer in running.nested if outer.end_s > start_s]
+        around = {outer for outer in operation.ancestors if outer.end_s > start_s}
+        parallel_around = sum(outer.is_parallel and outer.pid == operation.pid for outer in around)
+        beside = [other for other in running.nested if other not in around]
+        running.nested.append(operation)
+        if beside or len(running.parallel_ends) > parallel_around:
             beside.append(operation)
-        else:
-            self._nested.append(operation)
-        self.parallel.update(map(id, beside))
-        self._nested = [operation for operation in self._nested if id(operation) not in self.parallel]
         for parallel in beside:
-            heapq.heappush(self._ends, parallel.end_s)
+            parallel.is_parallel = True
+            running.nested.remove(parallel)
+            heapq.heappush(running.parallel_ends, parallel.end_s)
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
@@ -87,62 +98,54 @@ _TICK_S = 0.01
 """The kernel gives the start of a process in ticks (proc(5))."""
 
 
-def operations(session: SessionData) -> list[Operation]:
-    """Return the operations of a session in the order of their starts."""
-    if not session.marks:  # no column has to be parsed
-        return []
+def operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
+    """Return the operations of a session in the order of their starts, and where its RSS peak belongs."""
     figures = _FiguresOf(session)
-    listed = with_parallel([figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)])
+    ended = with_ends(session.marks, session)
+    listed: list[Operation] = []
+    for (mark, end_s), parent in zip(ended, parents(ended), strict=True):
+        listed.append(figures.operation(mark, end_s, None if parent is None else listed[parent]))
+    find_parallel(listed)
     peak = session.peaks.get(RSS)
-    at_peak = peak_place(session, listed)
-    if at_peak is None or peak is None:
-        return listed
-    certain, above = set(map(id, at_peak.path)), enclosing(listed)
-    possible = set[int]()
-    for operation in (*at_peak.either, *at_peak.rivals):
-        possible.update(id(around) for around in outwards_from(operation, above) if around.error != END_UNKNOWN)
-    return [
-        _with_peak(operation, peak.low or 0)
-        if id(operation) in certain
-        else replace(operation, has_peak=None)
-        if id(operation) in possible
-        else operation
-        for operation in listed
-    ]
+    gaps = _gaps(ended, session, figures, shortest_s=0.0)
+    at_peak = place_of(peak, listed, session.processes, session.duration_s, gaps)
+    if peak is not None and at_peak is not None:
+        for operation in (*at_peak.either, *at_peak.rivals):
+            for around in (operation, *operation.ancestors):
+                if around.error != END_UNKNOWN:
+                    around.has_peak = None
+        for operation in at_peak.path:
+            operation.has_peak = True
+            operation.figures = _with_peak(operation.figures, peak.low or 0)
+    return listed, at_peak
 
 
-def peak_place(session: SessionData, of: Sequence[Operation]) -> PeakPlace | None:
-    """Return the moment and the operation of a session's RSS peak, given its operations; None for unknown."""
-    gaps = [gap for gap in unmarked(session, 0.0) if gap.end_s > gap.start_s]
-    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, gaps=gaps)
+def _with_peak(figures: Mapping[str, Figures], low: int) -> Mapping[str, Figures]:
+    """Return the figures of an operation that holds the peak of the run, which is its own, without their drift."""
 
+    def raised(name: str) -> Figures:
+        known = figures[name]
+        return known if name != RSS or known.peak is None else known._replace(peak=raised_to(known.peak, low))
 
-def _with_peak(operation: Operation, low: int) -> Operation:
-    """Return the operation that holds the peak of the run: its own peak is the same, without the drift between them."""
-
-    def figures(name: str) -> Figures:
-        known = operation.of(name)
-        if name != RSS or known.peak is None or known.peak.low < low - noise(low):
-            return known  # only an estimate says that the peak was there
-        most, high = max(low, known.peak.low), known.peak.high
-        return known._replace(peak=known.peak._replace(low=most, high=None if high is None else max(high, most)))
-
-    return replace(operation, has_peak=True, figures=LazyMapping(operation.figures, figures))
+    return LazyMapping(figures, raised)
 
 
 def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
     """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
-    figures = _FiguresOf(session)
-    gaps = []
+    return list(_gaps(with_ends(session.marks, session), session, _FiguresOf(session), shortest_s))
+
+
+def _gaps(
+    ended: Sequence[tuple[Mark, float]], session: SessionData, figures: _FiguresOf, shortest_s: float
+) -> Iterator[Operation]:
     free_from_s, before = 0.0, None
     last = Mark(name="", start_s=session.duration_s)
-    for mark, end_s in [*with_ends(session.marks, session), (last, session.duration_s)]:
-        if mark.start_s - free_from_s >= shortest_s:
+    for mark, end_s in [*ended, (last, session.duration_s)]:
+        if 0 < mark.start_s - free_from_s >= shortest_s:
             gap = Mark(name="", start_s=free_from_s, own_start=before, own_end=_of_tree(mark.own_start))
-            gaps.append(figures.operation(gap, mark.start_s))
+            yield figures.operation(gap, mark.start_s)
         if end_s >= free_from_s:
             free_from_s, before = end_s, _of_tree(mark.own_end)
-    return gaps
 
 
 def _of_tree(own: OwnMemory | None) -> OwnMemory | None:
@@ -243,7 +246,7 @@ class _FiguresOf:
         self._read_s = [*map(_end_of, self._read)]
         self._rise_ends = [*map(_end_of, self._rises)]
 
-    def operation(self, mark: Mark, end_s: float) -> Operation:
+    def operation(self, mark: Mark, end_s: float, parent: Operation | None = None) -> Operation:
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
 
         def figures(name: str) -> Figures:
@@ -265,6 +268,7 @@ class _FiguresOf:
 
         return Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
+            parent=parent,
             process=None if process is None else process.id,
             figures=LazyMapping(self._columns, figures_of_start if mark.error == END_UNKNOWN else figures),
         )

@@ -6,8 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -19,7 +18,7 @@ from nncftools.journal import reading
 from nncftools.session import recording
 from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.operation import Operation
-from nncftools.session.operations import operations, peak_place
+from nncftools.session.operations import operations
 from nncftools.session.peak_place import PeakPlace
 from nncftools.session.samples import Samples, are_whole
 
@@ -191,9 +190,6 @@ def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[
         raise SessionFileError(f"{origin}: {error}") from error
 
 
-_Value = TypeVar("_Value")
-
-
 class Session(SessionData):
     """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
 
@@ -218,12 +214,12 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        return list(self.computed_once("operations", lambda: operations(self)))
+        return list(self.computed_once("operations", lambda: operations(self))[0])
 
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self.computed_once("peak_place", lambda: peak_place(self, self.operations))
+        return self.computed_once("operations", lambda: operations(self))[1]
 
     def computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """Return what was computed under this name, as long as the fields that it depends on are the same."""

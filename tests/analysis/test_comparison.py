@@ -70,7 +70,7 @@ class TestRun:
         marks = Mark(name="outer", start_s=0, end_s=3), Mark(name="inner", start_s=1, end_s=2, depth=1)
 
         assert list(marked(*marks).operations) == ["outer"]
-        assert list(marked(*marks).every) == ["outer"]
+        assert list(marked(*marks).every) == []
         assert list(marked(*marks, with_inner=True).every) == ["outer", "inner"]
         assert list(marked(*marks, depth=2).operations) == ["outer", "inner"]
 

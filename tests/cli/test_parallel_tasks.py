@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from nncftools import Session
-from nncftools.session.peak_place import enclosing
 from tests.conftest import BURNERS, Run, command_line
 from tests.render.page_content import note_of, rows_of
 from tests.surroundings import HANGING_S
@@ -49,12 +48,11 @@ def operations(run: Run, path: pathlib.Path, depth: int) -> list[dict[str, Any]]
 def test_tasks_are_beside_each_other(recorded: pathlib.Path) -> None:
     """Each task is an outermost operation, with its own inner one inside, and ends by itself."""
     found = Session.load(recorded).operations
-    above = enclosing(found)
     outer = [one for one in found if one.depth == 0]
 
     assert [one.name for one in outer] == TASKS
     assert [one.end_s for one in outer] == sorted(one.end_s for one in outer)
-    assert {above[id(one)].name: one.name for one in found if one.depth} == {
+    assert {one.parent.name: one.name for one in found if one.parent} == {
         name: name.replace("Task", "Inside") for name in TASKS
     }
 

@@ -28,7 +28,7 @@ HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
     """Return a run with this peak in MiB and one operation."""
     marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
-    return measured(session({"rss": mib(100, peak, 50)}, marks=marks, **fields), title)
+    return measured(session({"rss": mib(100, peak, 50)}, marks=marks, **fields), title, with_inner=True)
 
 
 def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session
@@ -311,7 +311,7 @@ def several_calls() -> Comparison:
     columns = {"time_s": (0, 0.2, 0.6, 1)}
     base = session(columns | {"rss": mib(10, 20, 5, 5)}, marks=[replace_fields(first, arguments="fp32")], duration_s=1)
     new = session(columns | {"rss": mib(10, 40, 200, 5)}, marks=[first, second])
-    return compared([measured(base, "base.json")], [measured(new, "new.json")])
+    return compared([measured(base, "base.json", with_inner=True)], [measured(new, "new.json", with_inner=True)])
 
 
 class TestSeveralCalls:

@@ -12,8 +12,7 @@ from nncftools.analysis.peak_text import where_text
 from nncftools.marks.collecting import narrow, take_log
 from nncftools.redaction import Redaction
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
-from nncftools.session.operations import renumbered, unmarked, with_ends, with_parallel
-from nncftools.session.peak_place import enclosing
+from nncftools.session.operations import renumbered, unmarked, with_ends
 from nncftools.session.peaks import peaks
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
@@ -434,9 +433,8 @@ def test_many_at_once() -> None:
     """Time grows with the number of operations, not with its square."""
     rows = [(f"{place}", place * 1e-4, 9.0 + place * 1e-5, 0) for place in range(30_000)]
     of = run(*rows)
-    found = with_parallel(of.operations)
 
-    assert sum(operation.is_parallel for operation in found) == 30_000
+    assert sum(operation.is_parallel for operation in of.operations) == 30_000
 
 
 def test_named_encloser() -> None:
@@ -444,9 +442,8 @@ def test_named_encloser() -> None:
     of = run(("a", 0, 5, 0), ("b", 1, 9, 0), ("in a", 2, 3, 1), ("in b", 2, 3, 1))
     of.marks[0].op, of.marks[2].inside = 7, 7
     operations = of.operations
-    above = enclosing(operations)
 
-    assert [above[id(one)].name for one in operations[2:]] == ["a", "b"]
+    assert [one.parent and one.parent.name for one in operations[2:]] == ["a", "b"]
 
 
 def test_marks_of_two_files_keep_apart() -> None:
@@ -472,9 +469,8 @@ def test_saved_sessions_say_the_same() -> None:
     read.marks = msgspec.json.decode(msgspec.json.encode(of.marks), type=list[Mark])
 
     for one in (of, read):
-        above = enclosing(one.operations)
         assert parallel(one) == "a b in a in b"
-        assert [above[id(inner)].name for inner in one.operations if inner.depth] == ["a", "b"]
+        assert [inner.parent and inner.parent.name for inner in one.operations if inner.depth] == ["a", "b"]
 
 
 def test_no_time_as_a_process_begins() -> None:
