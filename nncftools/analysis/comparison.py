@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import count
 from pathlib import PurePath
 
@@ -246,12 +247,19 @@ def _model_size(session: Session) -> float | None:
 
 
 def _of_operation(operation: Operation) -> Values:
-    brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    gauges, counters = _compared_columns(tuple(operation.figures))
+    brackets = {PEAK + column: operation.of(column).peak for column in gauges}
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
-    counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
     duration_s = operation.known_duration_s and operation.in_calls_s
     return {**peaks, **_known({DURATION: duration_s, CPU_TIME: operation.cpu_s, **spent})}
+
+
+@lru_cache
+def _compared_columns(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the gauges of memory and the counters among the columns of an operation."""
+    counters = [column for column in columns if column != CPU_TIME and figures.figure_of(column)]
+    return memory_of(columns), counters
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:

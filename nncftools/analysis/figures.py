@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from statistics import median
 
@@ -40,6 +41,7 @@ _OF_EVERY_RUN = {
 }
 
 
+@lru_cache(maxsize=1024)
 def figure_of(name: str) -> Figure | None:
     """Return the figure of this name; None for an unknown name."""
     if name in _OF_EVERY_RUN:
@@ -78,9 +80,14 @@ class Value:
 Values = dict[str, Value]
 
 
-def recorded(figures: Iterable[Values]) -> list[str]:
+def recorded(figures: Iterable[Values]) -> Sequence[str]:
     """Return the names of figures that one of several runs has, in the order of display."""
-    return in_order(name for of in figures for name in of)
+    return _cached_order(tuple(dict.fromkeys(name for of in figures for name in of)))
+
+
+@lru_cache(maxsize=1024)
+def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
+    return tuple(in_order(names))
 
 
 def known_figure(name: str) -> Figure:

@@ -71,7 +71,7 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
     column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""
-    of_operations = (operation.of(column).peak_low for operation in session.operations)
+    of_operations = (operation.rates.get(column) for operation in session.operations)
     known = [*sampled[~np.isnan(sampled)].tolist(), *(rate for rate in of_operations if rate is not None)]
     return max(known, default=None)
 

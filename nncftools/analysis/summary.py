@@ -191,6 +191,7 @@ def combined(group: Sequence[Operation]) -> Operation:
         figures=LazyMapping(
             first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
         ),
+        rates=LazyMapping(first.rates, lambda column: _highest(call.rates[column] for call in group)),
     )
 
 
@@ -244,6 +245,10 @@ def _time_in(calls: Sequence[Operation]) -> float:
 def _common(texts: Iterable[str | None]) -> str | None:
     different = set(texts)
     return different.pop() if len(different) == 1 else None
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:

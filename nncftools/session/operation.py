@@ -101,8 +101,7 @@ class Figures(NamedTuple):
     end: float | None = None
     """The same at the end."""
     peak: Bracket | None = None
-    """Of a gauge: the largest sample of the operation; of RSS also what high-water marks that rose during it prove.
-    Of a counter: its highest rate per second over 0.2 s."""
+    """Of a gauge: the largest sample of the operation; of RSS also what high-water marks that rose during it prove."""
     spent: float | None = None
     """Of a counter: by how much it rose."""
     start_is_estimate: bool = False
@@ -162,6 +161,8 @@ class Operation(Mark, eq=False, kw_only=True):
     """The seconds in which ``cpu_s`` was spent; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
     """By column; ``cpu`` is the sum of user and system time."""
+    rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
+    """By column of a counter: its highest rate per second over 0.2 s; None for a shorter operation."""
 
     @property
     def ancestors(self) -> Iterator[Operation]:
@@ -189,8 +190,6 @@ class Operation(Mark, eq=False, kw_only=True):
     """By how much RSS grew, in bytes."""
     cpu_s = _FigureOf(CPU, lambda cpu: cpu.spent)
     """CPU seconds of all processes during the operation."""
-    cpu_peak = _FigureOf(CPU, lambda cpu: cpu.peak_low)
-    """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
     read_bytes = _FigureOf("read_bytes", lambda counter: counter.spent)
     """Bytes that storage delivered."""
     write_bytes = _FigureOf("write_bytes", lambda counter: counter.spent)
@@ -222,6 +221,11 @@ class Operation(Mark, eq=False, kw_only=True):
     def in_calls_s(self) -> float:
         """Seconds from start to end; of calls that are counted together, without the time between them."""
         return self.duration_s if self.total_s is None else self.total_s
+
+    @property
+    def cpu_peak(self) -> float | None:
+        """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
+        return self.rates.get(CPU)
 
     @property
     def cpu_average(self) -> float | None:
@@ -302,16 +306,15 @@ class Column:
 
     def counted(self, start_s: float, end_s: float) -> Figures:
         """Return the figures of a counter between two moments."""
-        if not self.times:
-            return UNKNOWN
-        spent = self._at(end_s) - self._at(start_s)
+        return Figures(spent=self._at(end_s) - self._at(start_s)) if self.times else UNKNOWN
+
+    def highest_rate(self, start_s: float, end_s: float) -> float | None:
+        """Return the highest rate per second of a counter between two moments, over 0.2 s."""
         rates = [
             (self.values[after] - self.values[before]) / (self.times[after] - self.times[before])
             for before, after in pairwise(spaced(self.times, RATE_WINDOW_S, start_s, end_s))
         ]
-        if not rates:
-            return Figures(spent=spent)
-        return Figures(spent=spent, peak=Bracket(max([*rates, spent / (end_s - start_s)]), None, start_s, end_s))
+        return max([*rates, (self._at(end_s) - self._at(start_s)) / (end_s - start_s)]) if rates else None
 
     def _after(self, at_s: float) -> int:
         """Return the place after the last sample up to a moment, including a sample triggered by it."""

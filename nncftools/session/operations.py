@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from math import inf
 
@@ -234,10 +235,6 @@ class _FiguresOf:
         self._table = ProcessTable(session.processes)
         explained = filter(peaks.is_mark_explained, session.processes)
         self._largest = max(explained, key=lambda process: process.high_water_mark or 0, default=None)
-        values = self._columns[RSS].values if RSS in self._columns else ()
-        blocks = (max(values[first : first + _BLOCK]) for first in range(0, len(values), _BLOCK))
-        self._highest = [0.0, *accumulate(blocks, max)]
-        """For each block of samples, the largest value before it."""
         self._rises = sorted(
             (peaks.rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
             key=_end_of,
@@ -245,36 +242,54 @@ class _FiguresOf:
         self._read = sorted(peaks.read_at_marks(session.marks), key=_end_of)
         self._read_s = [*map(_end_of, self._read)]
         self._rise_ends = [*map(_end_of, self._rises)]
+        self._computing = LazyMapping(self._columns, self._computing_of)
+
+    @cached_property
+    def _highest(self) -> list[float]:
+        """For each block of samples, the largest value before it."""
+        values = self._columns[RSS].values
+        blocks = (max(values[first : first + _BLOCK]) for first in range(0, len(values), _BLOCK))
+        return [0.0, *accumulate(blocks, max)]
 
     def operation(self, mark: Mark, end_s: float, parent: Operation | None = None) -> Operation:
         process = self._table.at(mark.pid, mark.start_s + _TICK_S)
-
-        def figures(name: str) -> Figures:
-            column = self._columns[name]
-            if metrics.is_counter(name):
-                return column.counted(mark.start_s, end_s)
-            if name == RSS:
-                sampled = column.held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
-                return self._with_marks(sampled, mark, end_s, process)
-            if metrics.name_of(name) not in metrics.OF_DEVICES:
-                return column.held(mark.start_s, end_s)
-            from nncftools.session.devices import figures_of
-
-            return figures_of(name, mark, end_s, column, self._unknown)
-
-        def figures_of_start(name: str) -> Figures:
-            start = figures(name)
-            return Figures(start.start, start_is_estimate=start.start_is_estimate)
-
-        return Operation(
+        operation = Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
             parent=parent,
             process=None if process is None else process.id,
-            figures=LazyMapping(self._columns, figures_of_start if mark.error == END_UNKNOWN else figures),
         )
 
-    def _with_marks(self, sampled: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
-        """Replace the samples at both ends by what was read there; add to the peak what marks prove."""
+        def figures(name: str) -> Figures:
+            known = self._computing[name](operation)
+            if mark.error == END_UNKNOWN:
+                return Figures(known.start, start_is_estimate=known.start_is_estimate)
+            return known
+
+        def rate(name: str) -> float | None:
+            is_known = mark.error != END_UNKNOWN and metrics.is_counter(name)
+            return self._columns[name].highest_rate(mark.start_s, end_s) if is_known else None
+
+        operation.figures = LazyMapping(self._columns, figures)
+        operation.rates = LazyMapping(self._columns, rate)
+        return operation
+
+    def _computing_of(self, name: str) -> Callable[[Operation], Figures]:
+        """Return the function that computes the figures of a column."""
+        column = self._columns[name]
+        if metrics.is_counter(name):
+            return lambda of: column.counted(of.start_s, of.end_s)
+        if name == RSS:
+            return self._of_rss
+        if metrics.name_of(name) not in metrics.OF_DEVICES:
+            return lambda of: column.held(of.start_s, of.end_s)
+        from nncftools.session.devices import figures_of
+
+        return lambda of: figures_of(name, of, of.end_s, column, self._unknown)
+
+    def _of_rss(self, mark: Operation) -> Figures:
+        """Return the samples, at both ends what was read there, and in the peak what marks prove."""
+        end_s, process = mark.end_s, self._table.by_id.get(mark.process)
+        sampled = self._columns[RSS].held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
         start, start_is_estimate = self._level(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level(mark.own_end, end_s)
         reached = list(self._reached(mark, end_s, process))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, compress, count
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -106,9 +106,9 @@ def first_at_least(values: Sequence[float], level: float) -> int:
     for begin in range(0, len(values), _CHUNK):
         chunk = values[begin : begin + _CHUNK]
         if max(chunk) >= level or isnan(sum(chunk)):
-            for place, value in enumerate(chunk, start=begin):
-                if value >= level:
-                    return place
+            place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
+            if place is not None:
+                return place
     raise ValueError(f"no value is at least {level}")
 
 
