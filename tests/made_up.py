@@ -61,7 +61,6 @@ def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Sessi
     number = len(next(iter(of.values()), ()))
     time_s = of.pop(TIME, [place / 2 for place in range(number)])
     taken = samples([value for value in time_s if value is not None], **of)
-    processes = fields.get("processes", [process()])
     given: dict[str, Any] = {
         "tool_version": "0.1.0",
         "name": "run",
@@ -73,10 +72,12 @@ def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Sessi
         "sampler": SamplerFacts(interval_s=0.5, achieved_interval_s=0.5, missed=0, longest_gap_s=0.5),
         "samples": taken,
         "totals": {"cpu_user": 0.5, "cpu_system": 0.25, "read_bytes": 4096, "write_bytes": 0},
-        "peaks": peaks(taken, processes, None, {}),
-        "processes": processes,
+        "processes": [process()],
     }
-    return Session(**{**given, **fields})
+    of_fields = Session(**{**given, **fields})
+    if "peaks" not in fields:
+        of_fields.peaks = peaks(of_fields)
+    return of_fields
 
 
 def header(columns: Sequence[str] = ("rss",), **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — any key of the header

@@ -340,7 +340,7 @@ class _Builder:
             return size
         watched, begun_s = self._watched.get(parent.id), process.start_s or 0.0
         if watched is None:
-            return min(size, max(parent.peak_rss or 0, parent.high_water_mark or 0) or size)
+            return min(size, parent.most_memory or size)
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
         moments = (begun_s, *between, seen_s)
         return min(size, max(rss_at(watched, at_s) - shared_at(watched, at_s) for at_s in moments) or size)

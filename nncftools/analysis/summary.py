@@ -19,9 +19,9 @@ from nncftools.metrics import cpu_counters, in_order, is_counter
 from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
 from nncftools.session.operation import Figures, LazyMapping, Operation
 from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import drift, mark_of_tree
+from nncftools.session.peaks import mark_of_tree
 from nncftools.session.readings import rss_error
-from nncftools.session.samples import Samples
+from nncftools.session.samples import Samples, drift
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_text
 

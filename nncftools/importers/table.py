@@ -270,17 +270,18 @@ class RowLog:
         end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
         fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
         fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
-        return Session(
+        session = Session(
             name=source.path.name,
             start=start,
             sampler=facts,
             samples=samples,
             processes=self.children.processes(source, end_s, self.unit),
             totals=last_counters(samples),
-            peaks=peaks(samples, [], None, {}),
             warnings=source.warnings(),
             **fields,
         )
+        session.peaks = peaks(session)
+        return session
 
     def _read_lines(self, lines: Lines) -> None:
         try:

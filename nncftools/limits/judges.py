@@ -10,11 +10,12 @@ import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan
+from operator import attrgetter
 
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict, most_memory
+from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS, Session
 from nncftools.units import MemoryUnit, printable, seconds_text
@@ -176,7 +177,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=most_memory, reverse=True)
+    return sorted(processes, key=attrgetter("most_memory"), reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:

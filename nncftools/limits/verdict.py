@@ -18,6 +18,7 @@ import signal
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf, isnan
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from nncftools.analysis.peak_text import SEPARATOR
@@ -129,7 +130,7 @@ def last_state(session: Session, before_s: float) -> LastState:
         at_s,
         rss,
         growth if growth >= _SLOWEST else None,
-        sorted(lived, key=most_memory, reverse=True)[:_NAMED],
+        sorted(lived, key=attrgetter("most_memory"), reverse=True)[:_NAMED],
         SEPARATOR.join(_operations(session, before_s)),
         "" if at_s is None or session.snapshots is None else _running(session, at_s),
     )
@@ -140,11 +141,6 @@ def _running(session: Session, at_s: float) -> str:
 
     rise = build_up.at(session, at_s)
     return "" if rise is None or rise.top is None else frames.running_text(rise.top)
-
-
-def most_memory(process: Process) -> int:
-    """Return the most memory that a process is known to have held by itself, in bytes; 0 for unknown."""
-    return max(process.peak_rss or 0, process.high_water_mark or 0)
 
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:
@@ -249,7 +245,7 @@ class Evidence:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
         peak = self.session.peaks.get("rss")
         most = 0 if peak is None else peak.low or 0
-        return process is None or most_memory(process) >= max(most * _SIGNIFICANT, _SMALL)
+        return process is None or process.most_memory >= max(most * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:

@@ -22,7 +22,6 @@ from nncftools.analysis.frames import best_frame
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.limits.verdict import most_memory
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
@@ -327,7 +326,7 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 def _live(process: Process, now_s: float) -> LiveProcess:
     rss = _rss(process, now_s) if _is_alive(process, now_s) else None
-    most = most_memory(process) or None
+    most = process.most_memory or None
     return LiveProcess(process.pid, process.name, rss, process.command, most)
 
 

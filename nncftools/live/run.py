@@ -21,7 +21,7 @@ from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
 from nncftools.session.operations import with_ends
-from nncftools.session.peaks import noise
+from nncftools.session.samples import noise
 from nncftools.session.session import Session
 from nncftools.units import printable
 

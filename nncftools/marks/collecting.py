@@ -30,8 +30,9 @@ from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
+from nncftools.session.peaks import rss_peak
 from nncftools.session.readings import TreeReader
+from nncftools.session.samples import drift
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
@@ -54,16 +55,14 @@ def narrow(session: Session) -> None:
         own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    peak = sampled_peak(RSS, session.samples, session.late.by_time())
-    session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, read_at_marks(session.marks))
+    session.peaks[RSS] = rss_peak(session)
 
 
 def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
     """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
     highest = max(mark for _, mark in readings)
-    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
     risen = highest - drift(highest)
-    if shown < risen:
+    if process.most_shown < risen:
         to_s = min(at_s for at_s, mark in readings if mark >= risen)
         from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
         if from_s is not None:

@@ -14,7 +14,7 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
-from nncftools.limits.verdict import Verdict, most_memory
+from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
 from nncftools.render.view import View, label
 from nncftools.session.peaks import sampled_peak
@@ -178,7 +178,7 @@ def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     largest = []
     for process in state.largest:
         name = shortened(printable(process.name), _NAME) or "a process"
-        largest.append(f"{name} (pid {process.pid}) {unit.brief(most_memory(process))} {unit}")
+        largest.append(f"{name} (pid {process.pid}) {unit.brief(process.most_memory)} {unit}")
     for heading, text in (
         ("largest", ", ".join(largest)),
         ("during", state.operation),

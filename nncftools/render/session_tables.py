@@ -14,7 +14,6 @@ from nncftools.analysis import summary
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
-from nncftools.limits.verdict import most_memory
 from nncftools.render.table import Cell, Column, Output, Row, Table, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Device, Process, SavedModel
@@ -100,7 +99,7 @@ def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longe
             Cell(shortened(printable(process.name), longest) or "?"),
             Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
             *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-            size_cell(most_memory(process) or None, unit),
+            size_cell(process.most_memory or None, unit),
             Cell(seconds_text(process.cpu_s)),
         ]
         details = shortened(printable(" ".join(process.command)), 400)
@@ -112,14 +111,15 @@ def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longe
 def significant(every: Sequence[Process]) -> list[Process]:
     """Return the few processes that used the most memory or CPU time."""
     by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
-    least, least_s = max(map(most_memory, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
-    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if most_memory(process) >= least]
+    least = max((process.most_memory for process in every), default=0) * _SHARE
+    least_s = sum(process.cpu_s or 0.0 for process in every) * _SHARE
+    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if process.most_memory >= least]
     busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
     return [*large, *busy][:_FEW_PROCESSES]
 
 
 def _by_size(every: Sequence[Process]) -> list[Process]:
-    return sorted(every, key=lambda process: (most_memory(process), process.cpu_s or 0.0), reverse=True)
+    return sorted(every, key=lambda process: (process.most_memory, process.cpu_s or 0.0), reverse=True)
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:

@@ -508,12 +508,22 @@ class Process(msgspec.Struct, kw_only=True):
     """When its high-water mark rose above what the samples show."""
     series: Series | None = None
 
+    """Its RSS over time, if this was requested."""
+
     @property
     def is_python(self) -> bool:
         """Whether the first word of its command is a Python."""
         return bool(self.command and _PYTHON.fullmatch(self.command[0]))
 
-    """Its RSS over time, if this was requested."""
+    @property
+    def most_memory(self) -> int:
+        """The most memory that it is known to have held by itself; 0 for unknown."""
+        return max(self.peak_rss or 0, self.high_water_mark or 0)
+
+    @property
+    def most_shown(self) -> int:
+        """The most memory whose moment a sample or a rise shows; 0 for none."""
+        return max([self.peak_rss or 0, *(rise.high_water_mark for rise in self.rises)])
 
 
 UNFINISHED = "unfinished"

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark
-from nncftools.session.peaks import first_at_least, noise
+from nncftools.session.samples import first_at_least, noise
 
 KINDS = (
     "Model Loading",

@@ -19,7 +19,8 @@ from nncftools.session import peaks
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import PeakPlace, place_of, raised_to
-from nncftools.session.peaks import MostHeld, PeakCandidate, ProcessTable, held_at_most, noise
+from nncftools.session.peaks import MostHeld, PeakCandidate, ProcessTable, held_at_most
+from nncftools.session.samples import noise
 
 _MOST_PARALLEL = 64
 
@@ -202,7 +203,7 @@ def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, i
         if limit is None or end_s is None:
             yield start_s, end_s, limit
             continue
-        mark = max(process.high_water_mark or 0, process.peak_rss or 0)
+        mark = process.most_memory
         above = table.by_id.get(process.parent)
         if not process.samples and process.forked_copy and above is not None:
             mark = above.high_water_mark or 0  # it began with the memory of its parent

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from nncftools.session.model import END_UNKNOWN, Peak, Process
 from nncftools.session.operation import Bracket, Operation
-from nncftools.session.peaks import ProcessTable, drift, noise
+from nncftools.session.peaks import ProcessTable
+from nncftools.session.samples import drift, noise
 
 Path = Sequence[Operation]
 """Operations from the outermost to the innermost one; each encloses the next."""
@@ -206,7 +207,7 @@ def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) 
         is_there = any(from_s <= moment.to_s and to_s >= moment.from_s for from_s, to_s in rises)
         if is_there or process.id == peak.process:
             for above in table.upwards(process):
-                sizes[above.id] = sizes.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
+                sizes[above.id] = sizes.get(above.id, 0) + process.most_memory
     return sizes
 
 

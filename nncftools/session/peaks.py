@@ -4,35 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, compress, count
+from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Mark, Peak, Process, Rise
-from nncftools.session.samples import Samples
+from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
+from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-_CHUNK = 4096
+RSS = "rss"
 ReadUntil = Mapping[float, float]
 """When samples were read that took long, by their times."""
-
-
-def drift(size: float) -> float:
-    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
-    return max(size / 1000, 256 * 1024)
-
-
-def noise(size: float) -> float:
-    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
-
-    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
-    and caches still move a little. A figure with closer bounds is given without them.
-    """
-    return max(size * 0.01, 1 << 20)
 
 
 class PeakCandidate(NamedTuple):
@@ -49,31 +35,34 @@ class PeakCandidate(NamedTuple):
     """The process whose mark proves it; None for a sample of the whole tree."""
 
 
-def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, late: ReadUntil) -> dict[str, Peak]:
+def peaks(session: SessionData) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
-    samples. It was at most the sum of the marks of processes that lived at the same time, and so were PSS and USS.
-    ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
-    (getrusage(2)). A ``late`` sample shows what rose until it was read.
+    PSS and USS are never above RSS, and so never above the upper bound of its peak.
     """
-    by_name = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
-    if "rss" in by_name:
-        by_name["rss"] = rss_peak(by_name["rss"], processes, floor)
-        for name in ("pss", "uss"):  # never above RSS
+    late = session.late.by_time()
+    by_name = {name: sampled_peak(name, session.samples, late) for name in session.samples.metrics if is_memory(name)}
+    if RSS in by_name:
+        by_name[RSS] = rss_peak(session)
+        for name in ("pss", "uss"):
             if name in by_name and by_name[name].low is not None:  # counted in some samples only
-                by_name[name] = replace(_when_counted(by_name[name], samples), high=by_name["rss"].high)
+                by_name[name] = replace(_when_counted(by_name[name], session.samples), high=by_name[RSS].high)
     return by_name
 
 
-def rss_peak(
-    sampled: Peak, processes: Sequence[Process], floor: int | None = None, at_marks: Iterable[PeakCandidate] = ()
-) -> Peak:
-    """Return the peak of RSS; the parameters are those of ``peaks``, ``at_marks`` is what was read at marks."""
+def rss_peak(session: SessionData) -> Peak:
+    """Return the peak of RSS by all that a session knows: samples, high-water marks, and what was read at marks.
+
+    It was at least the high-water mark of any one process: a mark also covers what came and went between two samples.
+    It was at most the sum of the marks of processes that lived at the same time. The command inherits what the sampler
+    itself held in its ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows what rose until it was read.
+    """
+    processes, floor = session.processes, session.sampler.peak_rss or 0
     high = MostHeld(held_at_most(processes)).most()
-    if high is not None and unseen_mark(processes, floor or 0):  # it is part of the sum, instead of the command's own
+    if high is not None and unseen_mark(processes, floor):  # it is part of the sum, instead of the command's own
         high += _largest_mark(processes)
-    return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
+    sampled = sampled_peak(RSS, session.samples, session.late.by_time())
+    return bracketed(sampled, [*reached_by_marks(processes, floor), *read_at_marks(session.marks)], high or None)
 
 
 def sampled_peak(name: str, samples: Samples, late: ReadUntil | None = None) -> Peak:
@@ -99,17 +88,6 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
     return peak if isnan(age_s) else moved(peak, -age_s)
-
-
-def first_at_least(values: Sequence[float], level: float) -> int:
-    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
-    for begin in range(0, len(values), _CHUNK):
-        chunk = values[begin : begin + _CHUNK]
-        if max(chunk) >= level or isnan(sum(chunk)):
-            place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
-            if place is not None:
-                return place
-    raise ValueError(f"no value is at least {level}")
 
 
 def moved(peak: Peak, by_s: float) -> Peak:
@@ -185,8 +163,7 @@ def _largest_mark(processes: Iterable[Process]) -> int:
 def is_mark_explained(process: Process) -> bool:
     """Return whether a rise or a sample shows when a process reached its high-water mark."""
     mark = process.high_water_mark or 0
-    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
-    return 0 < mark - drift(mark) <= shown
+    return 0 < mark - drift(mark) <= process.most_shown
 
 
 def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:

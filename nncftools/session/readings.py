@@ -17,7 +17,8 @@ import msgspec
 
 from nncftools.intake import Seconds, Size, Whole
 from nncftools.session.model import Host, OwnMemory, Process, SessionData
-from nncftools.session.peaks import ProcessTable, noise
+from nncftools.session.peaks import ProcessTable
+from nncftools.session.samples import noise
 
 _SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
 """Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""

@@ -439,16 +439,17 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
             devices=list(self._devices.values()),
             files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
-            processes=self._largest(processes),
+            processes=processes,
             warnings=self._warnings,
             **self._fields,
         )
+        session.peaks = peaks(session) | unused
+        session.processes = self._largest(processes)
         readings.keep(session, readings.HeldLines(self._held, plan.children, self._execs))
         return session
 

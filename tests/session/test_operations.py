@@ -69,7 +69,7 @@ def test_an_operation_without_end_may_not_hold_the_peak() -> None:
     rises = [Rise(from_s=0.1, to_s=0.9, high_water_mark=400 * MIB)]
     of = marked(mark("lost", 0.2, end_s=0.8, error=END_UNKNOWN), mark("a", 0.3, end_s=0.5), mark("b", 0.6, end_s=0.7))
     of.processes = [process(rises=rises, high_water_mark=400 * MIB)]
-    of.peaks = peaks(of.samples, of.processes, None, of.late.by_time())
+    of.peaks = peaks(of)
 
     assert [phase.has_peak for phase in of.operations] == [False, None, None]
 
