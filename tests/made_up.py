@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nncftools.analysis.operation import Bracket, Figures, Operation
+from nncftools.analysis.peaks import peaks
+from nncftools.analysis.session import Session
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.operation import Bracket, Figures, Operation
-from nncftools.session.operations import parents
-from nncftools.session.peaks import peaks
+from nncftools.session.nesting import parents
 from nncftools.session.samples import TIME, Samples
-from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -21,9 +21,9 @@ from benchmarks.owner_programs.recording import Place, Truth
 from nncftools.analysis.build_up import BuildUp
 from nncftools.analysis.code_places import last_line
 from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.peak_place import span_of
+from nncftools.analysis.session import Session
 from nncftools.session.model import Frame
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 
 _AROUND_NS = 20_000_000
 """The helper and the sampler read RSS at other moments than the program."""

@@ -14,12 +14,12 @@ from itertools import chain, compress
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
 from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
+from nncftools.analysis.session import Session
 from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
 _STARTING_S, _OF_PYTHON = 0.5, 12 << 20
@@ -106,7 +106,7 @@ class Moment(NamedTuple):
 
 def of_peak(session: Session) -> BuildUp | None:
     """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
-    return session.computed_once("build_up_of_peak", lambda: _of_peak(session))
+    return session.once(_of_peak)
 
 
 def _of_peak(session: Session) -> BuildUp | None:

@@ -20,12 +20,13 @@ from msgspec.structs import replace
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.peak_text import when_text
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
-from nncftools.session.operation import Operation, kind_of
-from nncftools.session.session import Session
+from nncftools.session.nesting import kind_of
 
 Key = Callable[[Operation], Hashable]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import UNMARKED, largest_process
-from nncftools.session.session import Session
 
 _MUCH = 0.2
 """Where no stack was seen of this part of the peak, the report says why."""

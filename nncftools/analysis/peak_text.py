@@ -11,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peak_place import PeakPlace, place_of
+from nncftools.analysis.session import Session
 from nncftools.session.model import Peak
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import PeakPlace, place_of
-from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
 _PERFORMER_NAME = 16

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nncftools.analysis.operation import CPU, RATE_WINDOW_S, spaced
 from nncftools.analysis.reduction import MOST_POINTS, keep_extremes
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
-from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
-from nncftools.session.session import Session
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]

@@ -6,6 +6,7 @@ PSS near the peak. PSS takes long to count, so most samples do not know it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -14,15 +15,14 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from nncftools.analysis.operation import Figures, LazyMapping, Operation
+from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.peak_text import where_reached
+from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, in_order, is_counter
-from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
-from nncftools.session.operation import Figures, LazyMapping, Operation
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import mark_of_tree
-from nncftools.session.readings import rss_error
+from nncftools.session.model import END_UNKNOWN, Host, Peak, Process, RankRun
 from nncftools.session.samples import Samples, drift
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_text
 
 _FEWEST_SAMPLES = 2
@@ -413,6 +413,28 @@ def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
 def _is_helper(process: Process) -> bool:
     code = " ".join(process.command).partition(_HELPER)[2]
     return code.startswith(_HELPERS) and not process.forked_copy  # which is a worker
+
+
+_SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
+"""Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
+_ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
+"""The stable releases that took 82241a83cd15: from this patch level on."""
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def rss_error(host: Host) -> int:
+    """Return by how many bytes RSS in /proc may be off for one process; 0 where it is exact, or nothing is known.
+
+    Each CPU adds its count to the sum when it has reached a batch, max(32, 2 × CPUs) pages (lib/percpu_counter.c).
+    """
+    version = _RELEASE.match(host.release)
+    if host.system != "Linux" or host.cpus is None or version is None:
+        return 0
+    series, patch = (int(version[1]), int(version[2])), int(version[3] or 0)
+    if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
+        return 0
+    has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
+    return max(32, 2 * host.cpus) * host.cpus * (65536 if has_large_pages else 4096)
 
 
 def _survivors(session: Session) -> Iterator[str]:

@@ -14,11 +14,11 @@ from queue import Queue
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.session import Session as Recorded
 from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.backports import StrEnum
 from nncftools.metrics import MEMORY, OF_DEVICES
 from nncftools.session import launcher
-from nncftools.session.session import Session as Recorded
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:

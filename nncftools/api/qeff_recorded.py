@@ -14,16 +14,16 @@ from math import isnan
 
 from msgspec.structs import replace
 
+from nncftools.analysis.operation import RATE_WINDOW_S, Operation
+from nncftools.analysis.peak_place import span_of
+from nncftools.analysis.peaks import SAMPLED, moved
+from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
 from nncftools.session.model import Mark, Peak
-from nncftools.session.operation import RATE_WINDOW_S, Operation, kind_of
-from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import SAMPLED, moved
+from nncftools.session.nesting import in_order, kind_of, renumbered, with_ends
 from nncftools.session.samples import TIME, Samples
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
-from nncftools.session.session import Session, load
+from nncftools.session.session import load
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, options, planning, screen
 from nncftools.cli.destination import Destination, Log, RecordingFiles, claim_files
 from nncftools.cli.options import Request
@@ -30,7 +31,6 @@ from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.model import Exit, Snapshots
 from nncftools.session.recording import StarterFacts, session_from
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from functools import partial
 from math import isnan
 from operator import attrgetter
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
 from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
-from nncftools.session.session import STILL_RUNS, Session
+from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 

@@ -21,12 +21,12 @@ from math import inf, isnan
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.peak_text import SEPARATOR
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
 from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
-from nncftools.session.operation import Operation
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128

@@ -19,6 +19,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.frames import best_frame
+from nncftools.analysis.peak_place import span_of
+from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
@@ -28,10 +31,7 @@ from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Rise, Start
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import mark_of_tree
 from nncftools.session.recording import Line, Recording
-from nncftools.session.session import Session
 from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
-from nncftools.session.operations import with_ends
+from nncftools.session.nesting import with_ends
 from nncftools.session.samples import noise
-from nncftools.session.session import Session
 from nncftools.units import printable
 
 if TYPE_CHECKING:

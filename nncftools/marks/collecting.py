@@ -20,63 +20,19 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS
 from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
+from nncftools.marks.readings import TreeReader
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import UNFINISHED, Failure, Mark, Process, Rise, SavedModel, Start
-from nncftools.session.operation import RSS
-from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peaks import rss_peak
-from nncftools.session.readings import TreeReader
-from nncftools.session.samples import drift
-from nncftools.session.session import Session
+from nncftools.session.model import UNFINISHED, Failure, Mark, Process, SavedModel, Start
+from nncftools.session.nesting import in_order, renumbered, with_ends
 from nncftools.units import printable, seconds_text, shortened
-
-Readings = Sequence[tuple[float, int]]
-"""Seconds since the start and bytes, in order."""
-
-
-def narrow(session: Session) -> None:
-    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
-    if RSS not in session.peaks:
-        return
-    by_pid: dict[int | None, list[tuple[float, int]]] = {}
-    for mark in session.marks:
-        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if at_s is not None and memory is not None and memory.high_water_mark is not None:
-                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
-    for process in session.processes:
-        readings = sorted(by_pid.get(process.pid, ()))
-        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
-        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
-        if own:
-            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    session.peaks[RSS] = rss_peak(session)
-
-
-def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
-    highest = max(mark for _, mark in readings)
-    risen = highest - drift(highest)
-    if process.most_shown < risen:
-        to_s = min(at_s for at_s, mark in readings if mark >= risen)
-        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
-        if from_s is not None:
-            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
-
-
-def _narrowed(rise: Rise, readings: Readings) -> Rise:
-    risen = rise.high_water_mark - drift(rise.high_water_mark)
-    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
-    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
-    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
-    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
-    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise
-
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""

@@ -25,14 +25,13 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import msgspec
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.session.model import Mark, OwnMemory, Start
-from nncftools.session.operations import latest_end_s, parents, with_ends
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.readings import Reading
-from nncftools.session.session import Session
+from nncftools.marks.readings import Reading
+from nncftools.session.model import Mark, OwnMemory, ProcessTable, Start
+from nncftools.session.nesting import latest_end_s, parents, with_ends
 
 AUTO = "auto"
 """The source of a call that the hook marked."""

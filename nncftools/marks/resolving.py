@@ -13,13 +13,11 @@ from math import inf
 
 from msgspec.structs import replace
 
+from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
 from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open, complete
-from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
-from nncftools.session.operation import kind_of
-from nncftools.session.operations import in_order, latest_end_s
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.session import Session
+from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, ProcessTable
+from nncftools.session.nesting import in_order, kind_of, latest_end_s
 
 _ENDS = (END, EXEC)
 

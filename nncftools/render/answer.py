@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
+from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.peak_text import brief_where_text
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs, went_on
 from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.render.view import SEPARATOR, View, label
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 
 if TYPE_CHECKING:

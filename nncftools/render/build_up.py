@@ -22,6 +22,7 @@ from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
 from nncftools.analysis.memory_kinds import Kinds
 from nncftools.analysis.peak_text import span_text, when_text
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
 from nncftools.render.answer import doubted
@@ -31,7 +32,6 @@ from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_t
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import END, command_text
 from nncftools.session.model import MappingGroup, Process
-from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _SHARE = 0.01

@@ -14,11 +14,11 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.series import Floats, rates_of, run_s
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
 from nncftools.render.view import BREAK, View, label, plotly_text
-from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import cycle, groupby, product
 
 from nncftools import metrics
+from nncftools.analysis.operation import CPU, Figures, Operation
 from nncftools.analysis.peak_text import Performers, without_shared_start
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined
 from nncftools.render.table import NOTE, has_estimates
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
-from nncftools.session.operation import CPU, KINDS, Figures, Operation, kind_of
-from nncftools.session.session import Session
+from nncftools.session.nesting import KINDS, kind_of
 from nncftools.units import printable, seconds_text, shortened
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render import answer, chart, session_tables, stacks
@@ -27,7 +28,6 @@ from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Table
 from nncftools.render.view import View, command_text
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 _FILE = "package_data/plotly.min.js"

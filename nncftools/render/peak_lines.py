@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.peaks import sampled_peak
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
 from nncftools.render.view import View, label
-from nncftools.session.peaks import sampled_peak
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
 
 if TYPE_CHECKING:

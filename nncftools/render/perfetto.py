@@ -18,18 +18,18 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, what_runs
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import rates_of, run_s, window_s
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import by_key, estimates_by_key
 from nncftools.render.stacks import place_text
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 Event = dict[str, Any]

@@ -18,7 +18,9 @@ from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.holders import Holder, holders
 from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.peak_text import where_text
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
@@ -27,8 +29,6 @@ from nncftools.render.listing import by_key, estimates_by_key, timeline
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
 from nncftools.session.model import Frame
-from nncftools.session.operation import Operation
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 FORMAT = "nncf-tools-summary"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import brief_hints, hints
 from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
@@ -16,7 +17,6 @@ from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
 from nncftools.render.view import SEPARATOR, View, command_text
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 _TITLE = 200

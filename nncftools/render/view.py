@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Union
 import msgspec
 
 from nncftools import metrics
+from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:

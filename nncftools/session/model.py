@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import signal
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
@@ -551,7 +552,7 @@ class Mark(msgspec.Struct, kw_only=True):
     """What marked it: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's output),
     ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
     kind: str | None = None
-    """One of ``nncftools.session.operation.KINDS``, or null."""
+    """One of ``nncftools.session.nesting.KINDS``, or null."""
     call: str | None = None
     """The function that was called."""
     arguments: str | None = None
@@ -651,8 +652,57 @@ class RankRun(msgspec.Struct, kw_only=True):
     rss: list[Whole | None] = []
 
 
-class SessionData(msgspec.Struct, kw_only=True, dict=True):
-    """The fields of a session: bytes and seconds; null is unknown, never 0."""
+class HeldLine(TypedDict):
+    """The RSS of processes at the sample that a mark triggered."""
+
+    from_s: Seconds
+    """When the sample before began."""
+    to_s: Seconds
+    """When this sample began."""
+    rss: list[list[Whole]] | None
+    """For each process that changed since the line before: its ``id``, RSS in bytes, and, if it differs, its RSS in the
+    sample before. Older journals have the least and the most since ``from_s`` instead. Null: too many."""
+
+
+class ExecLine(TypedDict):
+    """Between two moments, a process began to run another program (execve(2))."""
+
+    id: Whole
+    from_s: Seconds
+    to_s: Seconds
+
+
+class HeldLines(NamedTuple):
+    """What a journal says of marks, which a session does not keep."""
+
+    lines: Sequence[HeldLine] = ()
+    with_descendants: bool = True
+    execs: Sequence[ExecLine] = ()
+
+
+class Unsaved:
+    """What belongs to a session only in memory: it is not saved, and equal sessions may differ in it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.loaded = b"{}"
+        """The JSON that the session was loaded from."""
+        self.of_marks = HeldLines()
+        """What the journal says of marks that are still to be read."""
+        self.figures: dict[object, tuple[Sequence[int], Sequence[object], object]] = {}
+        """By function: the state and the parts of the session that a value depends on, and the value."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unsaved)
+
+    __hash__ = None  # type: ignore[assignment] # it can change
+
+
+class SessionData(msgspec.Struct, kw_only=True):
+    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+
+    Load with ``Session.load(path)``, write with ``session.save(path)``.
+    """
 
     format: str = FORMAT
     version: int = VERSION
@@ -703,3 +753,34 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     """What readers of the figures should know; every report repeats them."""
     snapshots: Snapshots | None = None
     """Stacks and mappings of processes whose memory rose; null when none were asked for."""
+    unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
+
+
+FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type is not Unsaved]
+"""Those of a session's file."""
+
+
+class ProcessTable:
+    """The processes of a session by their numbers and PIDs."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        """Take processes in the order in which they were found."""
+        self.by_id: dict[int | None, Process] = {}
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in processes:
+            self.by_id[process.id] = process
+            self._by_pid.setdefault(process.pid, []).append(process)
+
+    def at(self, pid: int | None, at_s: float) -> Process | None:
+        """Return the process that had a PID at a moment: a PID may be reused."""
+        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
+        return begun[-1] if begun and pid is not None else None
+
+    def upwards(self, process: Process) -> Iterator[Process]:
+        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
+        above: Process | None = process
+        for _ in range(len(self.by_id)):
+            if above is None:
+                return
+            yield above
+            above = self.by_id.get(above.parent)

@@ -364,7 +364,7 @@ class Meter:
             self.reader.stop()
         session = self.reader.session
         if session is not None:
-            from nncftools.session.peaks import peaks
+            from nncftools.analysis.peaks import peaks
 
             if self._resets:  # the sampler reads marks once a second and misses some before they are reset
                 for process in session.processes[:1]:

@@ -6,9 +6,9 @@ import pytest
 
 from nncftools.analysis.comparison import Comparison, Run, compared, matched, measured
 from nncftools.analysis.figures import Value
+from nncftools.analysis.operation import Operation
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
-from nncftools.session.operation import Operation
 from tests.made_up import MIB, mib, process, session
 
 TIMES = (0, 1, 2, 3)

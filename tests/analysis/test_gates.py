@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from nncftools.analysis.comparison import Comparison, compared, measured
 from nncftools.analysis.gates import judged, parsed
+from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     MetricSummary,
     NearPeak,
@@ -18,7 +19,6 @@ from nncftools.analysis.summary import (
     taken,
 )
 from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
 from nncftools.cli.destination import numbered
 from nncftools.cli.options import session_candidates
@@ -19,7 +20,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import mib, session
 

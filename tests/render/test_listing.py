@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nncftools.analysis.operation import Operation
 from nncftools.render.listing import (
     FILLS,
     OTHER_PACKAGES,
@@ -21,7 +22,7 @@ from nncftools.render.listing import (
     without_small,
 )
 from nncftools.session.model import Mark, Rise
-from nncftools.session.operation import KINDS, Operation
+from nncftools.session.nesting import KINDS
 from tests.made_up import MIB, figures, mib, nested, process, session
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.operation import Figures, Operation
 from nncftools.render.notebook import cell
 from nncftools.render.page import report
 from nncftools.render.panels import page
 from nncftools.render.table import NOTE, change_text, has_estimates, level_text
-from nncftools.session.operation import Figures, Operation
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
 from tests.render import golden

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from nncftools.analysis.session import Session
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.text import report
 from nncftools.render.view import View
@@ -20,7 +21,6 @@ from nncftools.session.model import (
     SamplerFacts,
     SavedModel,
 )
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.cli import recording, screen
 from nncftools.cli.fit import groups, outputs
 from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, Watcher
@@ -26,7 +27,6 @@ from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.sampler.client import Interrupted, Starter
-from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
 GIVE_UP = 5

@@ -17,6 +17,7 @@ from functools import partial
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import LEAST_SLICES, Estimate, Line, Result, Slice
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, options, recording, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.fit import outputs as of_runs
@@ -29,7 +30,6 @@ from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.sampler.client import Interrupted, Starter
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
 
 KIND = of_runs.Kind("forecast", "forecast", "slice")

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from nncftools.analysis.session import Session
 from nncftools.cli import options, recording
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import grid, worker
@@ -29,7 +30,6 @@ from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder, above_standard
 from nncftools.sampler.client import Starter
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"

@@ -22,18 +22,18 @@ from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end,
 from nncftools.analysis.frames import tree_of
 from nncftools.analysis.holders import holders
 from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis.operations import unmarked
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
 from nncftools.render.stacks import percents
 from nncftools.render.terminal_plot import rates_shown
-from nncftools.session.operation import RATE_WINDOW_S
-from nncftools.session.operations import unmarked
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 _ALL_LEVELS = 99
 _ROWS = (1, 2, 3, 4, 20)

@@ -15,16 +15,16 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from nncftools import metrics
+from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import cores_average, cpu_s, level
 from nncftools.metrics import cpu_counters
-from nncftools.session.peak_place import span_of
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED
 from tests.render.page_content import data_of, texts_of, traces_of
 
 if TYPE_CHECKING:
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 Said = Iterator[tuple[str, Figure]]
 """Names and figures; a name is of a metric, of an operation, of a process by its PID, or of the run."""

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from nncftools.analysis.operations import unmarked
 from nncftools.analysis.peak_text import where_text
-from nncftools.marks.collecting import narrow, take_log
+from nncftools.analysis.peaks import narrow, peaks
+from nncftools.analysis.session import Session
+from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
-from nncftools.session.operations import renumbered, unmarked, with_ends
-from nncftools.session.peaks import peaks
-from nncftools.session.session import Session
+from nncftools.session.nesting import renumbered, with_ends
 from tests.conftest import HANGING_S
 from tests.made_up import MIB, mib, process, session
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.peak_place import PeakPlace, span_of
 from nncftools.analysis.peak_text import where_text
-from nncftools.marks.collecting import narrow
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
-from nncftools.session.peak_place import PeakPlace, span_of
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 TENTHS = [place / 10 for place in range(11)]

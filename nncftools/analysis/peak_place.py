@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nncftools.session.model import END_UNKNOWN, Peak, Process
-from nncftools.session.operation import Bracket, Operation
-from nncftools.session.peaks import ProcessTable
+from nncftools.analysis.operation import Bracket, Operation
+from nncftools.session.model import END_UNKNOWN, Peak, Process, ProcessTable
 from nncftools.session.samples import drift, noise
 
 Path = Sequence[Operation]

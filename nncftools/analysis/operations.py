@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -15,38 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.session import peaks
-from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, SessionData
-from nncftools.session.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation
-from nncftools.session.peak_place import PeakPlace, place_of, raised_to
-from nncftools.session.peaks import MostHeld, PeakCandidate, ProcessTable, held_at_most
+from nncftools.analysis import peaks
+from nncftools.analysis.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation, figures_of
+from nncftools.analysis.peak_place import PeakPlace, place_of, raised_to
+from nncftools.analysis.peaks import MostHeld, PeakCandidate, held_at_most
+from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, ProcessTable, SessionData
+from nncftools.session.nesting import TICK_S, parents, with_ends
 from nncftools.session.samples import noise
-
-_MOST_PARALLEL = 64
-
-
-def parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
-    """Return the index of the mark around each mark; they have their ends, and are in the order of their starts.
-
-    It is the mark that is named as ``inside``, or else the latest one of the level above that still runs, preferably of
-    the same process.
-    """
-    numbered: dict[int | None, int] = {mark.op: place for place, (mark, _) in enumerate(ended) if mark.op is not None}
-    levels: dict[int, list[int]] = {}
-    found = []
-    for place, (mark, _) in enumerate(ended):
-        parent = numbered.get(mark.inside)
-        if parent is None or parent >= place:
-            parent = None
-            for outer in reversed(levels.get(mark.depth - 1, [])[-_MOST_PARALLEL:]):
-                if ended[outer][1] >= mark.start_s:
-                    parent = outer if parent is None else parent
-                    if ended[outer][0].pid == mark.pid:
-                        parent = outer
-                        break
-        levels.setdefault(mark.depth, []).append(place)
-        found.append(parent)
-    return found
 
 
 @dataclass
@@ -84,20 +59,6 @@ def find_parallel(operations: Sequence[Operation]) -> None:
             parallel.is_parallel = True
             running.nested.remove(parallel)
             heapq.heappush(running.parallel_ends, parallel.end_s)
-
-
-def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks whose numbers are none of those of the marks ``beside`` them."""
-    most = max((mark.op or 0 for mark in beside), default=0)
-
-    def later(number: int | None) -> int | None:
-        return None if number is None else number + most
-
-    return [replace(mark, op=later(mark.op), inside=later(mark.inside)) for mark in marks]
-
-
-_TICK_S = 0.01
-"""The kernel gives the start of a process in ticks (proc(5))."""
 
 
 def operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
@@ -153,40 +114,6 @@ def _gaps(
 def _of_tree(own: OwnMemory | None) -> OwnMemory | None:
     """Return what was read of the whole tree, without what a process read of itself."""
     return None if own is None else replace(own, rss=None, high_water_mark=None)
-
-
-def in_order(marks: Iterable[Mark]) -> list[Mark]:
-    """Return marks in the order of their starts, outer ones before inner ones with the same start."""
-    return sorted(marks, key=lambda mark: (mark.start_s, mark.depth))
-
-
-def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
-    """Return marks in order, each with the end of its operation.
-
-    The end is the mark's own, or else the next mark of the same process on the same level or above, the end of the
-    process, or the end of the session.
-    """
-    table = ProcessTable(session.processes)
-    following: dict[int | None, list[Mark]] = {}
-    """By process: the next mark of each level, the outermost first; each begins before those of the levels above it."""
-    ends = []
-    for mark in reversed(in_order(marks)):
-        after = following.setdefault(mark.pid, [])
-        last_s = latest_end_s(mark, table, session.duration_s)
-        while after and after[-1].depth > mark.depth:
-            after.pop()
-        next_s = min(after[-1].start_s, last_s) if after else last_s
-        ends.append((mark, max(mark.start_s, next_s) if mark.end_s is None else mark.end_s))
-        if after and after[-1].depth == mark.depth:
-            after.pop()
-        after.append(mark)
-    return ends[::-1]
-
-
-def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
-    """Return when the process that performed an operation ended, or else the session."""
-    process = table.at(mark.pid, mark.start_s + _TICK_S)
-    return duration_s if process is None or process.end_s is None else min(process.end_s, duration_s)
 
 
 _FASTEST = 2 << 30
@@ -253,7 +180,7 @@ class _FiguresOf:
         return [0.0, *accumulate(blocks, max)]
 
     def operation(self, mark: Mark, end_s: float, parent: Operation | None = None) -> Operation:
-        process = self._table.at(mark.pid, mark.start_s + _TICK_S)
+        process = self._table.at(mark.pid, mark.start_s + TICK_S)
         operation = Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
             parent=parent,
@@ -283,8 +210,6 @@ class _FiguresOf:
             return self._of_rss
         if metrics.name_of(name) not in metrics.OF_DEVICES:
             return lambda of: column.held(of.start_s, of.end_s)
-        from nncftools.session.devices import figures_of
-
         return lambda of: figures_of(name, of, of.end_s, column, self._unknown)
 
     def _of_rss(self, mark: Operation) -> Figures:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
+from nncftools.session.model import Mark, Peak, Process, ProcessTable, Rise, SessionData
 from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 SAMPLED = "sampled"
@@ -186,32 +186,6 @@ def mark_of_tree(process: Process, floor: int) -> int:
     return limit if started_by_us and limit > floor else 0
 
 
-class ProcessTable:
-    """The processes of a session by their numbers and PIDs."""
-
-    def __init__(self, processes: Iterable[Process]) -> None:
-        """Take processes in the order in which they were found."""
-        self.by_id: dict[int | None, Process] = {}
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in processes:
-            self.by_id[process.id] = process
-            self._by_pid.setdefault(process.pid, []).append(process)
-
-    def at(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process that had a PID at a moment: a PID may be reused."""
-        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
-        return begun[-1] if begun and pid is not None else None
-
-    def upwards(self, process: Process) -> Iterator[Process]:
-        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
-        above: Process | None = process
-        for _ in range(len(self.by_id)):
-            if above is None:
-                return
-            yield above
-            above = self.by_id.get(above.parent)
-
-
 class MostHeld:
     """The largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
 
@@ -258,3 +232,45 @@ def most_held_by(process: Process, table: ProcessTable) -> int | None:
         return process.high_water_mark
     limits = (above.high_water_limit for above in table.upwards(process))
     return next((limit for limit in limits if limit is not None), None)
+
+
+Readings = Sequence[tuple[float, int]]
+"""Seconds since the start and bytes, in order."""
+
+
+def narrow(session: SessionData) -> None:
+    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
+    if RSS not in session.peaks:
+        return
+    by_pid: dict[int | None, list[tuple[float, int]]] = {}
+    for mark in session.marks:
+        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if at_s is not None and memory is not None and memory.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
+    for process in session.processes:
+        readings = sorted(by_pid.get(process.pid, ()))
+        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
+        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
+        if own:
+            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
+    session.peaks[RSS] = rss_peak(session)
+
+
+def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    highest = max(mark for _, mark in readings)
+    risen = highest - drift(highest)
+    if process.most_shown < risen:
+        to_s = min(at_s for at_s, mark in readings if mark >= risen)
+        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        if from_s is not None:
+            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
+
+
+def _narrowed(rise: Rise, readings: Readings) -> Rise:
+    risen = rise.high_water_mark - drift(rise.high_water_mark)
+    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
+    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
+    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
+    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
+    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise

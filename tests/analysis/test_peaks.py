@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.session import peaks as of_session
-from nncftools.session.model import LateReadings, Peak, Process, SamplerFacts
-from nncftools.session.peaks import ProcessTable
+from nncftools.analysis import peaks as of_session
+from nncftools.session.model import LateReadings, Peak, Process, ProcessTable, SamplerFacts
 from nncftools.session.samples import TIME, Samples, first_at_least
 from tests.made_up import MIB, mib, process, samples, session
 
