@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part, of_peak
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
@@ -27,6 +27,7 @@ from nncftools.analysis.code_places import (
 from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.memory_kinds import file_held, is_weights
 from nncftools.analysis.rise_owners import Stack
+from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, SessionData, Snapshots
 from nncftools.units import printable, shortened
 
@@ -68,8 +69,24 @@ class Holder(NamedTuple):
         return self.kind == CODE
 
 
+def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
+    """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
+    return [] if (build_up := of_peak(session)) is None else _with_rest(*session.once(_of_peak), most, build_up.size)
+
+
+def _of_peak(session: Session) -> tuple[list[Holder], Counter[str]]:
+    build_up = of_peak(session)
+    assert build_up is not None
+    return _every(build_up, session)
+
+
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
+    return _with_rest(*_every(build_up, session), most, build_up.size)
+
+
+def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str]]:
+    """Return all rows, the largest first, and by name what else there is."""
     snapshots = session.snapshots or Snapshots()
     imports = Counter[str]()
     others = Counter[str]()
@@ -92,7 +109,7 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
     if shared:
         rows.append(Holder(_LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
     rows.sort(key=lambda row: -row.size)
-    return _with_rest(rows, most, others, build_up.size)
+    return rows, others
 
 
 def _imported(part: Part, snapshots: Snapshots) -> str:
@@ -206,8 +223,9 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
     return f" ({name})" if name and most >= size * _HALF else ""
 
 
-def _with_rest(rows: list[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
+def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: int) -> list[Holder]:
     """Return the first rows, of which one is the largest code, and one row for everything else."""
+    rows, others = list(every), named.copy()
     beside = whole - sum(row.size for row in rows)
     others[_LINES] += beside - others.total()
     imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)

@@ -109,11 +109,9 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
 def _holders(session: Session, most: int) -> list[Holder]:
     if session.snapshots is None:
         return []
-    from nncftools.analysis.build_up import of_peak  # a run without stacks does without it
-    from nncftools.analysis.holders import holders
+    from nncftools.analysis.holders import peak_holders  # a run without stacks does without it
 
-    rise = of_peak(session)
-    return [] if rise is None else holders(rise, session, most)
+    return peak_holders(session, most)
 
 
 def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:

@@ -16,7 +16,7 @@ from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.gates import Verdict
-from nncftools.analysis.holders import Holder, holders
+from nncftools.analysis.holders import Holder, peak_holders
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peak_text import where_text
@@ -137,7 +137,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
         "certain": root.certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in holders(rise, session, _MOST_HOLDERS)],
+        "holders": [_holder(holder) for holder in peak_holders(session, _MOST_HOLDERS)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
