@@ -197,8 +197,9 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 
 MAY_NAME_OPTIONS = {
-    "analysis.summary": "advice on a recording, which reports repeat wherever they are shown",
+    "analysis.summary": "advice on a recording, which a session of merged ranks repeats",
     "limits.needs": "the kind of a limit, which reports show",
+    "render.sentences": "advice on a recording, which reports repeat wherever they are shown",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
 }

@@ -21,7 +21,6 @@ from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_text import when_text
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
@@ -191,18 +190,18 @@ class Run:
         return _of_operation(combined(outer)) if outer else {}
 
 
-def measured(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
+def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
     """Return the figures of a session, with the operations of its outer ``depth`` levels.
 
-    ``title`` names it in messages. Gates on operations also need the figures of those inside them (``with_inner``).
-    Raises NncfToolsError for a session without samples.
+    ``title`` names it in messages, ``peak`` says when and where its peak was. Gates on operations also need the figures
+    of those inside them (``with_inner``). Raises NncfToolsError for a session without samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
-    return figures_of_run(session, title, depth, with_inner=with_inner)
+    return figures_of_run(session, title, depth, peak=peak, with_inner=with_inner)
 
 
-def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
+def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
     """Return the same also of a session without samples, as far as its figures are known."""
     shown = [of for of in session.operations if of.depth < depth]
     names = unique_names(shown)
@@ -219,7 +218,7 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: 
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         models=of_models(session),
-        peak=when_text(session),
+        peak=peak,
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),

@@ -16,6 +16,7 @@ from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
+    SEPARATOR,
     brief_label,
     deepest_own,
     is_of_user,
@@ -24,7 +25,6 @@ from nncftools.analysis.code_places import (
     package_of,
     reported_frames,
 )
-from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import Stack, shared_depth
 from nncftools.session.model import Frame
 from nncftools.units import printable, shortened

@@ -17,10 +17,9 @@ from msgspec import structs
 
 from nncftools.analysis.operation import Figures, LazyMapping, Operation
 from nncftools.analysis.peak_place import span_of
-from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.peaks import mark_of_tree
 from nncftools.analysis.session import Session
-from nncftools.metrics import cpu_counters, in_order, is_counter
+from nncftools.metrics import cpu_counters
 from nncftools.session.model import END_UNKNOWN, Host, Peak, Process, RankRun
 from nncftools.session.samples import Samples, drift
 from nncftools.units import MemoryUnit, seconds_text
@@ -112,6 +111,12 @@ def largest_process(session: Session) -> LargestProcess | None:
     peak = session.peaks.get("rss")
     least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(candidates))
     return None if largest is None or not largest.size or largest.size < least else largest
+
+
+def is_of_python(session: Session) -> bool:
+    """Return whether the process that held the most memory is a Python."""
+    largest = largest_process(session)
+    return largest is not None and largest.process.is_python
 
 
 def cpu_s(session: Session) -> float | None:
@@ -302,49 +307,13 @@ _PAUSE_S = 1.0
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of the warning that explains missing samples."""
 _NAMED = 3
-_EXCESS, _NOTICEABLE = 0.02, 2 << 20
-"""A peak between two samples is worth a warning if it exceeds all samples by this share and this number of bytes."""
-_MUCH_SHARED = 1.1
-_LARGE_ERROR = 0.01
-"""Of the RSS peak: an error of RSS that is larger is worth a warning."""
-OLD_UNMARKED = "no operation was marked"
-"""The beginning of a warning of earlier versions, which they gave for every script without operations."""
-NO_CALLS, NO_LINES, NO_HOOK = "--mark-call marked nothing", "--mark-on marked nothing", "operations are missing"
-UNMARKED = NO_CALLS, NO_LINES, NO_HOOK
-"""The beginnings of the warnings that operations are missing."""
 _HELPER, _HELPERS = "from multiprocessing.", ("resource_tracker", "forkserver")
 """How the code of processes begins that end just after their program."""
-
-
-def hints(session: Session, unit: MemoryUnit) -> list[str]:
-    """Return the session's own warnings and those that follow from its figures."""
-    return [
-        *(session.warnings if session.ranks else of_recording(session)),
-        *_at_the_limit(session),
-        *_shared_pages(session, unit),
-        *_counted_often(session, unit),
-        *_between_samples(session, unit),
-        *_off(session, unit),
-        *_unknown_counters(session),
-    ]
-
-
-def brief_hints(session: Session) -> list[str]:
-    """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
-    of_run = session.warnings if session.ranks else of_recording(session)
-    recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session)]
 
 
 def of_recording(session: Session) -> list[str]:
     """Return the warnings of one recording by itself, which also hold when it is merged with others."""
     return [*session.warnings, *_survivors(session), *_missed(session)]
-
-
-def _at_the_limit(session: Session) -> Iterator[str]:
-    reached = session.limit_reached
-    if reached is not None and (where := where_reached(session, reached.rss, reached.at_s)):
-        yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 
 def processes_at_peak(session: Session) -> list[Process]:
@@ -362,52 +331,6 @@ def processes_at_peak(session: Session) -> list[Process]:
 def forked_copies(session: Session) -> int:
     """Return how many processes at the RSS peak were forked copies, which share pages with their parent."""
     return sum(process.forked_copy for process in processes_at_peak(session))
-
-
-def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
-    peak = session.peaks.get("rss")
-    largest = largest_process(session)
-    if peak is None or peak.sampled is None or largest is None:
-        return
-    copies = forked_copies(session)
-    if copies and peak.sampled > largest.size:
-        are_copies = "is a forked copy" if copies == 1 else "are forked copies"
-        text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
-        sums = "the sum counts shared pages once for each"
-        yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
-
-
-def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Compare PSS with the RSS of the same sample, if that sample is near the RSS peak."""
-    near = pss_near_peak(session)
-    if near is not None and near.is_at_peak and near.rss > near.pss * _MUCH_SHARED:
-        rss = unit.label(near.rss)
-        pss = unit.label(near.pss)
-        text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
-        yield f"{text}; to size a machine, take PSS"
-
-
-def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak = session.peaks.get("rss")
-    if peak is None or peak.sampled is None or peak.low is None:
-        return
-    if peak.low <= peak.sampled + max(peak.sampled * _EXCESS, _NOTICEABLE):
-        return
-    process = next((process for process in session.processes if process.id == peak.process), None)
-    whose = "" if process is None or len(session.processes) == 1 else f" of {process.name or '?'} (pid {process.pid})"
-    proven = f"the kernel's high-water mark{whose} proves {unit.label(peak.low)}"
-    sample = f"the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
-    yield f"the RSS peak came and went between two samples: {proven}, {sample}"
-
-
-def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak, error = session.peaks.get("rss"), rss_error(session.host)
-    if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
-        return
-    host, most = session.host, f"RSS on this machine may be off by up to {unit.label(error)} for each process"
-    why = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
-    yield f"{most}: {why}; 6.16 and later are exact"
 
 
 def _is_helper(process: Process) -> bool:
@@ -461,10 +384,3 @@ def _missed(session: Session) -> Iterator[str]:
         yield f"{lost}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
     else:
         yield f"{lost}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"
-
-
-def _unknown_counters(session: Session) -> Iterator[str]:
-    unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
-    if unknown:
-        why = "the figures of at least one process could not be read (another user's, or not supported by the system)"
-        yield f"unknown: {', '.join(unknown)}; {why}"

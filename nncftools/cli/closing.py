@@ -130,6 +130,7 @@ def repeat(
     Print one line for each run, the report of one that failed, and at the end one table of all runs.
     """
     from nncftools.analysis.comparison import measured
+    from nncftools.render.sentences import when_text
 
     runs: list[Run] = []
     written: list[str] = []
@@ -144,7 +145,7 @@ def repeat(
             figures = f"{peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
             screen.to_stderr(f"Run {done} of {count}: {figures}\n")
             with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
-                runs.append(measured(session, target.shown))
+                runs.append(measured(session, target.shown, peak=when_text(session)))
             if recorded.status and not recorded.interrupted:
                 from nncftools.render import text
 

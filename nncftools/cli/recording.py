@@ -243,8 +243,8 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     calls = run.marking.automatic
     if taken.missing or taken.is_gone or run.marking == Marking():  # other warnings say so, or none was expected
         return
-    from nncftools.analysis.missing import is_of_python
-    from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
+    from nncftools.analysis.summary import is_of_python
+    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES
 
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
     if calls and not (session.marks and taken.programs):

@@ -21,8 +21,8 @@ from math import inf, isnan
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in

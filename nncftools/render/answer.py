@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
 from nncftools.analysis.peak_place import span_of
-from nncftools.analysis.peak_text import brief_where_text
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs, went_on
 from nncftools.metrics import OF_DEVICES, name_of
+from nncftools.render.sentences import brief_where_text
 from nncftools.render.view import SEPARATOR, View, label
 from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 

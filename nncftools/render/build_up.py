@@ -15,19 +15,19 @@ from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.analysis import build_up, memory_kinds
+from nncftools.analysis import build_up, holders
 from nncftools.analysis.build_up import NOT_SEEN, BuildUp
 from nncftools.analysis.comparison import unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
-from nncftools.analysis.memory_kinds import Kinds
-from nncftools.analysis.peak_text import span_text, when_text
+from nncftools.analysis.holders import Kinds
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
 from nncftools.render.answer import doubted
 from nncftools.render.markdown import render_table
 from nncftools.render.peak_lines import as_sentences
+from nncftools.render.sentences import span_text, when_text
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import END, command_text
@@ -95,7 +95,7 @@ def build_up_report(
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
     is_growth = between_s is not None  # what mappings say is of one moment
-    kinds = None if is_growth else memory_kinds.near(session, rise.at_s, rise.size)
+    kinds = None if is_growth else holders.near(session, rise.at_s, rise.size)
     return BuildUpReport(
         f"{title}: RSS {unit.label(rise.size)}",
         shortened(command_text(session), _TITLE),

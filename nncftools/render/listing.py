@@ -12,9 +12,9 @@ from itertools import cycle, groupby, product
 
 from nncftools import metrics
 from nncftools.analysis.operation import CPU, Figures, Operation
-from nncftools.analysis.peak_text import Performers, without_shared_start
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined
+from nncftools.render.sentences import Performers, without_shared_start
 from nncftools.render.table import NOTE, has_estimates
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.nesting import KINDS, kind_of

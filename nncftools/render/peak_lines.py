@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.peaks import sampled_peak
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import is_between_samples, level
@@ -18,6 +17,7 @@ from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
+from nncftools.render.sentences import span_text, where_text
 from nncftools.render.view import View, label
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
 

@@ -24,9 +24,9 @@ from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import rates_of, run_s, window_s
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import hints
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import by_key, estimates_by_key
+from nncftools.render.sentences import hints
 from nncftools.render.stacks import place_text
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from nncftools import metrics
 from nncftools.analysis import summary
 from nncftools.analysis.peak_place import span_of
-from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
+from nncftools.render.sentences import span_text, where_text
 from nncftools.render.table import Cell, Column, Output, Row, Table, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Device, Process, ProcessTable, SavedModel

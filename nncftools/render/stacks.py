@@ -26,8 +26,7 @@ from nncftools.analysis.build_up import (
 )
 from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
-from nncftools.analysis.holders import holders
-from nncftools.analysis.memory_kinds import Kinds
+from nncftools.analysis.holders import Kinds, holders
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing

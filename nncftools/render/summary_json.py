@@ -16,16 +16,15 @@ from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.gates import Verdict
-from nncftools.analysis.holders import Holder, peak_holders
-from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.holders import Holder, near, peak_holders
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.listing import by_key, estimates_by_key, timeline
+from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
 from nncftools.session.model import Frame

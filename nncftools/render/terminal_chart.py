@@ -16,12 +16,12 @@ from rich.text import Text
 
 from nncftools.analysis import series
 from nncftools.analysis.operation import RATE_WINDOW_S
-from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
+from nncftools.render.sentences import span_text
 from nncftools.render.terminal_plot import SIGNS, Line, Span, Window
 from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, render_rows
 from nncftools.render.view import View, label

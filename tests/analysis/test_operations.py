@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from nncftools.analysis.operations import unmarked
-from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.peaks import narrow, peaks
 from nncftools.analysis.session import Session
 from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
+from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
 from nncftools.session.nesting import renumbered, with_ends
 from tests.conftest import HANGING_S

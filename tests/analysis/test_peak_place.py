@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.peak_place import PeakPlace, span_of
-from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
+from nncftools.render.sentences import where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
 from tests.made_up import MIB, mib, process, session
 

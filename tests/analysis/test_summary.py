@@ -10,7 +10,6 @@ from nncftools.analysis.summary import (
     MetricSummary,
     NearPeak,
     cpu_s,
-    hints,
     is_between_samples,
     largest_process,
     level,
@@ -18,6 +17,7 @@ from nncftools.analysis.summary import (
     short_lived,
     taken,
 )
+from nncftools.render.sentences import hints
 from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session

@@ -14,6 +14,7 @@ from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.render import comparison, comparison_outputs, summary_json
+from nncftools.render.sentences import when_text
 from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark, Snapshots
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -28,7 +29,8 @@ HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
     """Return a run with this peak in MiB and one operation."""
     marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
-    return measured(session({"rss": mib(100, peak, 50)}, marks=marks, **fields), title, with_inner=True)
+    of = session({"rss": mib(100, peak, 50)}, marks=marks, **fields)
+    return measured(of, title, peak=when_text(of), with_inner=True)
 
 
 def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session

@@ -288,7 +288,7 @@ def _recorded(
 def owner(session: Session | None) -> str:
     """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
     from nncftools.analysis import build_up, code_places, frames
-    from nncftools.analysis.peak_text import where_text
+    from nncftools.render.sentences import where_text
 
     if session is None:
         return ""

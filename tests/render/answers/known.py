@@ -20,8 +20,7 @@ import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
 from nncftools.analysis.frames import tree_of
-from nncftools.analysis.holders import holders
-from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.holders import holders, near
 from nncftools.analysis.operation import RATE_WINDOW_S
 from nncftools.analysis.operations import unmarked
 from nncftools.analysis.series import highest_rate

@@ -1,7 +1,7 @@
-"""The moment and the operation of the RSS peak as text, the same in every output.
+"""Sentences about a session: where its peak was, what to know before trusting its figures, and what is missing.
 
-The text names the process of an operation where operations of several processes ran at the same time, and long names
-without the beginning that they share with others.
+The moment and the operation of the RSS peak are the same text in every output. It names the process of an operation
+where operations of several processes ran at the same time, and long names without the beginning that they share.
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
+from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peak_place import PeakPlace, place_of
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import (
+    forked_copies,
+    is_of_python,
+    largest_process,
+    of_recording,
+    pss_near_peak,
+    rss_error,
+)
+from nncftools.metrics import in_order, is_counter
 from nncftools.session.model import Peak
-from nncftools.units import UNKNOWN, printable, seconds_text, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _PERFORMER_NAME = 16
 
@@ -107,7 +117,6 @@ def _cuts(name: str, separators: re.Pattern[str]) -> Iterator[int]:
     return (match.end() for match in separators.finditer(name))
 
 
-SEPARATOR = " › "
 _NAME = 40
 _LONGEST, _MOST_NAMES = 400, 1000
 """Of longer or more names, the beginnings are not compared."""
@@ -230,3 +239,149 @@ def _either(peak: PeakPlace, names: Sequence[str]) -> str:
     if len(set(names)) == 1:
         return f"in one of {len(names):,} operations named {names[0]}"
     return f"in one of {len(names):,} operations, from {names[0]} to {names[-1]}"
+
+
+_EXCESS, _NOTICEABLE = 0.02, 2 << 20
+"""A peak between two samples is worth a warning if it exceeds all samples by this share and this number of bytes."""
+_MUCH_SHARED = 1.1
+_LARGE_ERROR = 0.01
+"""Of the RSS peak: an error of RSS that is larger is worth a warning."""
+OLD_UNMARKED = "no operation was marked"
+"""The beginning of a warning of earlier versions, which they gave for every script without operations."""
+NO_CALLS, NO_LINES, NO_HOOK = "--mark-call marked nothing", "--mark-on marked nothing", "operations are missing"
+UNMARKED = NO_CALLS, NO_LINES, NO_HOOK
+"""The beginnings of the warnings that operations are missing."""
+
+
+def hints(session: Session, unit: MemoryUnit) -> list[str]:
+    """Return the session's own warnings and those that follow from its figures."""
+    return [
+        *(session.warnings if session.ranks else of_recording(session)),
+        *_at_the_limit(session),
+        *_shared_pages(session, unit),
+        *_counted_often(session, unit),
+        *_between_samples(session, unit),
+        *_off(session, unit),
+        *_unknown_counters(session),
+    ]
+
+
+def brief_hints(session: Session) -> list[str]:
+    """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
+    of_run = session.warnings if session.ranks else of_recording(session)
+    recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
+    return [*recorded, *_at_the_limit(session)]
+
+
+def _at_the_limit(session: Session) -> Iterator[str]:
+    reached = session.limit_reached
+    if reached is not None and (where := where_reached(session, reached.rss, reached.at_s)):
+        yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
+
+
+def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
+    peak = session.peaks.get("rss")
+    largest = largest_process(session)
+    if peak is None or peak.sampled is None or largest is None:
+        return
+    copies = forked_copies(session)
+    if copies and peak.sampled > largest.size:
+        are_copies = "is a forked copy" if copies == 1 else "are forked copies"
+        text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
+        sums = "the sum counts shared pages once for each"
+        yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
+
+
+def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    """Compare PSS with the RSS of the same sample, if that sample is near the RSS peak."""
+    near = pss_near_peak(session)
+    if near is not None and near.is_at_peak and near.rss > near.pss * _MUCH_SHARED:
+        rss = unit.label(near.rss)
+        pss = unit.label(near.pss)
+        text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
+        yield f"{text}; to size a machine, take PSS"
+
+
+def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    peak = session.peaks.get("rss")
+    if peak is None or peak.sampled is None or peak.low is None:
+        return
+    if peak.low <= peak.sampled + max(peak.sampled * _EXCESS, _NOTICEABLE):
+        return
+    process = next((process for process in session.processes if process.id == peak.process), None)
+    whose = "" if process is None or len(session.processes) == 1 else f" of {process.name or '?'} (pid {process.pid})"
+    proven = f"the kernel's high-water mark{whose} proves {unit.label(peak.low)}"
+    sample = f"the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
+    yield f"the RSS peak came and went between two samples: {proven}, {sample}"
+
+
+def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    peak, error = session.peaks.get("rss"), rss_error(session.host)
+    if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
+        return
+    host, most = session.host, f"RSS on this machine may be off by up to {unit.label(error)} for each process"
+    why = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
+    yield f"{most}: {why}; 6.16 and later are exact"
+
+
+def _unknown_counters(session: Session) -> Iterator[str]:
+    unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
+    if unknown:
+        why = "the figures of at least one process could not be read (another user's, or not supported by the system)"
+        yield f"unknown: {', '.join(unknown)}; {why}"
+
+
+_MUCH = 0.2
+"""Where no stack was seen of this part of the peak, the report says why."""
+_REASONS = {
+    "no program whose memory grew runs Python": "",
+    r"layout of (Python [\d.]+)t is": "nncf-tools cannot read the stacks of {}, a build without the global lock; use "
+    "Python 3.10 to 3.15 with the lock",
+    r"layout of (Python 3\.\d) is": "nncf-tools reads neither stacks nor operations of {}; use Python 3.10 to 3.15",
+    r"layout of (Python [\d.]+) is": "this nncf-tools cannot read the stacks of {}; use Python 3.10 to 3.15",
+    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15",
+    "allow reading the stacks of (.+)": "the kernel does not allow reading the memory of {}; run nncf-tools as the "
+    "same user, or as root (in a container: with the capability SYS_PTRACE)",
+    r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "
+    "set it to 0 with sysctl",
+    "(the helper process .+|the log of the helper .+)": "{}; record again",
+}
+"""By a part of the recorder's text, the sentence with the remedy. Other texts of the recorder name it themselves."""
+
+
+def missing_line(session: Session) -> str:
+    """Return what is missing, why, and what to do, in one sentence; empty if nothing is missing that was expected.
+
+    Where code lines and operations are missing, the sentence is about the code: often, both have one reason.
+    """
+    if reason := _missing_code(session):
+        return f"code lines are missing: {reason}"
+    return next((text for text in session.warnings if text.startswith(UNMARKED)), "")
+
+
+def _missing_code(session: Session) -> str:
+    """Return why no stacks were seen of much of the memory at the peak; empty if stacks were not asked for."""
+    snapshots = session.snapshots
+    if snapshots is None:
+        return ""
+    if snapshots.missing is None:
+        has_stacks = any(watched.windows for watched in snapshots.processes)
+        if has_stacks or not is_of_python(session):
+            return ""
+        return "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
+    from nncftools.analysis.build_up import NOT_SEEN, of_peak  # a run whose stacks are all there does without it
+
+    build_up = of_peak(session)
+    if build_up is not None:
+        unseen = sum(part.size for part in build_up.parts if part.kind == NOT_SEEN and not part.is_start)
+        if unseen < build_up.size * _MUCH:
+            return ""
+    return _reason(snapshots.missing)
+
+
+def _reason(text: str) -> str:
+    for pattern, sentence in _REASONS.items():
+        if match := re.search(pattern, text):
+            return sentence.format(*match.groups())
+    return text

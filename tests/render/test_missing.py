@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nncftools.analysis.missing import missing_line
 from nncftools.analysis.session import Session
+from nncftools.render.sentences import missing_line
 from nncftools.session.model import Snapshots
 from nncftools.snapshots.finding import _ORDERS, _TABLES
 from tests.made_up import MIB, process, session
