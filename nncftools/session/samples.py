@@ -181,7 +181,7 @@ def first_at_least(values: Sequence[float], level: float) -> int:
     """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
     for begin in range(0, len(values), _CHUNK):
         chunk = values[begin : begin + _CHUNK]
-        if max(chunk) >= level or isnan(sum(chunk)):
+        if len(chunk) < _CHUNK or max(chunk) >= level or isnan(sum(chunk)):
             place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
             if place is not None:
                 return place
