@@ -235,7 +235,8 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
-    from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
+    from nncftools.marks.collecting import take_log, take_sizes
+    from nncftools.render.sentences import no_marks_reason
 
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)

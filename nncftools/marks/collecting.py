@@ -10,7 +10,6 @@ import functools
 import heapq
 import io
 import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,9 +29,9 @@ from nncftools.marks.line import OUTPUT
 from nncftools.marks.readings import TreeReader
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import UNFINISHED, Failure, Mark, Process, SavedModel, Start
+from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.units import seconds_text, shortened
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""
@@ -352,60 +351,3 @@ def size_of(path: Path) -> int | None:
         return sum(file.stat().st_size for file in (path, *(file for file in beside if file.exists())))
     except (OSError, ValueError):
         return None
-
-
-_LAST = re.compile(r"-[a-zA-Z]*[cm]")
-"""The last option of Python; the words after it are the program's."""
-_ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
-_APART = {
-    "user": "ran as another user, who may not write the marks log: record as that user",
-    "root": "had another root folder, without the marks log: record inside it",
-    "clock": "ran in a time namespace, whose clock is not that of the recording: record inside it",
-}
-
-
-def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
-    """Return why nothing was marked.
-
-    ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
-    start and end of the recording.
-    """
-    marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
-    reasons = [f"{marks} made before or after the recording"] if outside else []
-    by_way: dict[str, list[Process]] = {}
-    for process in processes:
-        option = _isolating(process)
-        ways = [f"ran an isolated Python ({option}), which loads no hook: run it without {option}"] if option else []
-        for way in (*ways, *(_APART[way] for way in process.apart if way in _APART)):
-            by_way.setdefault(way, []).append(process)
-    for way, (first, *others) in by_way.items():
-        more = f" and {len(others):,} more" if others else ""
-        reasons.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
-    known = "; ".join(reasons)
-    if programs:
-        ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
-        called = "but called none of these functions: check their names, and whether a Python without our environment"
-        return f"{ran}, and {known}" if known else f"{ran}, {called} (env -i, tox) calls them"
-    usual = (
-        "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on; "
-        "or it is older than Python 3.10: use a newer one"
-    )
-    return f"no Python program loaded the hook: {known or f'the reason is not known; {usual}'}"
-
-
-def _isolating(process: Process) -> str:
-    """Return the option that keeps a Python from loading the hook; empty if no option does."""
-    if not process.is_python:
-        return ""
-    words = iter(process.command[1:])
-    for word in words:
-        if not word.startswith("-") or word == "-":
-            return ""
-        isolating = _ISOLATING.match(word)
-        if isolating is not None and not word.startswith("--"):
-            return f"-{isolating[1]}"
-        if _LAST.match(word):
-            return ""
-        if word in {"-W", "-X", "--check-hash-based-pycs"}:
-            next(words, None)
-    return ""

@@ -18,7 +18,6 @@ from nncftools.journal.reading import find_sidecar
 from nncftools.marks import entries
 from nncftools.marks.collecting import (
     add_enclosing,
-    no_marks_reason,
     read_sidecar,
     size_of,
     take_log,
@@ -28,6 +27,7 @@ from nncftools.marks.collecting import (
 )
 from nncftools.marks.entries import Entry
 from nncftools.redaction import Redaction
+from nncftools.render.sentences import no_marks_reason
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
