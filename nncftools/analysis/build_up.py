@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
 from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
 from nncftools.analysis.session import Session
@@ -110,10 +109,10 @@ def of_peak(session: Session) -> BuildUp | None:
 
 
 def _of_peak(session: Session) -> BuildUp | None:
-    peak = session.peaks.get("rss")
-    if peak is None or peak.low is None or peak.low <= 0 or (span_s := span_of(peak)) is None:
+    peak = session.rss_peak
+    if not peak.low or peak.low < 0 or peak.span_s is None:
         return None
-    return build_ups(session, [Moment(*span_s, peak.low, peak.process)])[0]
+    return build_ups(session, [Moment(*peak.span_s, peak.low, peak.process)])[0]
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:

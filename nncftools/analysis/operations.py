@@ -69,10 +69,10 @@ def operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]
     for (mark, end_s), parent in zip(ended, parents(ended), strict=True):
         listed.append(figures.operation(mark, end_s, None if parent is None else listed[parent]))
     find_parallel(listed)
-    peak = session.peaks.get(RSS)
+    peak = session.rss_peak
     gaps = _gaps(ended, session, figures, shortest_s=0.0)
     at_peak = place_of(peak, listed, session.processes, session.duration_s, gaps)
-    if peak is not None and at_peak is not None:
+    if at_peak is not None:
         for operation in (*at_peak.either, *at_peak.rivals):
             for around in (operation, *operation.ancestors):
                 if around.error != END_UNKNOWN:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nncftools.analysis.operation import Bracket, Operation
 from nncftools.session.model import END_UNKNOWN, Peak, Process, ProcessTable
-from nncftools.session.samples import drift, noise
+from nncftools.session.samples import noise
 
 Path = Sequence[Operation]
 """Operations from the outermost to the innermost one; each encloses the next."""
@@ -39,7 +39,7 @@ class PeakPlace(NamedTuple):
 
 
 def place_of(
-    peak: Peak | None,
+    peak: Peak,
     operations: Sequence[Operation],
     processes: Sequence[Process],
     duration_s: float,
@@ -51,8 +51,7 @@ def place_of(
     then, that process has it which, with its descendants, held most at its own peak at this moment. ``gaps`` are the
     times outside of all operations; with None, the brackets are too wide to say where else the peak may have been.
     """
-    span_s = None if peak is None else span_of(peak)
-    if peak is None or span_s is None:
+    if (span_s := peak.span_s) is None:
         return None
     peak_place = PeakPlace(*span_s)
     inside = _inside(operations, processes, peak_place)
@@ -141,17 +140,6 @@ def _rivals(
 def _may_exceed(operation: Operation, level: float) -> bool:
     bracket = _bracket(operation)
     return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
-
-
-def span_of(peak: Peak) -> tuple[float, float] | None:
-    """Return the two moments between which RSS rose to its peak; None for unknown."""
-    if peak.low is None:
-        return None
-    if peak.rose_from_s is not None and peak.rose_to_s is not None:
-        return peak.rose_from_s, peak.rose_to_s
-    if peak.at_s is None or (peak.sampled or 0) < peak.low - drift(peak.low):
-        return None
-    return peak.at_s, peak.at_s
 
 
 def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:

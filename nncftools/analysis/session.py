@@ -49,7 +49,7 @@ class Session(SessionData):
 
     def once(self, compute: Callable[[Self], _Value]) -> _Value:
         """Return what a function makes of this session; it is called again when one of these parts was replaced."""
-        parts = [self.marks, self.samples, self.processes, self.snapshots, self.peaks.get("rss")]
+        parts = [self.marks, self.samples, self.processes, self.snapshots, self.rss_peak]
         state = [len(self.marks), *map(id, parts)]
         known = self.unsaved.figures.get(compute)
         if known is None or known[0] != state:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from msgspec import structs
 
 from nncftools.analysis.operation import Figures, LazyMapping, Operation
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.peaks import mark_of_tree
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
@@ -59,7 +58,7 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSumma
     peak = peaks.get(name)
     return MetricSummary(
         peak=None if peak is None else peak.low,
-        span_s=None if peak is None else span_of(peak),
+        span_s=None if peak is None else peak.span_s,
         final=next((value for value in reversed(values) if not isnan(value)), None),
         average=figures.average,
         lowest=figures.lowest if figures.known else None,
@@ -108,8 +107,7 @@ def largest_process(session: Session) -> LargestProcess | None:
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         candidates.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
     largest = max(candidates, key=lambda candidate: candidate.size, default=None)
-    peak = session.peaks.get("rss")
-    least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(candidates))
+    least = 0 if session.finished else (session.rss_peak.sampled or 0) / max(1, len(candidates))
     return None if largest is None or not largest.size or largest.size < least else largest
 
 
@@ -283,8 +281,8 @@ class NearPeak(NamedTuple):
 
 def pss_near_peak(session: Session) -> NearPeak | None:
     """Return what is known about PSS at the RSS peak; None if PSS or the moment of the peak is unknown."""
-    samples, peak, moment = session.samples, session.peaks.get("rss"), session.peak_place
-    if peak is None or moment is None or not {"rss", "pss"} <= set(samples.metrics):
+    samples, moment = session.samples, session.peak_place
+    if moment is None or not {"rss", "pss"} <= set(samples.metrics):
         return None
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     times, every_rss = samples.time_s, samples["rss"]
@@ -296,7 +294,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
             known.append((max(0.0, moment.from_s - counted_s, counted_s - moment.to_s), rss, pss))
     if not known:
         return None
-    at_peak = [item for item in known if item[1] >= (peak.low or 0) * _NEAR]
+    at_peak = [item for item in known if item[1] >= (session.rss_peak.low or 0) * _NEAR]
     distance_s, rss, pss = min(at_peak or known)
     return NearPeak(pss, rss, distance_s, is_at_peak=bool(at_peak))
 
@@ -318,13 +316,13 @@ def of_recording(session: Session) -> list[str]:
 
 def processes_at_peak(session: Session) -> list[Process]:
     """Return the processes that were alive at the RSS peak; none if its moment is unknown."""
-    peak = session.peaks.get("rss")
-    if peak is None or peak.at_s is None:
+    at_s = session.rss_peak.at_s
+    if at_s is None:
         return []
     return [
         process
         for process in session.processes
-        if (process.start_s or 0) <= peak.at_s and (process.end_s is None or peak.at_s < process.end_s)
+        if (process.start_s or 0) <= at_s and (process.end_s is None or at_s < process.end_s)
     ]
 
 

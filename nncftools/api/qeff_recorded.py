@@ -15,7 +15,6 @@ from math import isnan
 from msgspec.structs import replace
 
 from nncftools.analysis.operation import RATE_WINDOW_S, Operation
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.peaks import SAMPLED, moved
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
@@ -147,7 +146,7 @@ class Recorded:
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
             return 0.0, None
-        span_s = span_of(peak)
+        span_s = peak.span_s
         at_s = peak.at_s if peak.low_from == SAMPLED or span_s is None else span_s[1]
         return MB.of(peak.low), None if span_s is None or at_s is None else self.local(at_s)
 

@@ -127,8 +127,7 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
     if certainty is None:
         return None
     is_of_group = _is_of_group(session, limit)
-    peak = session.peaks.get("rss")
-    held_more = limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE)
+    held_more = limit is None or (session.rss_peak.sampled or 0) > limit.size * _MUCH_MORE
     reached = None if held_more else limit  # of a run that held more, it is another group's
     ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)

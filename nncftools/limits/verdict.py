@@ -243,8 +243,7 @@ class Evidence:
 
     def is_significant(self, process: Process | None) -> bool:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
-        peak = self.session.peaks.get("rss")
-        most = 0 if peak is None else peak.low or 0
+        most = self.session.rss_peak.low or 0
         return process is None or process.most_memory >= max(most * _SIGNIFICANT, _SMALL)
 
     @property

@@ -19,7 +19,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.frames import best_frame
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.peaks import mark_of_tree
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
@@ -317,7 +316,7 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
-        from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
+        from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)
         if peak.low is not None:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs, went_on
 from nncftools.metrics import OF_DEVICES, name_of
@@ -54,7 +53,7 @@ def peak_text(session: Session, view: View) -> str:
         figure = f"Peak memory {_brief(size, view.unit)}{above}"
     else:
         figure = f"Peak memory {_shared(session, view.unit) or _brief(size, view.unit)}"
-    span_s = span_of(peak)
+    span_s = peak.span_s
     when = "at an unknown time" if span_s is None else f"{brief_seconds(sum(span_s) / 2)} after the start"
     where = brief_where_text(session) if name == "rss" else ""
     return ", ".join(filter(None, (figure, when, where)))
@@ -67,8 +66,8 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 def _shared(session: Session, unit: MemoryUnit) -> str:
     """Return the peak of several ranks, or of processes that share pages, PSS first where it is known; else nothing."""
     if len(session.ranks) > 1:
-        return f"{_brief(session.peaks['rss'].low or 0, unit)} (sum of {len(session.ranks)} ranks)"
-    peak = session.peaks["rss"]
+        return f"{_brief(session.rss_peak.low or 0, unit)} (sum of {len(session.ranks)} ranks)"
+    peak = session.rss_peak
     count = len(summary.processes_at_peak(session)) if summary.forked_copies(session) else 0
     if count < 2 or peak.low is None:  # noqa: PLR2004 — one process shares nothing
         return ""

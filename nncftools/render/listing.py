@@ -256,8 +256,7 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
     An operation that holds the peak, or may hold it, stays. All stay if only one is small, or if the small ones
     together took more time than the others.
     """
-    peak = session.peaks.get("rss")
-    most = 0 if peak is None else peak.low or 0
+    most = session.rss_peak.low or 0
     peak_place = session.peak_place
     nearest = None if peak_place is None else peak_place.nearest
     limits = session.duration_s * _SMALL, most * _SMALL
@@ -291,8 +290,7 @@ def rows(
     if len(large) == len(every) <= most:
         return large
     whole = _sum(every, counters)
-    peak = session.peaks.get("rss")
-    most_rss = 0 if peak is None else peak.low or 0
+    most_rss = session.rss_peak.low or 0
 
     def importance(row: NumberedOperation) -> tuple[bool, float]:
         operation, rss = row.operation, row.operation.of("rss")

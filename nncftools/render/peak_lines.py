@@ -122,10 +122,10 @@ def drawn_limit(session: Session, view: View) -> DrawnLimit | None:
 
 def _limit_and_peak(session: Session) -> tuple[Effective | None, int]:
     """Return the limit and the RSS peak in bytes; no limit where either is unknown."""
-    peak = session.peaks.get("rss")
-    if peak is None or peak.low is None or session.from_zero:
+    low = session.rss_peak.low
+    if low is None or session.from_zero:
         return None, 0
-    return effective_limit(session), peak.low
+    return effective_limit(session), low
 
 
 def peak_label(session: Session, unit: MemoryUnit) -> str:

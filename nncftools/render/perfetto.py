@@ -19,7 +19,6 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, what_runs
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import rates_of, run_s, window_s
@@ -306,7 +305,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 def _peaks(session: Session, run: int) -> Iterator[Event]:
     """Yield the peak of each memory metric as an instant: the moment at which it was certainly reached."""
     for name, peak in session.peaks.items():
-        span_s = span_of(peak)
+        span_s = peak.span_s
         if is_memory(name) and span_s is not None:
             text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}"
             args = _known(msgspec.to_builtins(peak))

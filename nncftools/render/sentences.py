@@ -281,9 +281,9 @@ def _at_the_limit(session: Session) -> Iterator[str]:
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
     """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
-    peak = session.peaks.get("rss")
+    peak = session.rss_peak
     largest = largest_process(session)
-    if peak is None or peak.sampled is None or largest is None:
+    if peak.sampled is None or largest is None:
         return
     copies = forked_copies(session)
     if copies and peak.sampled > largest.size:
@@ -304,8 +304,8 @@ def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak = session.peaks.get("rss")
-    if peak is None or peak.sampled is None or peak.low is None:
+    peak = session.rss_peak
+    if peak.sampled is None or peak.low is None:
         return
     if peak.low <= peak.sampled + max(peak.sampled * _EXCESS, _NOTICEABLE):
         return
@@ -317,8 +317,8 @@ def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak, error = session.peaks.get("rss"), rss_error(session.host)
-    if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
+    peak, error = session.rss_peak, rss_error(session.host)
+    if peak.low is None or error <= peak.low * _LARGE_ERROR:
         return
     host, most = session.host, f"RSS on this machine may be off by up to {unit.label(error)} for each process"
     why = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from nncftools import metrics
 from nncftools.analysis import summary
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
@@ -69,7 +68,7 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
         peak, is_largest = run.peaks.get("rss"), run is largest
         number = run.name if run.rank is None else f"{run.rank.number}"
         end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-        low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+        low, span_s = (None, None) if peak is None else (peak.low, peak.span_s)
         figures = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
         figures += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
         cells = [Cell(text) for text in (*figures, f"{end}, first" if run is first else end)]
@@ -175,8 +174,8 @@ def run(session: Session) -> str:
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     """Return the peak of RSS, its time and its operation; None when the view does not show it."""
-    rss = session.peaks.get("rss")
-    if view.from_zero or "rss" not in view.metrics or rss is None or rss.low is None:
+    rss = session.rss_peak
+    if view.from_zero or "rss" not in view.metrics or rss.low is None:
         return None
     most = f"RSS {view.unit.label(rss.low)}"
     if (moment := session.peak_place) is None:
@@ -197,8 +196,8 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
 
 
 def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    rss = session.peaks.get("rss")
-    if rss is not None and rss.low and rss.high and rss.high > rss.low * _WIDE:
+    rss = session.rss_peak
+    if rss.low and rss.high and rss.high > rss.low * _WIDE:
         between = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
         yield "RSS peak", f"{between} (the sum of high-water marks)"
     if (needed := needs(session)) is not None:

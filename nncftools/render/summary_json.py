@@ -107,7 +107,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
     if (peak := session.peak_place) is None:
         return None
     return {
-        "rss": session.peaks["rss"].low,
+        "rss": session.rss_peak.low,
         "from_s": peak.from_s,
         "to_s": peak.to_s,
         **{

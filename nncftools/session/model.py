@@ -16,7 +16,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.intake import Count, Duration, Figure, Pid, Seconds, Size, Whole
-from nncftools.session.samples import Samples
+from nncftools.session.samples import Samples, drift
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -292,6 +292,20 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The ``id`` of the process whose high-water mark proves this moment; null when a sample does."""
     likely: Whole | None = None
     """The best estimate, if it is above ``low``: a mark, and what the other processes held in the samples around it."""
+
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """The two moments between which memory rose to the peak; None for unknown."""
+        if self.low is None:
+            return None
+        if self.rose_from_s is not None and self.rose_to_s is not None:
+            return self.rose_from_s, self.rose_to_s
+        if self.at_s is None or (self.sampled or 0) < self.low - drift(self.low):
+            return None
+        return self.at_s, self.at_s
+
+
+UNKNOWN_PEAK = Peak(sampled=None, at_s=None, low=None)
 
 
 class Rise(msgspec.Struct, frozen=True, kw_only=True):
@@ -754,6 +768,11 @@ class SessionData(msgspec.Struct, kw_only=True):
     snapshots: Snapshots | None = None
     """Stacks and mappings of processes whose memory rose; null when none were asked for."""
     unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
+
+    @property
+    def rss_peak(self) -> Peak:
+        """The peak of RSS; unknown if it was not recorded."""
+        return self.peaks.get("rss", UNKNOWN_PEAK)
 
 
 FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type is not Unsaved]

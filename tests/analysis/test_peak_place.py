@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.peak_place import PeakPlace, span_of
+from nncftools.analysis.peak_place import PeakPlace
 from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import where_text
@@ -267,7 +267,7 @@ def test_parallel_operations() -> None:
 )
 def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float] | None) -> None:
     """Without the moments of the rise, the moment of the largest sample is that of the peak if it shows the peak."""
-    assert span_of(peak) == expected
+    assert peak.span_s == expected
 
 
 def test_no_rss() -> None:

@@ -15,7 +15,6 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from nncftools import metrics
-from nncftools.analysis.peak_place import span_of
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import cores_average, cpu_s, level
 from nncftools.metrics import cpu_counters
@@ -93,7 +92,7 @@ def answers(session: Session) -> dict[str, float]:
     for column in metrics.memory_of(session.samples.metrics):
         metric, of, peak = metrics.of(column), level(session.samples, column, session.peaks), session.peaks[column]
         assert metric is not None
-        from_s, to_s = span_of(peak) or (None, None)
+        from_s, to_s = peak.span_s or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
         values |= {"moment": None if from_s is None or to_s is None else (from_s + to_s) / 2}
         values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}
