@@ -49,9 +49,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
-    entries = notes.operations(rows(log, name, session.start), redaction)
-    marks = _resolved(entries, session, notes, is_cut=notes.is_gone or is_full)
-    session.marks = _within(marks, session)
+    _take_marks(session, notes.operations(rows(log, name, session.start), redaction), notes, is_cut=is_full)
     session.warnings += notes.warnings
     _warn_of_missing(session, notes)
     if is_full:
@@ -61,15 +59,17 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     if notes.wrong > 0:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
-    narrow(session)
-    _take_allocated(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
-    notes.outside = len(marks) - len(session.marks)
     return notes
 
 
-def _take_allocated(session: Session) -> None:
+def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, is_cut: bool = False) -> None:
+    """Add the operations of a log, and what was read at their marks."""
+    marks = _resolved(entries, session, notes, is_cut=is_cut or notes.is_gone)
+    session.marks = _within(marks, session)
+    notes.outside = len(marks) - len(session.marks)
+    narrow(session)
     read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
     if any(own is not None and own.devices for own in read):
         from nncftools.session.devices import take_allocated
@@ -154,17 +154,20 @@ class LogNotes:
                 at_s=entry.start_s or 0.0,
                 error=entry.failure,
                 cause=entry.cause,
+                device=self._device_of(entry),
                 fatal=entry.fatal,
             )
-            self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
+            self.failures.append(failure)
 
-    def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
-        """Return the failure with the device that torch calls so; without one if torch names none of several."""
+    def _device_of(self, entry: Entry) -> str | None:
+        """Return the device of a failure as torch calls it; None if torch names none of several."""
+        if entry.device is None:
+            return None
         from nncftools.session.devices import named
 
         uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        device = named(name, uuids.get(name, ""), self._devices)
-        return replace(failure, device=None if device.isalpha() else device)
+        device = named(entry.device, uuids.get(entry.device, ""), self._devices)
+        return None if device.isalpha() else device
 
 
 def _resolved(
@@ -231,10 +234,8 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
-    session.marks = _within(_resolved(mine, session, notes), session)
+    _take_marks(session, mine, notes)
     _warn_of_missing(session, notes)
-    narrow(session)
-    _take_allocated(session)
 
 
 def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
