@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 from statistics import median
+from typing import NamedTuple
 
 from nncftools import metrics
 
@@ -67,8 +68,7 @@ FIGURES = [name for name in _EVERY if figure_of(name)]
 """The names of all figures except those of single devices."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One figure of one run, in bytes or seconds."""
 
     low: float
@@ -103,8 +103,7 @@ _LEAST = {"B": (0.01, 1 << 20), "s": (0.05, 0.1), "": (0.05, 1.0)}
 """By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One figure of one run or group."""
 
     values: Sequence[float]
@@ -187,8 +186,8 @@ def differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Diff
 
 
 def _side(values: Sequence[Value]) -> Side:
-    highs = [value.high for value in values if value.high is not None]
-    return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
+    lows, highs = zip(*values, strict=True)
+    return Side(lows, None if None in highs else median(highs))
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:

@@ -709,6 +709,10 @@ class Unsaved:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)
 
+    def __reduce__(self) -> tuple[type[Unsaved], tuple[()]]:
+        """Leave all of it out of copies and of other processes."""
+        return Unsaved, ()
+
     __hash__ = None  # type: ignore[assignment] # it can change
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +52,15 @@ def test_peaks_that_are_not_known(tmp_path: pathlib.Path) -> None:
     of = Session.load(path)
 
     assert (of.rss_peak.low, of.peaks["anon"].low) == (300 * MIB, 7)
+
+
+def test_another_process() -> None:
+    """A session goes to another process without the figures that were made of it."""
+    of = session(marks=[Mark(name="a", start_s=0)])
+    before = [operation.rss_peak for operation in of.operations]
+    sent = pickle.loads(pickle.dumps(of))  # noqa: S301 — we wrote it
+
+    assert [operation.rss_peak for operation in sent.operations] == before == mib(300)
 
 
 def test_nothing_hides() -> None:
