@@ -50,11 +50,10 @@ class Session(SessionData):
     def once(self, compute: Callable[[Self], _Value]) -> _Value:
         """Return what a function makes of this session; it is called again when one of these parts was replaced."""
         parts = [self.marks, self.samples, self.processes, self.snapshots, self.rss_peak]
-        state = [len(self.marks), *map(id, parts)]
-        known = self.unsaved.figures.get(compute)
-        if known is None or known[0] != state:
-            known = self.unsaved.figures[compute] = state, parts, compute(self)
-        return cast("_Value", known[-1])
+        key = compute, len(self.marks), *map(id, [self, *parts])
+        if key not in self.unsaved.figures:
+            self.unsaved.figures[key] = parts, compute(self)
+        return cast("_Value", self.unsaved.figures[key][1])
 
     @property
     def operations(self) -> list[Operation]:

@@ -703,8 +703,8 @@ class Unsaved:
         """The JSON that the session was loaded from."""
         self.of_marks = HeldLines()
         """What the journal says of marks that are still to be read."""
-        self.figures: dict[object, tuple[Sequence[int], Sequence[object], object]] = {}
-        """By function: the state and the parts of the session that a value depends on, and the value."""
+        self.figures: dict[object, tuple[Sequence[object], object]] = {}
+        """By function and state of the session: the parts that a figure depends on, and the figure."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)

@@ -43,6 +43,15 @@ def test_figures_are_made_once(change: Callable[[Session], None]) -> None:
     assert of.operations[0] is not before
 
 
+def test_a_copy_has_figures_of_its_own() -> None:
+    """The operations of a session stay the same objects while those of a changed copy of it are made."""
+    of = session({"rss": mib(100, 300, 200)}, marks=[Mark(name="a", start_s=0)])
+    (before,) = of.operations
+    (other,) = replace(of, marks=[Mark(name="b", start_s=0)]).operations
+
+    assert (other.name, of.operations) == ("b", [before])
+
+
 def test_peaks_that_are_not_known(tmp_path: pathlib.Path) -> None:
     """A file without peaks, as a journal has none, has those of its samples; peaks in a file stay."""
     path = session({"rss": mib(100, 300), "anon": mib(50, 60)}).save(tmp_path / "run.json")
