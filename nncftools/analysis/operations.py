@@ -156,6 +156,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session)
+        self._rss = self._columns[RSS] if RSS in self._columns else Column((), ())  # a wrong figure is found here
         self._unknown = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
         self._held = MostHeld(_marks(session))
@@ -175,7 +176,7 @@ class _FiguresOf:
     @cached_property
     def _highest(self) -> list[float]:
         """For each block of samples, the largest value before it."""
-        values = self._columns[RSS].values
+        values = self._rss.values
         blocks = (max(values[first : first + _BLOCK]) for first in range(0, len(values), _BLOCK))
         return [0.0, *accumulate(blocks, max)]
 
@@ -215,7 +216,7 @@ class _FiguresOf:
     def _of_rss(self, mark: Operation) -> Figures:
         """Return the samples, at both ends what was read there, and in the peak what marks prove."""
         end_s, process = mark.end_s, self._table.by_id.get(mark.process)
-        sampled = self._columns[RSS].held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
+        sampled = self._rss.held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
         start, start_is_estimate = self._level(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level(mark.own_end, end_s)
         reached = list(self._reached(mark, end_s, process))
@@ -243,7 +244,7 @@ class _FiguresOf:
         """Return the memory of the tree at a mark, and whether it is an estimate: without a reading, from samples."""
         if own is not None and own.tree is not None:
             return own.tree, own.is_estimate or own.tree_low is not None
-        size, is_estimate = self._columns[RSS].around(at_s)
+        size, is_estimate = self._rss.around(at_s)
         if size is not None and own is not None and own.rss is not None and own.rss > size:
             return own.rss, True
         return size, is_estimate
@@ -269,7 +270,7 @@ class _FiguresOf:
 
         It is that of a rise, or no larger than the samples of the whole tree.
         """
-        largest, column = self._largest, self._columns[RSS]
+        largest, column = self._largest, self._rss
         if largest is None or (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s or not column.times:
             return None
         after = bisect_right(column.times, end_s) + 1
@@ -280,7 +281,7 @@ class _FiguresOf:
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield what the rises of marks prove that lie within an operation."""
-        until_s = end_s if _is_end_read(mark) else self._columns[RSS].read_until(end_s)
+        until_s = end_s if _is_end_read(mark) else self._rss.read_until(end_s)
         for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= mark.start_s:
                 yield rise
