@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from nncftools.analysis.operation import Figures, LazyMapping, Operation
 from nncftools.analysis.peaks import mark_of_tree
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
-from nncftools.session.model import END_UNKNOWN, Host, Peak, Process, RankRun
-from nncftools.session.samples import Samples, drift
+from nncftools.session.model import END_UNKNOWN, UNKNOWN_PEAK, Host, Peak, Process, RankRun, SessionData
+from nncftools.session.samples import drift
 from nncftools.units import MemoryUnit, seconds_text
 
 _FEWEST_SAMPLES = 2
@@ -52,13 +52,13 @@ class MetricSummary(NamedTuple):
         return self._replace(**above)
 
 
-def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSummary:
+def level(session: SessionData, name: str) -> MetricSummary:
     """Return the level of the memory metric ``name``."""
-    values, figures = samples[name], samples.figures(name)
-    peak = peaks.get(name)
+    values, figures = session.samples[name], session.samples.figures(name)
+    peak = session.peaks.get(name, UNKNOWN_PEAK)
     return MetricSummary(
-        peak=None if peak is None else peak.low,
-        span_s=None if peak is None else peak.span_s,
+        peak=peak.low,
+        span_s=peak.span_s,
         final=next((value for value in reversed(values) if not isnan(value)), None),
         average=figures.average,
         lowest=figures.lowest if figures.known else None,

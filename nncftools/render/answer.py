@@ -44,7 +44,7 @@ def peak_text(session: Session, view: View) -> str:
     size = float(peak.low)
     above = ""
     if view.from_zero:
-        first = summary.level(session.samples, name, session.peaks).first if name in session.samples else None
+        first = summary.level(session, name).first if name in session.samples else None
         size -= first or 0.0
         above = " above the first sample"
     if name != "rss":

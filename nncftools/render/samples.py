@@ -45,7 +45,7 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric without its unknown samples, with the session's peak as maximum. Raises OSError."""
-    of = level(session.samples, metric, session.peaks)
+    of = level(session, metric)
     peak = (of.from_zero() if view.from_zero else of).peak
     rows = known_rows(session, metric, view.unit, from_zero=view.from_zero)
     write_rows(*rows, view.unit, path, most=None if peak is None else view.unit.of(peak))

@@ -32,7 +32,7 @@ def memory(session: Session, view: View) -> Table:
     """
     rows = []
     for number, name in enumerate(view.metrics):
-        absolute = summary.level(session.samples, name, session.peaks)
+        absolute = summary.level(session, name)
         above = absolute.from_zero()
         if number and _is_nothing(absolute, view.unit):
             continue

@@ -98,7 +98,7 @@ def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _level(session: Session, name: str) -> dict[str, float | None]:
-    sizes = _fields(level(session.samples, name, session.peaks), ("first", "final", "delta", "average", "lowest"))
+    sizes = _fields(level(session, name), ("first", "final", "delta", "average", "lowest"))
     return {key: None if size is None else round(size) for key, size in sizes.items()}
 
 

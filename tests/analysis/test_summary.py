@@ -48,7 +48,7 @@ def test_near_peak(columns: dict[str, Any], expected: NearPeak | None) -> None:
 def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
     """Return the RSS level of a session."""
     of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
-    return level(of.samples, "rss", of.peaks)
+    return level(of, "rss")
 
 
 def test_level() -> None:
@@ -83,7 +83,7 @@ def test_moment_of_the_peak(rss: list[float], rises: list[Rise], span_s: tuple[f
     mark = max((rise.high_water_mark for rise in rises), default=None)
     of = session({"rss": mib(*rss)}, processes=[process(high_water_mark=mark, rises=rises)])
 
-    assert level(of.samples, "rss", of.peaks).span_s == span_s
+    assert level(of, "rss").span_s == span_s
 
 
 @pytest.mark.parametrize(("rss", "expected"), [([1, 5, 3], 2), ([3, 5, 1], -2), ([4], 0)], ids=str)
@@ -110,7 +110,9 @@ def test_level_without_peak() -> None:
     """A metric without a recorded peak has samples but no peak."""
     of = session({"rss": [1, 2]})
 
-    assert level(of.samples, "rss", {}).peak is None
+    of.peaks = {}
+
+    assert level(of, "rss").peak is None
 
 
 @pytest.mark.parametrize(

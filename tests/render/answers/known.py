@@ -110,7 +110,7 @@ def _figures(session: Session) -> Iterator[float]:
     yield from (RATE_WINDOW_S, len(session.processes), len(session.samples), 0)
     yield from numbers([session.operations, timeline(session.operations, _ALL_LEVELS), unmarked(session, 0.0)])
     for name in metrics.memory_of(session.samples.metrics):
-        of = level(session.samples, name, session.peaks)
+        of = level(session, name)
         yield from numbers([of, of.from_zero()])
         if name == "system":
             yield (session.host.memory or 0) - (of.final or 0)

@@ -90,7 +90,7 @@ def answers(session: Session) -> dict[str, float]:
         "cores_peak": highest_rate(session, cpu_counters(session.samples)),
     }
     for column in metrics.memory_of(session.samples.metrics):
-        metric, of, peak = metrics.of(column), level(session.samples, column, session.peaks), session.peaks[column]
+        metric, of, peak = metrics.of(column), level(session, column), session.peaks[column]
         assert metric is not None
         from_s, to_s = peak.span_s or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
