@@ -108,9 +108,7 @@ def test_from_zero_keeps_delta() -> None:
 
 def test_level_without_peak() -> None:
     """A metric without a recorded peak has samples but no peak."""
-    of = session({"rss": [1, 2]})
-
-    of.peaks = {}
+    of = session({"rss": [1, 2]}, peaks={})
 
     assert level(of, "rss").peak is None
 
