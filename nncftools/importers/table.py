@@ -20,14 +20,13 @@ from typing import Any
 import msgspec
 
 from nncftools import metrics
-from nncftools.analysis.peaks import peaks
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Lines, Source
 from nncftools.intake import LARGEST, LATEST_S
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import is_memory
-from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
+from nncftools.session.model import Host, Process, SamplerFacts, Series, SessionData, Start
 from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, merge_warning, usual_distance
 
@@ -271,7 +270,7 @@ class RowLog:
         fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
         fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
         processes = self.children.processes(source, end_s, self.unit)
-        session = Session(
+        data = SessionData(
             name=source.path.name,
             start=start,
             sampler=facts,
@@ -280,7 +279,7 @@ class RowLog:
             warnings=source.warnings(),
             **fields,
         )
-        session.peaks = peaks(session)
+        session = Session.of(data)
         session.processes = processes  # their own peaks say nothing of the sum
         return session
 
