@@ -59,9 +59,8 @@ def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own
         for variables in (environment, {**environment, "PYTHONPATH": ""})
     )
 
-    assert done.stdout == (
-        "own True []" if own else without_us.stdout
-    )  # Debian's Python has a sitecustomize of its own
+    # Debian's Python has a sitecustomize of its own.
+    assert done.stdout == ("own True []" if own else without_us.stdout)
     assert done.stderr == ""
     assert ('"python":' in log.read_text(encoding="utf-8")) == (tuple(map(int, version.split("."))) >= (3, 10))
 
