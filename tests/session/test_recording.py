@@ -627,7 +627,9 @@ def test_many_processes() -> None:
         assert found.processes[-1].process == count - 1
         return time.process_time() - begun_s
 
-    assert cost_s(8_000) < 20 * cost_s(1_000)
+    few, many = (min(cost_s(count) for _ in range(3)) for count in (1_000, 8_000))
+
+    assert many < 20 * few
 
 
 def test_cut_off() -> None:
