@@ -301,7 +301,7 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
 
 def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: int) -> list[Holder]:
     """Return the first rows, of which one is the largest code, and one row for everything else."""
-    rows, others = list(every), dict(named)
+    rows, others = list(every), Counter(named)
     beside = whole - sum(row.size for row in rows)
     others[_LINES] += beside - others.total()
     imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)
