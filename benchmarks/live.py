@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import description
 from nncftools import Session
-from nncftools.live.figures import Look, Machine
+from nncftools.live.figures import Machine, ViewSettings
 from nncftools.live.follower import Follower
 from nncftools.live.layout import Drawing
 
@@ -89,7 +89,7 @@ def _write_journal(path: pathlib.Path) -> None:
 
 def _cost(follower: Follower, journal: pathlib.Path, size: tuple[int, int]) -> float:
     """Return the share of one core that reading and drawing take."""
-    drawing, look = Drawing(Machine(is_here=False)), Look()
+    drawing, look = Drawing(Machine(is_here=False)), ViewSettings()
     at_s = follower.run.latest_s
     drawing.frame(follower.run, look, *size)
     spent_s = 0.0
@@ -113,7 +113,7 @@ def _memory_over_a_day(journal: pathlib.Path) -> tuple[float, float]:
     marks = journal.with_name("day.marks.jsonl")
     journal.write_text(_header())
     marks.touch()
-    drawing, look = Drawing(Machine(is_here=False)), Look()
+    drawing, look = Drawing(Machine(is_here=False)), ViewSettings()
     found = []
     with Follower(journal) as follower:
         for hour in range(DAY_S // 3600):

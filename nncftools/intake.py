@@ -1,7 +1,6 @@
-"""Opens files that others wrote, reads them in bounded memory, and checks the numbers, times, texts and lists in them.
+"""Opens files that others wrote, reads them in bounded memory, and has the types of the numbers in them.
 
-Every reader checks with this module. A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s``
-rises. So a new field needs no line here. ``docs/reading.md`` lists the limits for users.
+A decoder checks the range of a number by its type. ``docs/reading.md`` lists the limits for users.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import select
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
+from math import inf
 from operator import le
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -40,27 +40,15 @@ LATEST_S = 1e10
 """Of seconds since the start, and of Unix time: the year 2286."""
 LARGEST_PID = 2**31 - 1
 """The kernel's own limit is 2^22 (proc(5))."""
-DEEPEST = 100
-"""Lists and objects inside each other."""
-_LARGEST_STATUS = 2**32
-"""An exit status is 32 bits on Windows."""
-_RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("pid", "tid", "attached_to"), (0, LARGEST_PID)),
-    **dict.fromkeys(("count", "size", "memory", "high_water_mark", "high_water_limit"), (0, LARGEST)),
-    **dict.fromkeys(("depth", "cpus"), (0, 1_000_000)),
-    "duration_s": (0, LATEST_S),
-    "code": (-_LARGEST_STATUS, _LARGEST_STATUS),
-    "signal": (0, 1_000),
-}
-_PAIRS = (("start_s", "end_s"), ("from_s", "to_s"), ("rose_from_s", "rose_to_s"))
-"""The second moment is not before the first."""
-_UTC = "utc"
-"""A moment in ISO 8601 with its zone."""
-_TIMES, _VALUES = "time_s", "rss"
-"""Two lists of one length; the times rise."""
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Pid = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PID)]
+Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Level = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+Seconds = Annotated[float, msgspec.Meta(ge=-LATEST_S, le=LATEST_S)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=LATEST_S)]
 _SHOWN = 40
-_SHORT = 1_000
-"""A text that is not too long, whatever the limit."""
 _LONGEST_LOCATION = 100
 
 
@@ -69,10 +57,6 @@ class Limits(NamedTuple):
 
     size: int = 2 << 30
     """Bytes of a file, unpacked: several times a recording of a million samples."""
-    text: int = 1 << 22
-    """Characters of one text: the kernel limits a command line to 2 MiB on most machines."""
-    items: int = 10_000_000
-    """Items of a list."""
     processes: int = 200_000
     marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
@@ -105,110 +89,9 @@ def moment(text: str) -> dt.datetime:
     return at
 
 
-def check(value: object, location: str = "$", name: str = "", depth: int = 0) -> None:
-    """Raise WrongValueError for the first number, text or list of a decoded document that cannot be.
-
-    ``name`` is the key that ``value`` has; ``depth`` counts the lists and objects around it.
-    """
-    if value is None or value is True or value is False:
-        return
-    if isinstance(value, int | float):
-        _check_number(value, location, name)
-    elif isinstance(value, str):
-        _check_text(value, location, name)
-    elif depth > DEEPEST:
-        raise error_at(location, f"at most {DEEPEST} levels of lists and objects expected")
-    elif isinstance(value, list | tuple):
-        _check_list(value, location, name, depth)
-    elif isinstance(value, dict):
-        _check_object(value, location, name, depth)
-    elif isinstance(value, msgspec.Struct):
-        known = {name: of for name in value.__struct_fields__ if (of := getattr(value, name)) is not None}
-        _check_fields(known, location, depth)
-
-
-def _check_object(value: Mapping[object, object], location: str, name: str, depth: int) -> None:
-    _check_count(len(value), LIMITS.items, location, "keys")
-    if set(map(type, value)) == {int}:  # the keys are data as well
-        _check_list([*value, *value.values()], location, name, depth)
-        return
-    for key in value:
-        check(key, f"{location} (a key)", depth=depth)
-    _check_fields({str(key): item for key, item in value.items()}, location, depth)
-
-
-def _check_fields(fields: Mapping[str, object], location: str, depth: int) -> None:
-    for name, item in fields.items():
-        kind = type(item)
-        if kind is int or kind is float:  # most are: no location is made up for those that are right
-            low, high = _RANGES.get(name) or range_of(name)
-            if low <= item <= high:  # type: ignore[operator] # a number
-                continue
-        elif kind is str and name != _UTC and len(item) <= _SHORT:  # type: ignore[arg-type] # a text
-            continue
-        check(item, f"{location}.{name}", name, depth + 1)
-    _check_order(fields, location)
-
-
-def _check_text(text: str, location: str, name: str) -> None:
-    _check_count(len(text), LIMITS.text, location, "characters")
-    try:
-        if name == _UTC:
-            moment(text)
-    except (ValueError, OverflowError) as error:
-        raise error_at(location, str(error)) from error
-
-
-def range_of(name: str) -> tuple[float, float]:
-    """Return the smallest and the largest number that the key ``name`` may have."""
-    if name in _RANGES:
-        return _RANGES[name]
-    return (-LATEST_S, LATEST_S) if name.endswith("_s") else (-LARGEST, LARGEST)
-
-
-def _check_number(value: float, location: str, name: str) -> None:
-    low, high = range_of(name)
-    if not low <= value <= high:
-        raise error_at(location, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
-
-
-def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
-    """Return whether all numbers are known, finite, and from ``low`` to ``high``."""
-    return not values or (low <= min(values) and max(values) <= high and isfinite(sum(values)))
-
-
 def is_pid(text: str) -> bool:
     """Return whether a text is a PID that a kernel can give."""
     return text.isdecimal() and len(text) <= len(str(LARGEST_PID)) and int(text) <= LARGEST_PID
-
-
-def _check_list(values: Sequence[object], location: str, name: str, depth: int) -> None:
-    most = LIMITS.processes if name == "processes" else LIMITS.items
-    _check_count(len(values), most, location, "items")
-    if set(map(type, values)) <= {int, float, type(None)}:
-        numbers: list[float] = [value for value in values if value is not None]  # type: ignore[misc]
-        low, high = range_of(name)
-        if not are_within(numbers, low, high):
-            number, value = next((number, value) for number, value in enumerate(numbers) if not low <= value <= high)
-            _check_number(value, f"{location}[{number}]", name)
-        return
-    for number, item in enumerate(values):
-        check(item, f"{location}[{number}]", name, depth + 1)
-
-
-def _check_order(fields: Mapping[str, object], location: str) -> None:
-    for first, second in _PAIRS:
-        if second not in fields:
-            continue
-        begin, end = fields.get(first), fields[second]
-        if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
-            raise error_at(f"{location}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
-    times, values = fields.get(_TIMES), fields.get(_VALUES)
-    if isinstance(times, list) and isinstance(values, list):
-        if len(times) != len(values):
-            what = f"as many values as `{_TIMES}` expected ({len(times):,}), found {len(values):,}"
-            raise error_at(f"{location}.{_VALUES}", what)
-        check_rising(times, f"{location}.{_TIMES}")
 
 
 def check_rising(times: Sequence[float], location: str) -> None:
@@ -220,9 +103,11 @@ def check_rising(times: Sequence[float], location: str) -> None:
         raise error_at(f"{location}[{number}]", f"time goes back from {before} to {after}")
 
 
-def _check_count(count: int, most: int, location: str, what: str) -> None:
-    if count > most:
-        raise error_at(location, f"at most {most:,} {what} expected, found {count:,}")
+def check_columns(key: str, time_s: Sequence[float], *others: Sequence[object]) -> None:
+    """Raise WrongValueError for columns of different lengths, and for times that go back."""
+    if any(len(column) != len(time_s) for column in others):
+        raise error_at(key, "columns of the same length expected")
+    check_rising(time_s, f"{key}.time_s")
 
 
 def shown(value: object) -> str:
@@ -230,9 +115,59 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
+def unknown_text(count: int, location: str) -> str:
+    """Return the warning that values out of range, such as the one at a location, count as unknown."""
+    return f"values out of range count as unknown: {count:,}, the first at `{printable(location)}`"
+
+
 def error_at(location: str, what: str) -> WrongValueError:
     """Return the error of the value at a location; ``what`` was expected, and what was found."""
     return WrongValueError(f"at `{printable(shortened(location, _LONGEST_LOCATION))}`: {what}")
+
+
+_OUT_OF_RANGE = re.compile(r"(?:Number out of range|Expected `(?:int|float)` ([<>]=) (\S+))(?: - at `\$(.*)`)?")
+_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
+
+
+def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
+    """Return JSON as a ``kind``. Numbers that are out of range become None, and a warning counts them.
+
+    Raises WrongValueError for anything else that cannot be.
+    """
+    message = ""
+    while True:
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            text = str(error) if "at `$" in str(error) else f"{error} - at `$`"
+            text = text.replace("`$", f"`{path}", 1)
+            found = _OUT_OF_RANGE.fullmatch(str(error))
+            if found is None:  # perhaps it must not be None
+                raise WrongValueError(message if message and "`null`" in text else text) from error
+            limit = LARGEST if found[2] is None else msgspec.json.decode(found[2])
+            low, high = (limit, inf) if found[1] == ">=" else (-inf, limit)
+            document = [msgspec.json.decode(raw)]
+            count = _set_unknown(document, ["", *_STEP.findall(found[3] or "")], low, high)
+            if not count:
+                raise WrongValueError(text) from error
+            message = text
+            warnings.append(unknown_text(count, path + (found[3] or "")))
+            raw = msgspec.json.encode(document[0])
+
+
+def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
+    """Set numbers at a place that are out of range to None; return how many. An empty step is every key or index."""
+    step, *inner = steps
+    every = value.keys() if isinstance(value, dict) else range(len(value))
+    count = 0
+    for key in [step] if step else every:
+        found = value.get(key) if isinstance(value, dict) else value[key]
+        if inner and isinstance(found, dict | list):
+            count += _set_unknown(found, inner, low, high)
+        elif not inner and isinstance(found, int | float) and not low <= found <= high:
+            value[key] = None
+            count += 1
+    return count
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"

@@ -16,6 +16,7 @@ import pytest
 import nncftools
 from nncftools import Session
 from tests.conftest import BURNERS
+from tests.render.page_content import rows_of, traces_of
 from tests.surroundings import HANGING_S
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
@@ -71,15 +72,15 @@ def report(session, view):
     return f"{len(session.samples)} samples\\n"
 """
 IMPORTER = """
-from nncftools.importers.table import Table, session_of
+import re
 
-def recognises(head):
-    return head.text.startswith(b"MADE UP")
+from nncftools.importers.table import RowLog
 
-def read(source):
-    table = Table(["rss"])
-    table.append((0.0, 1024.0))
-    return session_of(source, "made-up", table)
+class Log(RowLog):
+    head = re.compile(rb".*\\nMADE UP")
+    recorder = "made-up"
+    columns = ("time_s", "rss")
+    others = "MADE UP"
 """
 COMMAND = '''
 def register(app):
@@ -203,7 +204,7 @@ class TestReport:
     def test_devices_in_order(self, ours: Ours) -> None:
         """Columns of devices are in one order; a family of counters is headed by its device."""
         text = ours("report", "run.json", "--format", "markdown").stdout
-        (head,) = (line for line in text.splitlines() if line.startswith("| # |"))
+        (head,) = (line for line in text.splitlines() if line.startswith("| # "))
         places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU busy npu0", "NPU busy npu1")]
 
         assert places == sorted(places)
@@ -226,11 +227,10 @@ class TestReport:
         """The page has them in tables and charts."""
         ours("report", "run.json", "--type", "all", "--format", "html", "--output", "page.html", "--force")
         text = (folder / "page.html").read_text()
-        data = json.loads(text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
 
-        assert {row["cells"][0] for row in data["tables"]["memory"]["rows"]} >= {"NPU memory npu0", "Huge pages"}
-        assert any("Wake-ups" in heading for heading in data["tables"]["operations"]["headings"])
-        assert {line["name"] for line in data["chart"]["memory"]} >= {"NPU memory npu0", "NPU memory npu1"}
+        assert {row.cells[0] for row in rows_of(text, "memory")} >= {"NPU memory npu0", "Huge pages"}
+        assert '<th scope="col" class="" title="Wake-ups' in text
+        assert {line["name"] for line in traces_of(text, "Memory")} >= {"NPU memory npu0", "NPU memory npu1"}
 
     def test_json(self, ours: Ours) -> None:
         """The summary for scripts has peaks, levels, totals, and what each operation had."""
@@ -319,7 +319,7 @@ def test_output(ours: Ours) -> None:
 
 def test_importer(ours: Ours, folder: pathlib.Path) -> None:
     """An importer is its file and its line."""
-    (folder / "log").write_text("MADE UP\n")
+    (folder / "log").write_text("MADE UP\n0.5 1024\n")
 
     assert json.loads(ours("report", "log", "--format", "json").stdout)["sampler"]["source"] == "made-up"
 

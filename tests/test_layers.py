@@ -18,21 +18,21 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "errors", "files", "intake", "metrics", "redaction", "units"}
+EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "redaction", "units"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},
     "sampler": {"journal"},
     "analysis": {"session"},
     "render": {"analysis", "limits", "session", "drawing"},
-    "importers": {"journal", "session"},
-    "marks": {"session"},
+    "importers": {"analysis", "journal", "session"},
+    "marks": {"analysis", "session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
     "snapshots": {"journal", "sampler.target", "sampler.tree"},
     "compression": {"drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "snapshots.client", "journal", "analysis", "session", "marks", "render", "importers"},
-    "testing": {"api", "journal", "session", "marks"},
+    "testing": {"analysis", "api", "journal", "session", "marks"},
     "cli": {
         "api",
         "live",
@@ -207,8 +207,9 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 
 MAY_NAME_OPTIONS = {
-    "analysis.summary": "advice on a recording, which reports repeat wherever they are shown",
+    "analysis.summary": "advice on a recording, which a session of merged ranks repeats",
     "limits.needs": "the kind of a limit, which reports show",
+    "render.sentences": "advice on a recording, which reports repeat wherever they are shown",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
 }

@@ -5,7 +5,6 @@ The columns are sums of what the ranks held at the same time, on one clock.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,16 +17,16 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nncftools import metrics
+from nncftools.analysis.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
 from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank, of_recording
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Host, Peak, Process, RankRun, SamplerFacts, Start
-from nncftools.session.operations import with_ends
-from nncftools.session.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
+from nncftools.session.nesting import with_ends
 from nncftools.session.samples import TIME, Samples, kept_rows
-from nncftools.session.session import Session
 from nncftools.units import seconds_text
 
 Column = NDArray[np.float64]
@@ -170,13 +169,9 @@ def _machines(sessions: Named) -> list[dict[str, Session]]:
 
 
 def _moment(name: str, session: Session) -> float:
-    utc = session.start.utc
-    try:
-        moment = moment_of(utc or "")
-        return moment.replace(tzinfo=moment.tzinfo or dt.timezone.utc).timestamp()
-    except ValueError:
-        wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
-        raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None
+    if session.start.utc is None:
+        raise NncfToolsError(f"{name}: has no start time: it cannot be lined up with the others")
+    return moment_of(session.start.utc).timestamp()
 
 
 def _disagreeing(sessions: Named) -> Iterator[str]:

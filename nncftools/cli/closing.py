@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
 from nncftools.cli.recording import Recorded, Run, guarded
@@ -23,7 +24,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
 from nncftools.sampler.client import Interrupted, Starter
-from nncftools.session.session import Session, load
+from nncftools.session.session import load
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ _LEAST_CHANGE = 1.0
 """A smaller change of the peak, in percent, is not worth a comparison."""
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
+_LEAST_OF_A_PAGE_S = 1.0
+_MOST_SAMPLES, _MOST_STACKS = 100_000, 500
+"""With more, making the page takes longer than a second."""
 _LINE_BREAK = "\n"
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
@@ -50,6 +54,9 @@ def last_lines(session: Session, target: Destination, view: View, *, profiled: b
     if name == destination.LATEST and latest.is_symlink():
         folder = latest
     file = str(folder / views[0].name) if views else target.shown
+    of = "" if name == destination.LATEST else f" {_typed(name)}"
+    if target.page is not None and target.page not in views:
+        file += f", page: nncf-tools report{of} --open"
     why, command = _next(session, target, view, name, profiled=profiled)
     columns = os.get_terminal_size(2).columns if sys.stderr.isatty() else inf
     length = len(why) + len(": ") + len(command)
@@ -175,11 +182,18 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
         from nncftools.render import panels
 
         panels.draw(session, view, target.panels)
-    if target.page is not None:
+    if target.page is not None and (target.page_is_asked or is_worth_a_page(session)):
         from nncftools.files import write_file
         from nncftools.render import page
 
         write_file(target.page, page.report(session, view))
+
+
+def is_worth_a_page(session: Session) -> bool:
+    """Return whether a page shows more than the picture, and is made within a second."""
+    stacks = [] if session.snapshots is None else session.snapshots.stacks
+    is_quick = len(session.samples) <= _MOST_SAMPLES and len(stacks) <= _MOST_STACKS
+    return is_quick and session.duration_s >= _LEAST_OF_A_PAGE_S and bool(session.marks or stacks)
 
 
 def show_repeats(
@@ -190,6 +204,7 @@ def show_repeats(
     Print one line for each run, the report of one that failed, and at the end one table of all runs.
     """
     from nncftools.analysis.comparison import measured
+    from nncftools.render.sentences import when_text
 
     figures: list[Measured] = []
     written: list[str] = []
@@ -204,7 +219,7 @@ def show_repeats(
         text_of_run = f"{_peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
         screen.to_stderr(f"Run {done} of {count}: {text_of_run}\n")
         with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
-            figures.append(measured(session, target.shown))
+            figures.append(measured(session, target.shown, peak=when_text(session)))
         if status and starter.asked_to_end is None:
             from nncftools.render import text
 

@@ -63,6 +63,8 @@ class Destination(NamedTuple):
     """Where the picture is drawn."""
     page: pathlib.Path | None = None
     """Where the page is written."""
+    page_is_asked: bool = False
+    """Whether the page is written for every recording, also where it is hardly worth it."""
     force: bool = False
     """Whether files of an earlier run may be replaced."""
     option: str = "--output"
@@ -224,7 +226,7 @@ def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destin
     for path in (panels, page):
         if path is not None and target.folder is None:
             check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
-    return target._replace(sidecar=sidecar, panels=panels, page=page)
+    return target._replace(sidecar=sidecar, panels=panels, page=page, page_is_asked=opens or bool(plot))
 
 
 def session_stem(session: pathlib.Path) -> str:

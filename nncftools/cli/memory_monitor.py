@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Sequence
 from math import isnan
 
+from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination, options, planning, recording, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable
 
 _PROGRAM = "memory_monitor"

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination, RecordingFiles, claim_files
 from nncftools.cli.options import Request
@@ -29,7 +30,6 @@ from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.model import Exit, Snapshots
 from nncftools.session.recording import StarterFacts, session_from
-from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from nncftools.marks.calls import Call
@@ -220,7 +220,8 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
-    from nncftools.marks.collecting import no_marks_reason, take_log, take_sizes
+    from nncftools.marks.collecting import take_log, take_sizes
+    from nncftools.render.sentences import no_marks_reason
 
     path = run.target.marks
     taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
@@ -228,8 +229,8 @@ def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     calls = run.calls
     if taken.missing or taken.is_gone or not run.marks_operations:  # other warnings say so, or none was expected
         return
-    from nncftools.analysis.missing import is_of_python
-    from nncftools.analysis.summary import NO_CALLS, NO_HOOK, NO_LINES
+    from nncftools.analysis.summary import is_of_python
+    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES
 
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
     if calls and not (session.marks and taken.programs):

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 from nncftools import files
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import is_recording
 from nncftools.marks.collecting import size_of
 from nncftools.session.model import Exit
-from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")

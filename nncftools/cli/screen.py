@@ -76,7 +76,7 @@ def to_stdout(content: RenderableType | bytes) -> None:
 
 def lost_output(error: OSError) -> NncfToolsError:
     """Return the error of a standard output that cannot be written, and write nothing more to it."""
-    sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
+    _drop(OUT)
     why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
     return NncfToolsError(f"standard output {why}")
 
@@ -134,7 +134,7 @@ def if_read(content: RenderableType, stream: str) -> None:
     try:
         _write(content, getattr(sys, stream))
     except OSError:
-        setattr(sys, stream, _nowhere())  # otherwise Python flushes it again at exit and prints an error
+        _drop(stream)
 
 
 def plain(content: RenderableType) -> str:
@@ -185,6 +185,14 @@ def drop_unread() -> None:
         with contextlib.suppress(OSError):
             if not select.select([], [descriptor], [], 0)[1]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _drop(name: str) -> None:
+    """Drop the unwritten text of a standard stream: Python would write it again at exit, and print an error."""
+    nowhere = _nowhere()
+    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+        os.dup2(nowhere.fileno(), getattr(sys, name).fileno())
+    setattr(sys, name, nowhere)
 
 
 def _nowhere() -> TextIO:

@@ -24,7 +24,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nncftools import intake
+from nncftools import intake, markdown
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import Request, SeriesRequest
@@ -32,7 +32,7 @@ from nncftools.cli.recording import Recorded, Run
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
-from nncftools.render import markdown
+from nncftools.render.markdown import render_table
 from nncftools.render.table import Fitting, Table, warnings
 from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.units import MemoryUnit, printable, shortened
@@ -255,11 +255,11 @@ class Shown(NamedTuple):
     @property
     def markdown(self) -> str:
         """The result as Markdown."""
-        said = [f"- {markdown.text(printable(sentence))}." for sentence in self.sentences]
+        said = [f"- {markdown.text(sentence)}." for sentence in self.sentences]
         said += [f"- ⚠ {markdown.text(note)}" for note in self.notes]
         head = [f"**{markdown.text(self.answer)}**"], [markdown.code(shlex.join(self.command))], said
         code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
-        blocks = (*head, *markdown.painted(self.table), code)
+        blocks = (*head, *render_table(self.table), code)
         return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 

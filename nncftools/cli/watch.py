@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, opening, options, planning, screen
 from nncftools.cli.options import Request
 from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
@@ -20,7 +21,6 @@ from nncftools.journal import reading
 from nncftools.journal.reading import is_recording
 from nncftools.metrics import memory_of
 from nncftools.render.view import View
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -130,14 +130,9 @@ def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
     """Show a source on the terminal, without one print its last state; return whether it has ended."""
     from nncftools.cli.display import view_settings
     from nncftools.live import figures, viewer
-    from nncftools.live.shared_terminal import can_draw
 
     look = view_settings(view, sys.stdout.encoding, state)
-    here = figures.Machine(is_here=is_here)
-    if can_draw(sys.stdout.fileno()):
-        return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
-    viewer.print_status(source, look, here, screen.to_stdout)
-    return True
+    return viewer.present(source, look, figures.Machine(is_here=is_here), screen.to_stdout, stays=stays)
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
@@ -221,8 +216,7 @@ def replay(
       nncf-tools replay
       nncf-tools replay run.json --speed 60
 
-    \b
-    Keys: q quit, space pause, m metric, l list of processes, ? help.
+    Keys: q quit, space pause, ← → move, g peak, m metric, l list of processes, ? help.
     """
     from nncftools.live.follower import Replay
 

@@ -6,10 +6,13 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from nncftools.compression import reading
 from nncftools.compression.reading import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, Metric, RawTable, Record, ResultsError
-from nncftools.intake import are_within
+from nncftools.intake import LARGEST, Figure
 from nncftools.units import nearest
 
 BASELINE = "fp32"
@@ -152,7 +155,6 @@ class _Check:
                 self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
         if self.problems:
             return []
-        self.problems += self._table.problems
         rows: list[Row] = []
         failures: list[Failure] = []
         for record, model in zip(self._table.records, self._names(), strict=True):
@@ -216,28 +218,25 @@ class _Check:
 
     def _number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
         """Return a cell's number, NaN when it is wrong."""
+        bounds = msgspec.Meta(gt=least, le=LARGEST)
+        ends = f"above {least:g}"
+        if not above:
+            bounds = msgspec.Meta(ge=least - _ROUNDING, le=min(most + _ROUNDING, LARGEST))
+            ends = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         text = record.cells[column]
         value = number(text)
-        if value is None:
-            hint = " (a percentage? a fraction from 0 to 1 expected)" if text.endswith("%") else ""
-            self._wrong(record, column, f"a number expected{hint}")
+        try:
+            return float(msgspec.convert(value, Annotated[float, bounds]))
+        except msgspec.ValidationError:
+            is_percent = most == 1 and (text.endswith("%") or (value or 0) > 1)
+            self._wrong(record, column, f"a number {ends} expected{' (a percentage?)' if is_percent else ''}")
             return math.nan
-        if not are_within([value]):
-            self._wrong(record, column, "a finite number up to 2^63 expected")
-            return math.nan
-        if above and value <= least:
-            self._wrong(record, column, f"a number above {least:g} expected")
-        elif value < least - _ROUNDING or value > most + _ROUNDING:
-            ends = f"a number from {least:g} to {most:g}" if most < math.inf else f"a number of at least {least:g}"
-            hint = " (a percentage?)" if most == 1 and 1 < value <= 100 else ""  # noqa: PLR2004 — percent
-            self._wrong(record, column, f"{ends} expected{hint}")
-        return value
 
     def _rank(self, record: Record) -> int | None:
         if not record.cells[LORA_RANK]:
             return None
         value = number(record.cells[LORA_RANK])
-        if value is None or not are_within([value], low=1) or value % 1:
+        if value is None or value < 1 or value % 1:
             self._wrong(record, LORA_RANK, "a whole number of at least 1, or nothing, expected")
             return None
         return int(value)
@@ -275,12 +274,12 @@ class _Check:
 
 
 def number(text: str) -> float | None:
-    """Parse a cell as a number, which may be infinite or NaN; None for anything else."""
+    """Parse a cell as a finite number up to 2^63; None for anything else."""
     if "_" in text or not text.isascii():
         return None
     try:
-        return float(text)
-    except ValueError:
+        return msgspec.convert(float(text), Figure)
+    except (ValueError, msgspec.ValidationError):
         return None
 
 

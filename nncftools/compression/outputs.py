@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import pathlib
 import re
@@ -34,12 +33,11 @@ from nncftools.compression.results import (
     name_in_sentence,
 )
 from nncftools.files import Folder, replacing
+from nncftools.markdown import draw_table, text
 from nncftools.units import printable, shortened
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
 MODEL = "model"
-_SPECIAL = re.compile(r"[\\`*\[\]<>&|~$@{}]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|!(?=\[)")
-"""What Markdown, its common extensions or HTML may interpret; ``_`` is harmless inside a word."""
 
 
 def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[list[str], list[list[str]]]:
@@ -102,7 +100,7 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
 def extra_text(name: str, cell: str) -> str:
     """Return a cell of a further column; the figures of known ones have as many digits as they need."""
     value = number(cell) if name in DECIMALS else None
-    return cell if value is None or not math.isfinite(value) else f"{value:.{DECIMALS[name]}f}"
+    return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
 def _known(name: str, cell: str) -> str | float | None:
@@ -110,29 +108,17 @@ def _known(name: str, cell: str) -> str | float | None:
     if name not in DECIMALS:
         return cell
     value = number(cell)
-    return (cell or None) if value is None or not math.isfinite(value) else value
+    return (cell or None) if value is None else value
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns are aligned in the source, too, without a newline at its end.
+    """Return a Markdown table without a newline at its end.
 
     It is laid out as NNCF's visualizer does it, so that a published table changes only where figures do.
     """
-    from tabulate import tabulate
-
-    return tabulate(
-        [[escaped(cell) for cell in row] for row in rows],
-        headers=[escaped(name).replace(" ", "<br>") for name in header],
-        tablefmt="pipe",
-        disable_numparse=True,
-        colalign=["right" if name == LORA_RANK else "left" for name in header] if rows else None,
-    )
-
-
-def escaped(text: str) -> str:
-    """Escape text for Markdown, on one line, without control characters."""
-    plain = printable(" ".join(text.split()))
-    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", plain)
+    headings = [text(name).replace(" ", "<br>") for name in header]
+    alignments = ["right" if name == LORA_RANK else "left" for name in header]
+    return draw_table(headings, [[text(cell) for cell in row] for row in rows], alignments)
 
 
 def percent(fraction: float) -> str:
@@ -157,7 +143,7 @@ def failures(comparisons: Sequence[Comparison]) -> str:
         model = f"{comparison.name}: " if len(comparisons) > 1 else ""
         for failure in comparison.model.failures:
             what = model + failure.mode + (f" ({failure.plot_name})" if failure.plot_name else "")
-            lines.append(f"- {escaped(what)}: {escaped(failure.verdict)}")
+            lines.append(f"- {text(what)}: {text(failure.verdict)}")
     return "\n\nFailed:\n\n" + "\n".join(lines) if lines else ""
 
 

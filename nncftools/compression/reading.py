@@ -5,7 +5,6 @@ Programs may also catch its errors as builtin errors.
 
 from __future__ import annotations
 
-import csv
 import errno
 import io
 import itertools
@@ -14,15 +13,18 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.intake import LIMITS
 from nncftools.units import MemoryUnit, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODE = "mode"
 INT4 = "%int4"
@@ -202,35 +204,44 @@ class RawTable(NamedTuple):
     path: pathlib.Path
     header: Sequence[str]
     records: Sequence[Record]
-    problems: Sequence[str]
-    """Rows with more or fewer cells than the header."""
 
 
 def read(path: pathlib.Path) -> RawTable:
-    """Read a CSV file: UTF-8 with or without a byte order mark, commas, quotes doubled.
+    """Read a CSV file in UTF-8, with commas; a cell that a row lacks is empty.
 
     Raises ResultsError for any other file, and for one with more rows or bytes than the limits; MissingInputError for
     none.
     """
+    import pandas as pd
+
     text = _text(path)
     _check_separator(path, text)
     most = LIMITS.table_rows
-    (_, header), *rows = list(itertools.islice(_rows(path, text), most + 2)) or [(0, [])]
-    if not header:
-        raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
+    try:
+        frame = pd.read_csv(
+            io.StringIO(text), header=None, dtype=str, keep_default_na=False, skip_blank_lines=False, nrows=most + 2
+        )
+    except ValueError as error:
+        why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        raise ResultsError(f"{str(path)!r}: not CSV: {why}") from error
+    header, *rows = cells_of(frame)
     if len(rows) > most:
         why = f"more than {most:,} rows; split the file, or take the best rows"
         raise ResultsError(f"{str(path)!r}: {why}")
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
-    whole = [(number, cells) for number, cells in rows if len(cells) == len(header)]
-    columns = zip(header, zip(*(cells for _, cells in whole), strict=True), strict=False)
+    filled = [(number, cells) for number, cells in enumerate(rows, 2) if any(cells)]
+    columns = zip(header, zip(*(cells for _, cells in filled), strict=True), strict=False)
     start = len(list(itertools.takewhile(_is_index, columns)))
-    records = [Record(number, dict(zip(header[start:], cells[start:], strict=True))) for number, cells in whole]
-    odd = [(number, len(cells)) for number, cells in rows if len(cells) != len(header)]
-    problems = [f"row {number}: {len(header)} cells expected, found {count}" for number, count in odd]
-    return RawTable(path, header[start:], records, problems)
+    records = [Record(number, dict(zip(header[start:], cells[start:], strict=True))) for number, cells in filled]
+    return RawTable(path, header[start:], records)
+
+
+def cells_of(frame: pd.DataFrame) -> list[list[str]]:
+    """Return the rows of a table as texts; an unknown cell is empty."""
+    known = frame.astype(object).where(frame.notna(), "")
+    return [[str(cell).strip() for cell in row] for row in known.to_numpy().tolist()]
 
 
 def _text(path: pathlib.Path) -> str:
@@ -238,34 +249,19 @@ def _text(path: pathlib.Path) -> str:
         raise MissingInputError(f"cannot read {str(path)!r}: {os.strerror(errno.ENOENT)}")
     try:
         content = intake.whole(path, most=LIMITS.table_bytes)
-    except intake.TooLargeError as error:
-        most = f"at most {LIMITS.table_rows:,} rows are read"
-        raise ResultsError(f"{error}; {most}") from error
     except SessionFileError as error:
         raise ResultsError(str(error)) from error
-    if content.startswith(intake.UTF_16_MARKS):
-        raise ResultsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8").lstrip()
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{content[error.start]:02x} in line {row}"
         raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({byte}); save it as UTF-8") from error
+    if not text:
+        raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
     if "\0" in text:
         raise ResultsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
     return text
-
-
-def _rows(path: pathlib.Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    number = 0
-    try:
-        for number, row in enumerate(reader, 1):
-            cells = [cell.strip() for cell in row]
-            if any(cells):
-                yield number, cells
-    except csv.Error as error:
-        raise ResultsError(f"{str(path)!r}: row {number + 1} is not CSV: {error}") from error
 
 
 def _is_index(column: tuple[str, Iterable[str]]) -> bool:
@@ -275,9 +271,7 @@ def _is_index(column: tuple[str, Iterable[str]]) -> bool:
 
 
 def _check_separator(path: pathlib.Path, text: str) -> None:
-    first = next(iter(text[: csv.field_size_limit()].lstrip().splitlines()), "")
-    for separator, name in ((",", ""), (";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if MODE in {cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])}:
-            if name:
-                raise ResultsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")
-            return
+    header = text.partition("\n")[0]
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if MODE in {cell.strip(' "\r') for cell in header.split(separator)}:
+            raise ResultsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")

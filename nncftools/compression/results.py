@@ -17,7 +17,6 @@ from nncftools.backports import StrEnum
 from nncftools.compression.checking import Model, Row, number
 from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Direction, Figure, Metric, ResultsError
 from nncftools.errors import UsageError
-from nncftools.intake import are_within
 from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
 
 Points = Sequence[tuple[float, float]]
@@ -207,7 +206,7 @@ def measured(row: Row, figure: Figure) -> Measured | None:
     ends = []
     for column in (figure.column, figure.high_column):
         value = row.values[column] if column in row.values else number(row.extra.get(column, ""))
-        if value is not None and are_within([value], low=_LEAST):
+        if value is not None and value >= _LEAST:
             ends.append(value * figure.factor)
     return Measured(min(ends), max(ends)) if ends else None
 

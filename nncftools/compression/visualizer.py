@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from nncftools.compression.checking import BASELINE, Model, load, number
 from nncftools.compression.outputs import FORMATS, error_text, markdown, percent, rate_text, unnamed_text, write
-from nncftools.compression.reading import COMPUTED, DESCRIBING, STANDARD, Metric, RawTable, Record, ResultsError
+from nncftools.compression.reading import (
+    COMPUTED,
+    DESCRIBING,
+    STANDARD,
+    Metric,
+    RawTable,
+    Record,
+    ResultsError,
+    cells_of,
+)
 from nncftools.compression.results import comparisons, evaluated
 
 if TYPE_CHECKING:
@@ -91,19 +100,14 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
 def _models(df: pd.DataFrame, metrics: Sequence[Metric]) -> list[Model]:
     header = [str(name).strip() for name in df.columns]
-    return load([RawTable(pathlib.Path("table"), header, _records(df), ())], metrics)
+    return load([RawTable(pathlib.Path("table"), header, _records(df))], metrics)
 
 
 def _records(df: pd.DataFrame) -> list[Record]:
-    """Return the rows as in a file: numbered in their order, with an empty text for what is unknown."""
-    import pandas as pd
-
+    """Return the rows as in a file: numbered in their order."""
     names = [str(name).strip() for name in df.columns]
-    records = []
-    for position, row in enumerate(df.itertuples(index=False, name=None), start=_FIRST_ROW):
-        cells = ("" if pd.isna(cell) else str(cell).strip() for cell in row)
-        records.append(Record(position, dict(zip(names, cells, strict=True))))
-    return records
+    rows = enumerate(cells_of(df), start=_FIRST_ROW)
+    return [Record(position, dict(zip(names, cells, strict=True))) for position, cells in rows]
 
 
 def _require(df: pd.DataFrame, names: Sequence[str]) -> None:

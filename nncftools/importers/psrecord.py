@@ -8,18 +8,16 @@ the rows on standard output is read, too.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
 from typing import Any
 
-from nncftools.importers.source import Head, Source
-from nncftools.importers.table import RowLog, words
+from nncftools.importers.table import Columns, RowLog, words
+from nncftools.metrics import is_counter
 from nncftools.session.samples import TIME
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
-_HEAD = re.compile(
-    rb"(.*\n){0,2}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
-)
-"""Two lines may precede the header."""
 _COLUMNS = {
     "elapsed time": TIME,
     "real (mb)": "rss",
@@ -35,20 +33,17 @@ _COLUMNS = {
 """Metrics by column name; other columns are ignored."""
 
 
-def recognises(head: Head) -> bool:
-    """Return whether one of the first lines is the header."""
-    return _HEAD.match(head.text) is not None
+class Log(RowLog):
+    """The header before the rows names their columns."""
 
-
-def read(source: Source) -> Session:
-    """Return the session of the log. Raises SessionFileError."""
-    return _Log(source).read()
-
-
-class _Log(RowLog):
+    head = re.compile(
+        rb"(.*\n){1,3}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
+    )
+    """Two lines may precede the header."""
     recorder = "psrecord"
-    metrics = tuple(dict.fromkeys(_COLUMNS.values()))
+    columns: Sequence[str] = (TIME, "cpu", "rss", "vms")
     unit = MemoryUnit.MiB.factor
+    first = "header"
     others = (
         r"(?P<header># *Elapsed time  .*|elapsed_time,.*)|Attaching to process (?P<pid>\d{1,9})|"
         r"Starting up command '(?P<command>.*)' and attaching to process|"
@@ -56,25 +51,38 @@ class _Log(RowLog):
     )
 
     def reset(self) -> None:
+        """Drop all rows."""
         super().reset()
-        self._cpu_s = 0.0
+        self._before: Columns = {}
+        """The row before, as it was read."""
 
-    def take(self, row: dict[str, Any]) -> None:
-        if "cpu" in row:  # of the time since the row before, in per cent of one core
-            self._cpu_s += (row[TIME] - self.table.last_s) * row["cpu"] / 100 if self.table.taken else 0.0
-            row["cpu"] = self._cpu_s
-        super().take(row)
+    def take(self, columns: Columns) -> None:
+        """Add rows, with CPU time and bytes counted from the first one."""
+        rises = {
+            name: [*map(sub, values, [*self._before.get(name, values[:1]), *values])]
+            for name, values in columns.items()
+        }
+        self._before = {name: values[-1:] for name, values in columns.items()}
+        for name in filter(is_counter, columns):
+            gained = [max(0.0, rise) for rise in rises[name]]
+            if name == "cpu":  # of the time since the row before, in per cent of one core
+                gained = [share * lasted / 100 for share, lasted in zip(columns[name], rises[TIME], strict=True)]
+            totals = [*accumulate([*self.table.columns[name][-1:], *gained])]
+            columns[name] = totals[-len(gained) :]
+        super().take(columns)
 
-    def take_other(self, found: dict[str, str], number: int) -> None:
-        super().take_other(found, number)
+    def take_other(self, found: dict[str, str]) -> None:
+        """Take the columns that a header names, or a fact that psrecord printed."""
+        super().take_other(found)
         if "header" in found:
-            self.separator = b"," if "," in found["header"] else None
             names = re.split(r" {2,}|,", found["header"].strip("# ").lower().replace("_", " "))
-            self.begin_again(number, [_COLUMNS.get(name, f"?{name}") for name in names])
+            self.columns = [_COLUMNS.get(name, f"?{name}") for name in names]
+            self.reset()
 
     def known(self) -> dict[str, Any]:
+        """Return the facts that psrecord printed."""
         return {
             "command": words(self.found.get("command", "")),
             "attached_to": int(self.found.get("pid", 0)) or None,
-            "duration_s": max(float(self.found.get("duration", 0)), self.table.last_s),
+            "duration_s": float(self.found.get("duration", 0)),
         }

@@ -5,6 +5,7 @@ A log is read as its head, then whole lines in pieces, in bounded memory for any
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import os
@@ -14,109 +15,52 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.intake import Progress, WrongValueError
 from nncftools.redaction import Redaction
 from nncftools.session import session
-from nncftools.session.session import Session, check
+from nncftools.session.session import mend
 from nncftools.units import not_one_of
 
 _HEAD = 1 << 16
 _LONGEST_LINE = 4 << 20
 """Twenty thousand processes in one line of con-duct."""
 _SHOWN = 60
-_COARSE_S = 0.05
 
 
-class Head(NamedTuple):
-    """The beginning of a file, from which importers recognise it."""
-
-    name: str
-    """The file's name, without ``.gz``."""
-    text: bytes
-    """At most 64 KiB, decompressed, with Unix line ends; cut off anywhere."""
-
-    def line(self, number: int) -> bytes:
-        """Return a line by number, from 0; empty after the last one."""
-        return next(iter(self.text.split(b"\n", number + 1)[number : number + 1]), b"")
-
-
-class Line(NamedTuple):
-    """A line of a file that is not blank, without its end."""
+class Lines(NamedTuple):
+    """Some lines of a file, one after another, without their ends."""
 
     number: int
-    text: bytes
+    """That of the first one, from 1."""
+    texts: list[bytes]
     is_whole: bool = True
     """False for a last line without a line break."""
-
-
-class Problems:
-    """Counts the lines and samples of a log that could not be used."""
-
-    def __init__(self) -> None:
-        """Start without problems."""
-        self.first_unreadable = ""
-        """The first unreadable line, and why; empty when all are readable."""
-        self._first_left_out = ""
-        self._unreadable = self._left_out = 0
-        self._warnings: dict[str, None] = {}
-
-    def unreadable(self, line: Line, why: object) -> None:
-        """Count an unreadable line; one that is not whole is the last, and only cut off."""
-        if not line.is_whole:
-            self.warn("the last line is cut off: it was left out")
-            return
-        self.first_unreadable = self.first_unreadable or f"line {line.number}: {shown(line.text)}: {why}"
-        self._unreadable += 1
-
-    def went_back(self, number: int, before_s: float, after_s: float) -> None:
-        """Count a sample that was left out because time goes back at this line; seconds since the start."""
-        digits = 2 if before_s - after_s >= _COARSE_S else 6
-        message = f"time goes back at line {number}, from {before_s:.{digits}f} s to {after_s:.{digits}f} s"
-        self._first_left_out = self._first_left_out or message
-        self._left_out += 1
-
-    def warn(self, text: str) -> None:
-        """Add a warning, unless it is already there."""
-        self._warnings[text] = None
-
-    def warnings(self) -> list[str]:
-        """Return all warnings."""
-        warnings = []
-        if self._unreadable:
-            lines = "1 line" if self._unreadable == 1 else f"{self._unreadable:,} lines"
-            first = "" if self._unreadable == 1 else "the first is "
-            warnings.append(f"{lines} could not be read, {first}{self.first_unreadable}")
-        if self._left_out:
-            counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
-            warnings.append(f"{self._first_left_out}: {counted} left out")
-        return [*warnings, *self._warnings]
 
 
 class Source:
     """An open log; a context manager."""
 
     def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
-        """Open a file or FIFO, also gzipped. Raises SessionFileError, OSError."""
+        """Open a file or FIFO, also gzipped. Raises SessionFileError."""
         self.path = path
-        self.problems = Problems()
-        """What could not be read."""
         self.progress = progress
+        self.first_left_out = ""
+        """The first line that was left out, and why; empty when all were taken."""
+        self._left_out = 0
+        self._warnings: dict[str, None] = {}
         self._file = intake.open_file(path)
         self._bytes = io.BufferedReader(intake.Counted(self._file, progress), _HEAD)
-        try:
-            begin = self._bytes.peek(_HEAD)[:_HEAD]
-        except OSError:
-            self._file.close()
-            raise
-        is_packed = begin.startswith(intake.GZIP)
-        if is_packed:
+
+    @functools.cached_property
+    def head(self) -> bytes:
+        """The beginning: at most 64 KiB, decompressed, with Unix line ends; cut off anywhere. Raises OSError."""
+        begin = self._bytes.peek(_HEAD)[:_HEAD]
+        if begin.startswith(intake.GZIP):
             begin = intake.begin(begin, _HEAD)
-        name = path.name.removesuffix(".gz") if is_packed else path.name
-        self.is_utf_16 = begin.startswith(intake.UTF_16_MARKS)
-        """What PowerShell's ``>`` writes."""
-        self.head = Head(name, begin.removeprefix(intake.UTF_8_MARK).replace(b"\r\n", b"\n"))
+        return begin.removeprefix(intake.UTF_8_MARK).replace(b"\r\n", b"\n")
 
     def __enter__(self) -> Source:
         return self
@@ -129,31 +73,35 @@ class Source:
         intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
-    def lines(self) -> Iterator[Line]:
-        """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError, OSError."""
+    def leave_out(self, number: int, text: bytes, why: object) -> None:
+        """Count a line that is not used."""
+        self.first_left_out = self.first_left_out or f"line {number}: {shown(text)}: {why}"
+        self._left_out += 1
+
+    def warn(self, text: str) -> None:
+        """Add a warning, unless it is already there."""
+        self._warnings[text] = None
+
+    def warnings(self) -> list[str]:
+        """Return all warnings."""
+        left_out = [f"lines left out: {self._left_out:,}; the first is {self.first_left_out}"] if self._left_out else []
+        return [*left_out, *self._warnings]
+
+    def lines(self) -> Iterator[Lines]:
+        """Yield all lines, each up to 4 MiB, until the gzip data is damaged. Raises SessionFileError, OSError."""
         number = 1
         rest = b""
-        is_too_long = False
-        for piece in self._pieces():
-            *texts, rest = (rest + piece).split(b"\n")
-            for text in texts:
-                if text and not text.isspace() and not is_too_long:
-                    yield Line(number, text.removesuffix(b"\r"))
-                is_too_long = False
-                number += 1
-            if len(rest) > _LONGEST_LINE or is_too_long:
-                if not is_too_long:
-                    self.problems.unreadable(Line(number, rest), f"longer than {_LONGEST_LINE >> 20} MiB")
-                is_too_long = True
-                rest = b""
-        if rest and not rest.isspace():
-            yield Line(number, rest.removesuffix(b"\r"), is_whole=False)
-
-    def _pieces(self) -> Iterator[bytes]:
         try:
-            yield from intake.pieces(self._bytes, self.path)
+            for piece in intake.pieces(self._bytes, self.path):
+                *texts, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
+                rest = rest[:_LONGEST_LINE]
+                if texts:
+                    yield Lines(number, texts)
+                    number += len(texts)
         except intake.DAMAGED as error:
-            self.problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
+            self.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
+        if rest and not rest.isspace():
+            yield Lines(number, [rest], is_whole=False)
 
 
 def shown(line: bytes) -> str:
@@ -173,8 +121,8 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     """
     if forced == "prmon":
         raise UsageError("prmon was removed; write its figures as a CSV of psrecord, and use psrecord")
-    if forced is not None and forced not in IMPORTERS:
-        raise UsageError(not_one_of(forced, IMPORTERS))
+    if forced not in (None, *IMPORTERS):
+        raise UsageError(not_one_of(str(forced), IMPORTERS))
     try:
         with Source(pathlib.Path(path), progress) as source:
             return _read(source, forced)
@@ -183,28 +131,30 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
 
 
 def _read(source: Source, forced: str | None) -> Session:
-    path, text = source.path, source.head.text
-    begins_an_object = text.lstrip().startswith(b"{")
-    if forced is None and begins_an_object and _OURS.search(text):
+    path, head = source.path, source.head
+    begins_an_object = head.lstrip().startswith(b"{")
+    if forced is None and begins_an_object and _OURS.search(head):
         return source.as_session()
-    if source.is_utf_16:
-        mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
-        raise SessionFileError(f"{path}: UTF-16, UTF-8 expected; {mended}")
-    for name in [forced] if forced else IMPORTERS:
-        importer = importlib.import_module(IMPORTERS[name])
-        if not forced and not importer.recognises(source.head):
-            continue
-        imported: Session = importer.read(source)
-        try:
-            check(imported)
-        except WrongValueError as error:
-            raise SessionFileError(f"{path}: {error}") from error
-        redaction = Redaction()  # other recorders store command lines as typed
-        imported.command = redaction.words(imported.command)
-        for process in imported.processes:
-            process.command = redaction.words(process.command)
-        return imported
-    if begins_an_object or not text.strip():
+    for name, module in IMPORTERS.items():
+        log = importlib.import_module(module).Log
+        if name == forced or (forced is None and log.head.match(os.fsencode(path.name) + b"\n" + head)):
+            return _checked(log(source).read(), path)
+    if begins_an_object or not head.strip() or head.startswith(intake.UTF_16_MARKS):
         return source.as_session()  # its messages say what is missing
-    why = f"neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})"
-    raise SessionFileError(f"{path}: {why}", remedy="importer")
+    raise SessionFileError(
+        f"{path}: neither a session nor a log that is recognised (line 1 is {shown(head.splitlines()[0])})",
+        remedy="importer",
+    )
+
+
+def _checked(session: Session, path: pathlib.Path) -> Session:
+    """Return a session without secrets: other recorders store command lines as typed. Raises SessionFileError."""
+    try:
+        mend(session)
+    except WrongValueError as error:
+        raise SessionFileError(f"{path}: {error}") from error
+    redaction = Redaction()
+    session.command = redaction.words(session.command)
+    for process in session.processes:
+        process.command = redaction.words(process.command)
+    return session

@@ -5,36 +5,38 @@ Beyond a limit, neighbours are merged; no peak is lost.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import re
 import shlex
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from math import inf, isnan, nan
+from math import inf
+from operator import le, sub
 from typing import Any
 
 import msgspec
 
+from nncftools import metrics
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.importers.source import Line, Problems, Source
+from nncftools.importers.source import Lines, Source
 from nncftools.intake import LARGEST, LATEST_S
 from nncftools.journal.writing import kept_of_bucket
-from nncftools.metrics import is_counter, is_memory
-from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
-from nncftools.session.peaks import peaks
+from nncftools.metrics import is_memory
+from nncftools.session.model import Host, Process, SamplerFacts, Series, SessionData, Start
 from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, merge_warning, usual_distance
-from nncftools.session.session import Session
 
 MAX_ROWS = 1_000_000
 """The most rows that a session holds."""
 MAX_PROCESSES = 10_000
 _BATCH = 100_000
 """Rows beyond the limit that are merged together."""
-_NUMBER = "number"
-"""The column of the numbers that rows had when they were read."""
+Columns = dict[str, Sequence[Any]]
+"""The values of several rows, by the column's name."""
 
 
 class Table:
@@ -45,57 +47,57 @@ class Table:
 
     def __init__(self, names: Iterable[str]) -> None:
         """Start without rows; ``names`` are metrics; a time column is added."""
-        self._rows = {name: array("d") for name in (TIME, *names, _NUMBER)}
+        self.columns = {name: array("d") for name in (TIME, *names)}
         self.taken = 0
         """The number of samples before merging."""
-        self.longest_gap_s: float | None = None
-        self.last_s = 0.0
-        """The time of the last row; 0 without rows."""
+        self._numbers = array("d")
+        """By row: how many samples were taken before it."""
         self.bucket = 1
         """Original rows per bucket; 1: not merged."""
+        self._merged = 0
+        """The first row that may still be merged with later ones."""
 
     def __len__(self) -> int:
-        return len(self._rows[TIME])
+        return len(self._numbers)
 
-    def extend(self, columns: Mapping[str, Sequence[float]]) -> None:
-        """Add rows: columns of equal length, times ascending."""
-        for row in zip(*(columns[name] for name in [*self._rows][:-1]), strict=True):
-            self.append(row)
+    @property
+    def last_s(self) -> float:
+        """The time of the last row; 0 without rows."""
+        return self.columns[TIME][-1] if self.taken else 0.0
 
-    def append(self, row: Iterable[float]) -> None:
-        """Add one row: the time, then the metrics in their order."""
-        for column, value in zip(self._rows.values(), (*row, self.taken), strict=True):
-            column.append(value)
-        time_s = self._rows[TIME][-1]
-        if self.taken:
-            self.longest_gap_s = max(self.longest_gap_s or 0.0, time_s - self.last_s)
-        self.taken += 1
-        self.last_s = time_s
+    def extend(self, columns: Columns) -> None:
+        """Add rows: columns of equal length, times ascending; columns of other names are ignored."""
+        for name, column in self.columns.items():
+            column.extend(columns[name])
+        taken = self.taken + len(columns[TIME])
+        self._numbers.extend(range(self.taken, taken))
+        self.taken = taken
         if len(self) > MAX_ROWS + _BATCH:
-            self.columns()
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Merge rows until there are at most as many as a session holds."""
+        if self.bucket > 1:
+            self._merge()
+        while len(self) > MAX_ROWS:
+            self.halve()
 
     def halve(self) -> None:
         """Double the buckets: each keeps its last row, and those with the smallest and the largest values."""
         self.bucket *= 2
+        self._merged = 0
         self._merge()
-
-    def columns(self) -> dict[str, array[float]]:
-        """Return all rows that were kept, at most as many as a session holds."""
-        self._merge()
-        while len(self) > MAX_ROWS:
-            self.halve()
-        return {name: column for name, column in self._rows.items() if name != _NUMBER}
 
     def _merge(self) -> None:
-        if self.bucket == 1:
-            return
-        gauges = [column for name, column in self._rows.items() if is_memory(name)]
-        buckets = array("d", (number // self.bucket for number in self._rows[_NUMBER]))
-        kept = array("q")
-        for _, rows in groupby(range(len(buckets)), buckets.__getitem__):
+        gauges = [column for name, column in self.columns.items() if is_memory(name)]
+        begin = self._merged
+        kept: list[int] = []
+        for _, rows in groupby(range(begin, len(self)), lambda row: self._numbers[row] // self.bucket):
+            self._merged = begin + len(kept)  # the last bucket may get further rows
             bucket = list(rows)
-            kept.extend(kept_of_bucket(gauges, bucket[0], bucket[-1] + 1))
-        self._rows = {name: array("d", map(column.__getitem__, kept)) for name, column in self._rows.items()}
+            kept += kept_of_bucket(gauges, bucket[0], bucket[-1] + 1)
+        for column in (*self.columns.values(), self._numbers):
+            column[begin:] = array("d", map(column.__getitem__, kept))
 
 
 class Children:
@@ -103,48 +105,50 @@ class Children:
 
     def __init__(self) -> None:
         """Start without processes."""
-        self._known: dict[int | None, tuple[Table, Sequence[str]]] = {}
+        self.tables: dict[int | None, Table] = {}
+        self._commands: dict[int | None, list[str]] = {}
         self._left_out = False
-        self._values = 0
+        self._rows = 0
 
-    def take(self, pid: int | None, time_s: float, rss: float, command: Sequence[str] = ()) -> None:
-        """Add a sample, in the log's units; PID None is the one process whose PID is unknown."""
-        if pid not in self._known:
-            if len(self._known) == MAX_PROCESSES:
+    def extend(
+        self, pid: int | None, times: Sequence[float], sizes: Sequence[float], command: Sequence[str] = ()
+    ) -> None:
+        """Add samples, in the log's units; PID None is the one process whose PID is unknown."""
+        if pid not in self.tables:
+            if len(self.tables) == MAX_PROCESSES:
                 self._left_out = True
                 return
-            self._known[pid] = Table(["rss"]), command
-        self._known[pid][0].append((time_s, rss))
-        self._values += 1
-        while self._values > MAX_ROWS:
-            for table, _ in self._known.values():
+            self.tables[pid] = Table(["rss"])
+            self._commands[pid] = list(command)
+        self.tables[pid].extend({TIME: times, "rss": sizes})
+        self._rows += len(times)
+        while self._rows > MAX_ROWS:
+            for table in self.tables.values():
                 table.halve()
-            self._values = sum(len(table) for table, _ in self._known.values())
+            self._rows = sum(map(len, self.tables.values()))
 
-    def warn(self, problems: Problems) -> None:
-        """Warn if processes were left out."""
-        if self._left_out:
-            problems.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
-
-    def processes(self, end_s: float, unit: int = 1) -> list[Process]:
+    def processes(self, source: Source, end_s: float, unit: int = 1) -> list[Process]:
         """Return the processes; those with a row at ``end_s``, the time of the last row, had not ended.
 
-        ``unit`` is the size of the log's unit in bytes.
+        ``unit`` is the size of the log's unit in bytes. Warn if processes were left out.
         """
+        if self._left_out:
+            source.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
         processes: list[Process] = []
-        for pid, (table, command) in self._known.items():
-            columns = table.columns()
-            series = Series(time_s=list(columns[TIME]), rss=[round(value * unit) for value in columns["rss"]])
+        for pid, table in self.tables.items():
+            command = self._commands[pid]
+            times = list(table.columns[TIME])
+            sizes = [round(value * unit) for value in table.columns["rss"]]
             process = Process(
                 id=len(processes),
                 pid=pid,
-                name=os.path.basename(command[0]) if command else "",  # noqa: PTH119 — not of this machine
-                command=list(command),
-                start_s=series.time_s[0],
-                end_s=table.last_s if table.last_s < end_s else None,
+                name=os.path.basename(next(iter(command), "")),  # noqa: PTH119 — not of this machine
+                command=command,
+                start_s=times[0],
+                end_s=times[-1] if times[-1] < end_s else None,
                 samples=table.taken,
-                peak_rss=max(series.rss),
-                series=series,
+                peak_rss=max(sizes),
+                series=Series(time_s=times, rss=sizes),
             )
             processes.append(process)
         return processes
@@ -158,203 +162,171 @@ def words(command: str) -> list[str]:
         return [command]
 
 
-def session_of(
-    source: Source,
-    recorder: str,
-    table: Table,
-    *,
-    unit: int = 1,
-    began: float | None = None,
-    **known: Any,  # noqa: ANN401 — any field of a session
-) -> Session:
-    """Return the session of a log.
-
-    ``recorder`` is the importer's name, ``unit`` the size of the table's memory unit in bytes, ``began`` the start in
-    Unix seconds; ``known`` are further fields of ``Session``. Raises SessionFileError when there is no sample.
-    """
-    if not table.taken:
-        why = source.problems.first_unreadable or "it holds no sample"
-        raise SessionFileError(f"{source.path}: nothing could be read as a log of {recorder}: {why}")
-    columns = table.columns()
-    for name in filter(is_memory, columns):
-        columns[name] = array("d", [(value * unit + 0.5) // 1 for value in columns[name]])
-    samples = Samples(columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
-    time_s = samples.time_s
-    if table.bucket > 1:
-        source.problems.warn(merge_warning(table.taken, len(time_s)))
-    start = None if began is None else dt.datetime.fromtimestamp(began, dt.timezone.utc)
-    facts = SamplerFacts(
-        source=recorder,
-        taken=table.taken,
-        achieved_interval_s=(time_s[-1] - time_s[0]) / (table.taken - 1) if table.taken > 1 else None,
-        longest_gap_s=table.longest_gap_s,
-        merged_s=usual_distance(time_s) if len(time_s) < table.taken else None,
-    )
-    fields: dict[str, Any] = {"duration_s": time_s[-1], "host": Host(), "finished": None, **known}
-    return Session(
-        name=source.path.name,
-        start=Start() if start is None else Start(utc=start.isoformat(timespec="microseconds")),
-        sampler=facts,
-        samples=samples,
-        totals=last_counters(samples),
-        peaks=peaks(samples, [], None, {}),
-        warnings=source.problems.warnings(),
-        **fields,
-    )
-
-
-_AHEAD = 20
-"""A row this many times farther ahead of its neighbours than they are apart is treated as the bad row."""
 _NUMBERS = msgspec.json.Decoder(list[float])
 _UNREADABLE = (ValueError, msgspec.DecodeError, OverflowError, RecursionError)
 
 
 class RowLog:
-    """Reads a log with a row for each sample, in time order; a row before the last one is left out."""
+    """Reads a log with a row for each sample, in time order.
 
+    Many lines are read at once. If a line is not a row, each half of the lines is read alone, down to the single line.
+    """
+
+    head: re.Pattern[bytes]
+    """The pattern of the file's name and its first lines, by which it is recognised."""
     recorder: str
     """The importer's name."""
-    metrics: Sequence[str] = ("rss",)
-    """The metrics that a log may hold, in a session's order."""
+    columns: Sequence[str]
+    """The values of a row: the time, metrics, and others, which the samples do not hold."""
     unit = 1
     """The log's unit of memory, in bytes."""
-    separator: bytes | None = None
-    """The separator of numbers; None: any whitespace."""
     lowest = 0.0
     """The smallest valid number; a time is never below zero."""
-    is_unix = False
-    """Whether times are Unix seconds: then the start is ``start_s``, or the first row if that is earlier."""
-    start_s = inf
+    start_s: float | None = None
+    """The start, if times are Unix seconds; the first row counts if it is earlier. None: times are since the start."""
     others = ""
     """The pattern of lines that are not rows; its named groups are facts."""
-    last = ""
-    """The fact that ends a recording: a further row belongs to another one."""
-    other_may_end_open = row_may_end_open = False
-    """Whether the last line is complete without a line break."""
+    first = last = ""
+    """The facts that begin and end a recording: what follows belongs to another one."""
+    other_may_end_open = False
+    """Whether the last line, if it is not a row, is complete without a line break."""
 
-    def __init__(self, source: Source, columns: Sequence[str] = ()) -> None:
-        """Read nothing yet. ``columns`` name the values of a row, the time and metrics; others are ignored."""
+    def __init__(self, source: Source) -> None:
+        """Read nothing yet."""
         self.source = source
         self.found: dict[str, str] = {}
-        self._columns = columns
-        """Empty until the header is read."""
-        self._runs = 1
-        self._run_began = 1
         self.reset()
 
     def reset(self) -> None:
         """Drop all rows: another recording begins in the same file."""
         self.began: float | None = None
-        self._row: dict[str, Any] = {}
-        """The last row, which is taken with the next one."""
-        self._before_s = nan
-        """The time of the row before it."""
-        self._last_s = 0.0
-        self.table = Table([name for name in self.metrics if name in self._columns])
-        self._counters = {name: MonotonicTotal() for name in self._columns if is_counter(name)}
+        self.table = Table(metrics.in_order(name for name in self.columns if metrics.of(name)))
+        self.children = Children()
 
-    def take(self, row: dict[str, Any]) -> None:
-        """Add a row."""
-        for name, counter in self._counters.items():
-            row[name] = counter.take([row[name]])[0]
-        self.table.extend({name: [value] for name, value in row.items()})
+    def take(self, columns: Columns) -> None:
+        """Add rows."""
+        self.table.extend(columns)
 
-    def take_other(self, found: dict[str, str], _number: int) -> None:
-        """Take the facts of a line that is not a row, by their names, and the number of the line."""
+    def take_other(self, found: dict[str, str]) -> None:
+        """Take the facts of a line that is not a row, by their names."""
         self.found.update(found)
 
     def known(self) -> dict[str, Any]:
-        """Return further fields of the session, when all is read. Raises SessionFileError."""
+        """Return further fields of the session, when all is read and there are rows."""
         return {}
 
     def read(self) -> Session:
-        """Return the session of the whole log. Raises SessionFileError."""
-        problems = self.source.problems
-        for line in self.source.lines():
-            try:
-                row = self.parse(line.text)
-            except _UNREADABLE as why:
-                match = re.fullmatch(self.others, line.text.decode("utf-8", "backslashreplace"))
-                if match and (line.is_whole or self.other_may_end_open):
-                    found = {name: text for name, text in match.groupdict().items() if text is not None}
-                    self.take_other(found, line.number)
-                else:
-                    problems.unreadable(line, why)
+        """Return the session of the whole log. Raises SessionFileError when there is no sample."""
+        source = self.source
+        for lines in source.lines():
+            if lines.is_whole:
+                self._read_lines(lines)
             else:
-                self._take_row(line, row)
-        if self._row:
-            self.take(self._row)
-        if self._runs > 1:
-            this = f"this is the last, from line {self._run_began:,} on"
-            problems.warn(f"the file holds {self._runs:,} recordings, one after another; {this}")
-        known = self.known()
-        return session_of(self.source, self.recorder, self.table, **{"unit": self.unit, "began": self.began, **known})
+                self._read_other(lines, "")
+        if not self.table.taken:
+            why = source.first_left_out or "it holds no sample"
+            raise SessionFileError(f"{source.path}: nothing could be read as a log of {self.recorder}: {why}")
+        return self._session(self.known())
 
-    def begin_again(self, number: int, columns: Sequence[str] = ()) -> None:
-        """Start another recording at this line, if the previous one has rows; ``columns`` are those of a header."""
-        if self._row:
-            self._runs += 1
-            self._run_began = number
-        self._columns = columns or self._columns
-        self.reset()
-
-    def parse(self, text: bytes) -> dict[str, Any]:
-        """Return a line as the values of a row. Raises ValueError, which says why not."""
-        if not self._columns:
-            raise ValueError("no row is expected before the header")
-        texts = text.split(self.separator)
-        if len(texts) != len(self._columns):
-            raise ValueError(f"{len(self._columns)} values expected, found {len(texts)}")
-        try:
-            row = dict(zip(self._columns, _NUMBERS.decode(b"[%b]" % b",".join(texts)), strict=True))
-        except msgspec.DecodeError:
-            raise ValueError("a number expected") from None
-        for name, value in row.items():
+    def parse(self, texts: list[bytes]) -> Columns:
+        """Return lines as the values of rows. Raises ValueError, which says why not."""
+        rows = [text.split() for text in b"\n".join(texts).replace(b",", b" ").split(b"\n")]
+        if {*map(len, rows)} != {len(self.columns)}:
+            raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")
+        columns: Columns = {}
+        for name, values in zip(self.columns, zip(*rows, strict=True), strict=True):
             lowest, largest = (0.0, LATEST_S) if name == TIME else (self.lowest, LARGEST)
-            if not lowest <= value <= largest:
-                raise ValueError(f"a number from {lowest:g} to {largest:g} expected")
-        return row
+            with contextlib.suppress(*_UNREADABLE):
+                columns[name] = _NUMBERS.decode(b"[%b]" % b",".join(values))
+            numbers = columns.get(name)
+            if not numbers or min(numbers) < lowest or max(numbers) > largest:
+                raise ValueError(f"a number from {lowest:g} to {largest:g} expected as {name}")
+        return columns
 
-    def _take_row(self, line: Line, row: dict[str, Any]) -> None:
+    def _session(self, known: dict[str, Any]) -> Session:
+        """Return the session of all rows; ``known`` are fields of it."""
+        source = self.source
+        table = self.table
+        table.shorten()
+        if table.bucket > 1:
+            source.warn(merge_warning(table.taken, len(table)))
+        for name in filter(is_memory, table.columns):
+            table.columns[name] = array("d", [(value * self.unit + 0.5) // 1 for value in table.columns[name]])
+        samples = Samples(table.columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
+        time_s = samples.time_s
+        is_each_known = len(table) == table.taken
+        facts = SamplerFacts(
+            source=self.recorder,
+            taken=table.taken,
+            achieved_interval_s=(time_s[-1] - time_s[0]) / (table.taken - 1) if table.taken > 1 else None,
+            longest_gap_s=max(map(sub, time_s[1:], time_s), default=None) if is_each_known else None,
+            merged_s=None if is_each_known else usual_distance(time_s),
+        )
+        start = Start()
+        if self.began is not None:
+            utc = dt.datetime.fromtimestamp(self.began, dt.timezone.utc)
+            start = Start(utc=utc.isoformat(timespec="microseconds"))
+        end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
+        fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
+        fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
+        processes = self.children.processes(source, end_s, self.unit)
+        data = SessionData(
+            name=source.path.name,
+            start=start,
+            sampler=facts,
+            samples=samples,
+            totals=last_counters(samples),
+            warnings=source.warnings(),
+            **fields,
+        )
+        session = Session.of(data)
+        session.processes = processes  # their own peaks say nothing of the sum
+        return session
+
+    def _read_lines(self, lines: Lines) -> None:
+        try:
+            columns = self._rows_of(lines.texts)
+        except _UNREADABLE as why:
+            half = len(lines.texts) // 2
+            if half:
+                self._read_lines(Lines(lines.number, lines.texts[:half]))
+                self._read_lines(Lines(lines.number + half, lines.texts[half:]))
+            else:
+                self._read_other(lines, why)
+        else:
+            self.take(columns)
+
+    def _rows_of(self, texts: list[bytes]) -> Columns:
+        """Return lines as rows that follow the last one. Raises ValueError, which says why not."""
+        columns = self.parse(texts)
         if self.last in self.found:
             self.found.clear()
-            self.begin_again(line.number)
-        if self.is_unix:
-            self.began = min(row[TIME], self.start_s) if self.began is None else self.began
-            row[TIME] -= self.began
-        time_s = row[TIME]
-        if not line.is_whole and not self.row_may_end_open:
-            self.source.problems.unreadable(line, "")
-        elif time_s < self._last_s:
-            self.source.problems.went_back(line.number, self._last_s, time_s)
-            if self._last_s - time_s > _AHEAD * (time_s - self._before_s) >= 0:
-                self._row = row  # else a single time far ahead would lose all rows after it
-                self._last_s = time_s
-        else:
-            if self._row:
-                self.take(self._row)
-                self._before_s = self._last_s
-            self._row = row
-            self._last_s = time_s
+            self._begin_again()
+        if self.start_s is not None:
+            began = self.began = min(columns[TIME][0], self.start_s) if self.began is None else self.began
+            columns[TIME] = [time_s - began for time_s in columns[TIME]]
+        times = columns[TIME]
+        last_s = self.table.last_s
+        if not all(map(le, [last_s, *times], times)):
+            raise ValueError(f"its time of {times[0]:.6g} s is before that of the row before, {last_s:.6g} s")
+        return columns
 
+    def _read_other(self, lines: Lines, why: object) -> None:
+        """Take a line that is not a row."""
+        (text,) = lines.texts
+        match = re.fullmatch(self.others, text.decode("utf-8", "backslashreplace"))
+        if match and (lines.is_whole or self.other_may_end_open):
+            found = {name: fact for name, fact in match.groupdict().items() if fact is not None}
+            if self.first in found:
+                self._begin_again()
+            self.take_other(found)
+        elif not lines.is_whole:
+            self.source.warn("the last line is cut off: it was left out")
+        elif text and not text.isspace():
+            self.source.leave_out(lines.number, text, why)
 
-class MonotonicTotal:
-    """A sum of counters over live processes that never falls: what processes that ended had counted is kept.
-
-    The total is a lower bound: a fall hides what other processes counted meanwhile.
-    """
-
-    def __init__(self, before: float | None = None) -> None:
-        """``before`` is the count before the log's start; None means the first value."""
-        self._before = before
-        self._total = 0.0
-
-    def take(self, values: Iterable[float]) -> list[float]:
-        """Return the total after each value; NaN for unknown values."""
-        totals = []
-        for value in values:
-            if not isnan(value):
-                self._total += 0.0 if self._before is None else max(0.0, value - self._before)
-                self._before = value
-            totals.append(value if isnan(value) else self._total)
-        return totals
+    def _begin_again(self) -> None:
+        """Start another recording, if the previous one has rows."""
+        if self.table.taken:
+            self.source.warn("the file holds several recordings, one after another: this is the last")
+        self.reset()

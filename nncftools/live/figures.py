@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pathlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import isnan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.color import ColorSystem
@@ -27,37 +25,14 @@ from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
 from nncftools.units import MemoryUnit, about_text, brief_size, cores_text, part_text, printable, shortened, size_text
 
+if TYPE_CHECKING:
+    import psutil
+
 _MOST = 200
 """The most processes that one reading looks at."""
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_USER, _SYSTEM, _STARTED, _RSS = 11, 12, 19, 21
-"""Places behind the name of the process, from 0."""
 _MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
 _FEWEST = 10
 _SHORTEST_S = 5.0
-
-
-class Reading(NamedTuple):
-    """One process at one moment."""
-
-    rss: int
-    """In bytes."""
-    cpu_s: float
-    """Its CPU seconds since it began."""
-    started: int
-    """When it began, in the kernel's ticks: a PID may be reused."""
-
-
-def readings(pids: Iterable[int], proc: str = "/proc") -> dict[int, Reading]:
-    """Return RSS and CPU time of the first 200 processes, without those that have ended; see proc_pid_stat(5)."""
-    measured = {}
-    for pid in islice(pids, _MOST):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = pathlib.Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            ticks = int(fields[_USER]) + int(fields[_SYSTEM])
-            measured[pid] = Reading(int(fields[_RSS]) * _PAGE, ticks / _TICKS_PER_S, int(fields[_STARTED]))
-    return measured
 
 
 def time_until_full(used: Iterable[tuple[float, float]], available: float, size: float | None) -> float | None:
@@ -108,13 +83,15 @@ class ViewSettings:
     """Which of ``charts`` is shown."""
     paused: bool = False
     listing: bool = False
-    """Whether a list of processes replaces the chart."""
+    """Whether the list of processes is as long as there is room."""
     keys: bool = False
     """Whether keys work and are listed."""
+    moves: bool = False
+    """Whether keys also move in time, as in a replay."""
     first: int = 0
     """How many processes are above the list."""
     helping: bool = False
-    """Whether the keys and what they do replace the chart."""
+    """Whether the keys and what they do are shown above the chart."""
     state: str = ""
     """What the title calls this: ``recording``, ``replay x10``."""
 
@@ -145,17 +122,18 @@ def _is_part(column: str) -> bool:
     return metric is not None and metric.part_of != ""
 
 
-def after(settings: ViewSettings, key: str) -> ViewSettings:
-    """Return the settings after a key was pressed; unknown keys change nothing."""
+def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
+    """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
+    last = max(0, processes - 1)
     changes = {
         "p": {"paused": not settings.paused},
         " ": {"paused": not settings.paused},
         "m": {"choice": settings.choice + 1},
         "l": {"listing": not settings.listing},
         "?": {"helping": not settings.helping},
-        "j": {"first": settings.first + 1},
+        "j": {"first": min(settings.first + 1, last)},
         "k": {"first": max(0, settings.first - 1)},
-        "J": {"first": settings.first + _STEP},
+        "J": {"first": min(settings.first + _STEP, last)},
         "K": {"first": max(0, settings.first - _STEP)},
     }
     return replace(settings, **changes.get(key, {}))  # type: ignore[arg-type] # each value fits its name
@@ -190,9 +168,11 @@ class Machine:
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
         self._answer = Available()
-        self._read: tuple[float, dict[int, Reading]] = (0.0, {})
-        self._before = self._read
-        """The reading that CPU time is compared with, one to two seconds older."""
+        self._read_s = -_ASK_EVERY_S
+        self._known: dict[int, psutil.Process] = {}
+        """By number in the session."""
+        self._readings: dict[int, tuple[int, float | None]] = {}
+        """By number in the session: RSS, and busy cores since the reading before."""
 
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: the least of machine, control group and limit.
@@ -211,35 +191,30 @@ class Machine:
 
     def processes(self, run: Run) -> list[ShownProcess]:
         """Return the processes that are alive and whose RSS, or the most of it, is known; those that began first."""
-        readings = self._readings(run)
+        if not self._is_here or run.ended:
+            self._readings = {}
+        elif time.monotonic() >= self._read_s + _ASK_EVERY_S:
+            self._read(run)
         processes = []
         for number, process in run.processes.items():
-            reading = readings.get(process.pid or 0)
-            rss = process.rss if process.rss is not None or reading is None else reading.rss
+            rss, cpu = self._readings.get(number, (None, None))
+            rss = rss if process.rss is None else process.rss
             if rss is not None or process.most is not None:
-                processes.append(ShownProcess(number, process, rss, self._cpu(process.pid or 0)))
+                processes.append(ShownProcess(number, process, rss, cpu))
         return processes
 
-    def _readings(self, run: Run) -> dict[int, Reading]:
-        """Return the kernel's figures of the processes; those of many are read once a second."""
-        if not self._is_here or run.ended:
-            self._read = self._before = (0.0, {})
-            return {}
-        now_s, (read_s, known) = time.monotonic(), self._read
-        if len(known) > _FEW and now_s < read_s + _ASK_EVERY_S:
-            return known
-        if now_s >= self._before[0] + 2 * _ASK_EVERY_S:
-            self._before = self._read
-        pids = (process.pid for process in run.processes.values() if process.pid is not None)
-        self._read = now_s, readings(pids, self._proc)
-        return self._read[1]
+    def _read(self, run: Run) -> None:
+        """Read memory and CPU of the first 200 processes; the CPU of a new one is known from the next reading on."""
+        import psutil
 
-    def _cpu(self, pid: int) -> float | None:
-        """Return how many cores a process kept busy in the last second or two; None until that is known."""
-        (before_s, before), (now_s, now) = self._before, self._read
-        if pid not in now or pid not in before or now[pid].started != before[pid].started or now_s <= before_s:
-            return None
-        return max(0.0, now[pid].cpu_s - before[pid].cpu_s) / (now_s - before_s)
+        self._read_s = time.monotonic()
+        before, self._known, self._readings = self._known, {}, {}
+        for number, process in islice(run.processes.items(), _MOST):
+            with contextlib.suppress(psutil.Error):
+                known = before.get(number) or psutil.Process(process.pid or 0)
+                self._known[number] = known
+                cpu = known.cpu_percent() / 100
+                self._readings[number] = known.memory_info().rss, cpu if number in before else None
 
 
 def time_left(run: Run, available: float | None) -> float | None:

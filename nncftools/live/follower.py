@@ -19,25 +19,27 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.frames import best_frame
+from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.limits.verdict import most_memory
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Rise, Start
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import mark_of_tree
 from nncftools.session.recording import Line, Recording
-from nncftools.session.session import Session
 from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
 
 _MOST = 50_000
 """Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
+
+
+_MOVES = 20
+"""So many moves lead through a replay."""
 
 
 class Growth(NamedTuple):
@@ -229,24 +231,29 @@ class Follower:
 
 
 class Replay:
-    """A session up to a moment that only moves forward."""
+    """A session up to a moment."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
         """Begin at the session's start; ``speed`` is the number of its seconds that a second shows."""
         self._session = session
         self._speed = speed
-        self._now_s = 0.0
-        samples, sampler = session.samples, session.sampler
+        samples = session.samples
         self._time_s = np.asarray(samples.time_s)
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
+        self._begin()
+
+    def _begin(self) -> None:
+        session = self._session
+        self._now_s = 0.0
         self._taken = 0
         rises = (rise for process in session.processes for rise in process.rises)
         self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
         self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
+        sampler = session.sampler
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
             command=command_text(session),
-            columns=samples.metrics,
+            columns=session.samples.metrics,
             interval_s=max(intervals, default=0.1),
             host=session.host,
             attached_to=session.attached_to,
@@ -261,8 +268,26 @@ class Replay:
         self.advance(self._now_s)
         return not self.run.ended
 
+    def move(self, key: str) -> bool:
+        """Move by a twentieth of the run (``<``, ``>``) or to its peak (``g``); return whether the key does that."""
+        duration_s = self._session.duration_s
+        now_s = min(self._now_s, duration_s)
+        peaks = list(_peaks(self._session))
+        of_rss = [to_s for to_s, name, _ in peaks if name == "rss"]
+        moments = {
+            "<": max(0.0, now_s - duration_s / _MOVES),
+            ">": min(duration_s, now_s + duration_s / _MOVES),
+            "g": next(iter([*of_rss, *(to_s for to_s, _, _ in peaks)]), now_s),
+        }
+        if key not in moments:
+            return False
+        self._begin()
+        self._now_s = moments[key]
+        self.advance(self._now_s)
+        return True
+
     def advance(self, now_s: float) -> None:
-        """Take what happened up to ``now_s`` seconds from the start."""
+        """Take what happened up to ``now_s`` seconds from the start; at the end, all processes of the run are shown."""
         taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
         new = slice(self._taken, taken)
         rows = np.stack([column[new] for column in (self._time_s, *self._columns)], axis=1)
@@ -273,21 +298,25 @@ class Replay:
         while self._peaks and self._peaks[-1][0] <= now_s:
             _, name, peak = self._peaks.pop()
             self.run.peaks[name] = peak
-        self.run.processes = {
-            process.id: _live(process, now_s)
-            for process in self._session.processes
-            if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
-        }
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
+        self.run.processes = {
+            process.id: _live(process, now_s)
+            for process in self._session.processes
+            if self.run.ended or _is_alive(process, now_s)
+        }
+
+
+def _is_alive(process: Process, now_s: float) -> bool:
+    return (process.start_s or 0.0) <= now_s < (np.inf if process.end_s is None else process.end_s)
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
-        from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
+        from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)
         if peak.low is not None:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
@@ -295,7 +324,8 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
 
 
 def _live(process: Process, now_s: float) -> LiveProcess:
-    rss, most = _rss(process, now_s), most_memory(process) or None
+    rss = _rss(process, now_s) if _is_alive(process, now_s) else None
+    most = process.most_memory or None
     return LiveProcess(process.pid, process.name, rss, process.command, most)
 
 

@@ -1,4 +1,4 @@
-"""The live view as rows, for any size of the screen.
+"""The live view for any size of the screen, as rich's Layout and tables.
 
 From top to bottom: what is known of the run, the chart of memory, operations and rates on one time axis, processes, the
 memory that is left, and the keys.
@@ -7,271 +7,73 @@ memory that is left, and the keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
+from rich import box
+from rich.layout import Layout
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
+from nncftools.analysis import series
+from nncftools.analysis.operation import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
-from nncftools.live.processes import gauge, process_rows, sort_processes
+from nncftools.live.processes import process_table, sort_processes
 from nncftools.live.run import Run
-from nncftools.render import terminal_plot
-from nncftools.render.canvas import GUTTER, TerminalStyle, Window, fitted, length, painted, text
-from nncftools.render.terminal_plot import LABEL, Line, Marked, Rate
+from nncftools.render import terminal_plot, terminal_style
+from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
+from nncftools.render.terminal_style import (
+    AXIS,
+    CURVES,
+    DANGER,
+    GOOD,
+    GUTTER,
+    KEY,
+    PEAK,
+    TITLE,
+    WARNING,
+    TerminalStyle,
+    render_rows,
+)
 from nncftools.render.view import label
-from nncftools.units import folds, printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.render.canvas import Row
+    from rich.console import RenderableType
+    from rich.segment import Segment
 
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
-_SMALLEST_CHART = 3
-_RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (8, (1, 1, 1)), (7, (1,)))
+_SMALLEST_CHART, _SMALLEST_BODY = 3, 5
+_RATES = ((44, (4, 2)), (26, (3, 1)), (8, (1, 1)), (7, (1, 0)))
 """From which height on, the heights of CPU and of the other rates."""
-
-
-class Body:
-    """Draws what happened over time; a chart that would look the same is not drawn again."""
-
-    def __init__(self) -> None:
-        """Begin with nothing drawn."""
-        self._state: object = None
-        self._drawn: list[Row] = []
-        self._state_of_rates: object = None
-        self._rate_rows: list[tuple[Rate, list[Row]]] = []
-
-    def rows(self, run: Run, settings: ViewSettings, medium: TerminalStyle, width: int, height: int) -> list[Row]:
-        """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
-        if not height:
-            return []
-        shown = _window(run.latest_s, max(10, width - medium.gutter - 1), has_ended=run.ended)
-        spans = run.operations.outermost(run.latest_s)
-        below = [terminal_plot.operations_row(spans, shown, medium)] if spans else []
-        below += self._rates(run, medium, shown, height)
-        room = height - len(below)
-        chart = (
-            self._chart(run, settings, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
-        )
-        return [*chart, *below][:height]
-
-    def _chart(self, run: Run, settings: ViewSettings, medium: TerminalStyle, shown: Window, height: int) -> list[Row]:
-        names = charted(run, settings)
-        peaks = [run.peaks.get(name) for name in names]
-        # The latest value is drawn when it has changed by 1/256 of the peak: no chart has so many dots in its height.
-        heights = [
-            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * 256)
-            for name, peak in zip(names, peaks, strict=True)
-        ]
-        dot_s = shown.end_s / shown.columns / 2
-        limit = run.limit.size if run.limit is not None and names[:1] == ["rss"] else None
-        state = names, medium, height, shown._replace(now_s=shown.now_s // dot_s), peaks, heights, limit
-        if self._state != state:
-            self._state = state
-            marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
-            lines = [Line(label(name), *run.history.points(name, shown.end_s, 2 * shown.columns)) for name in names]
-            self._drawn = terminal_plot.plot(lines, marked, shown, height, medium)
-        return self._drawn
-
-    def _rates(self, run: Run, medium: TerminalStyle, shown: Window, height: int) -> Iterator[Row]:
-        """Yield CPU and I/O as bars, which move on with each column, and the rate of now, which is always new."""
-        heights = next((heights for least, heights in _RATES if height >= least), ())
-        state = medium, heights, shown._replace(now_s=shown.column(shown.now_s)), tuple(run.columns)
-        if self._state_of_rates != state:
-            self._state_of_rates = state
-            self._rate_rows = list(_drawn_rates(run, shown, medium, heights)) if heights else []
-        for rate, rows in self._rate_rows:
-            yield from rows[:-1]
-            now = None if run.ended else run.rate(rate.counters) or 0.0
-            yield [*terminal_plot.rate_label(rate, now, medium), *rows[-1][LABEL:]]
-
-
-def _drawn_rates(
-    run: Run, shown: Window, medium: TerminalStyle, heights: Sequence[int]
-) -> Iterator[tuple[Rate, list[Row]]]:
-    for number, rate in enumerate(terminal_plot.rates_shown(run.columns)):
-        series = [run.history.rates(name, 0.0, shown.end_s, shown.columns) for name in rate.counters]
-        if all(len(rates) for rates in series):
-            rates = np.sum(series, axis=0)
-            rates[shown.column(shown.now_s) + 1 :] = np.nan
-            yield rate, list(terminal_plot.rate_rows(rate, rates, 0.0, medium, heights[min(number, len(heights) - 1)]))
-        if len(heights) == 1:
-            return
-
-
-def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
-    """Return the time axis: all of a run that has ended, else with room for what comes."""
-    if has_ended:
-        return Window(max(now_s, 1e-3), columns, now_s)
-    steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
-    return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
-
-
-TOP, BETWEEN, BOTTOM = "╭╮", "├┤", "╰╯"
-SIDES = 4
-"""Columns that the sides take."""
-
-
-def ruled(ends: str, left: Sequence[Row], right: Sequence[Row], width: int, medium: TerminalStyle) -> Row:
-    """Return a horizontal line with texts in it; those on the left are cut if they are too long."""
-    line = medium.style("axis")
-    tail = [part for row in right for part in (text(" "), *row, text(" "), text("─", line))]
-    head: Row = []
-    for row in left:
-        room = width - length(tail) - length(head) - 5
-        if room > 0:
-            head += [text("─", line), text(" "), *(row if length(row) <= room else fitted(row, room)), text(" ")]
-    between = max(0, width - 2 - length(head) - length(tail))
-    return fitted([text(ends[0], line), *head, text("─" * between, line), *tail, text(ends[1], line)], width)
-
-
-def sided(row: Row, width: int, medium: TerminalStyle) -> Row:
-    """Return a row between the sides of the box."""
-    line = medium.style("axis")
-    return [text("│ ", line), *fitted(row, width - SIDES), text(" │", line)]
-
-
+_NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
+_SIDES = 4
+"""Columns that the frame takes."""
+_MOST_PROCESSES = ((58, 12), (38, 8), (18, 4), (12, 2), (10, 1))
+"""From which height between title and keys on, how many processes are shown below the chart."""
+_STEADY_FRAMES = 20
+"""So long the rows of processes that have ended stay: a chart that jumps cannot be read."""
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
 _HIGH, _VERY_HIGH = 0.75, 0.9
-KEYS = {"q": "quit", "?": "help", "space": "pause", "l": "list", "m": "metric", "↑ ↓": "scroll"}
-"""In the order in which they are named where there is little room."""
-_HELP = {
-    "q": "quit; a recording goes on",
-    "space": "pause, and go on",
-    "↑ ↓": "scroll the processes; Page Up and Page Down by ten",
-    "l": "list processes instead of the chart",
-    "m": "other metrics",
+_KEYS = {
+    "q": ("quit", "quit; a recording goes on"),
+    "?": ("help", "the keys and what they do"),
+    "space": ("pause", "pause, and go on"),
+    "l": ("list", "list as many processes as there is room for"),
+    "m": ("metric", "other metrics"),
+    "↑ ↓": ("scroll", "scroll the processes; Page Up and Page Down by ten"),
 }
+"""What each key does, in short and whole, in the order in which they are named where there is little room."""
+_REPLAY_KEYS = {"← →": ("move", "move by a twentieth of the run"), "g": ("peak", "go to the peak")}
 _NO_KEYS = "keys: nncf-tools watch, in another terminal"
-
-
-def state(run: Run, settings: ViewSettings, medium: TerminalStyle) -> Row:
-    """Return what goes on, and the time of the run."""
-    words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
-    role = "warning" if settings.paused else "good" if run.ended or words != "recording" else "danger"
-    sign = [] if run.ended else [text("● " if medium.unicode else "* ", medium.style(role))]
-    return [*sign, text(f"{words}  {figures.at(run.latest_s)}", medium.style("title"))]
-
-
-def summary(run: Run, settings: ViewSettings, medium: TerminalStyle, width: int) -> Row:
-    """Return memory with its peak, the other metrics of the chart, and CPU, as far as there is room."""
-    names = figures.charted(run, settings)
-    if not names:
-        return [text("no memory metric")]
-    peak = run.peaks.get(names[0])
-    parts = [_metric(run, names, 0, medium)]
-    right: list[Row] = []
-    room = width - length(parts[0])
-
-    def add(part: Row, to: list[Row]) -> None:
-        nonlocal room
-        if part and length(part) + _GAP <= room:
-            to.append(part)
-            room -= length(part) + _GAP
-
-    if peak is not None:
-        value = text(f" peak {medium.unit.label(peak.value)}")
-        short = [text("◆" if medium.unicode else "^", medium.style("peak")), value]
-        with_time = [*short, text(f" at {figures.at(peak.at_s)}")]
-        during = figures.during(run, peak)
-        whole = [*with_time, text(f" in {during}")] if during else with_time
-        add(next((part for part in (whole, with_time) if length(part) + _GAP <= room), short), parts)
-    for words in figures.activity(run):
-        add([text(words)], right)
-    left, end = _joined(parts), _joined(right)
-    return [*left, text(" " * (width - length(left) - length(end))), *end]
-
-
-def _metric(run: Run, names: Sequence[str], number: int, medium: TerminalStyle) -> Row:
-    value = medium.unit.label(run.latest.get(names[number]))
-    return [*terminal_plot.key(number, medium), text(f"{label(names[number])} "), text(value, medium.style("title"))]
-
-
-def _joined(parts: Sequence[Row]) -> Row:
-    return [piece for number, part in enumerate(parts) for piece in ([text(" " * _GAP)] if number else []) + part]
-
-
-def current(run: Run, settings: ViewSettings, medium: TerminalStyle, width: int) -> Iterator[Row]:
-    """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = figures.charted(run, settings)
-    others = [_metric(run, names, number, medium) for number in range(1, len(names))]
-    now = figures.operation(run)
-    row = [text("Now ", medium.style("axis")), text(now, medium.style("title"))] if now else []
-    while others and length(row) + length(_joined(others)) + _GAP > width:
-        others.pop()
-    end = _joined(others)
-    between = " " * _GAP if now else ""
-    grown = figures.growth(run, width - length(row) - len(between) - length(end) - _GAP)
-    if grown:
-        row.append(text(f"{between}{grown if now else grown[0].upper() + grown[1:]}"))
-    if row or end:
-        yield [*row, text(" " * (width - length(row) - length(end))), *end]
-
-
-def memory_left(run: Run, available: float | None, medium: TerminalStyle, width: int) -> Row:
-    """Return which memory is limited, how much of it is left and for how long, and a bar of what is used."""
-    name, words = figures.memory_left(run, available)
-    near = figures.time_left(run, available) is not None
-    row = [text(f"{name.capitalize()}  ")]
-    words = next((short for short in _shorter(words) if len(short) <= width - length(row)), words)
-    row.append(text(words, medium.style("danger") if near else None))
-    used = figures.used(run, available)
-    room = min(width - length(row) - _GAP, _LONGEST_GAUGE)
-    if used is None or room < _SHORTEST_GAUGE:
-        return row
-    role = "danger" if near or used >= _VERY_HIGH else "warning" if used >= _HIGH else "good"
-    return [*row, text(" " * (width - length(row) - room)), *gauge(used, room, role, medium)]
-
-
-def _shorter(words: str) -> Iterator[str]:
-    """Yield ever shorter versions of a text on memory; the time that it lasts is left out last."""
-    yield words
-    yield words.removesuffix(" at this rate")
-    available, comma, exhausted = words.removesuffix(" at this rate").partition(", exhausted")
-    yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
-
-
-def keys(medium: TerminalStyle, width: int) -> Row:
-    """Return the keys and what they do, as many as fit."""
-    row: Row = []
-    for name, meaning in KEYS.items():
-        part = [text(name, medium.style("key")), text(f" {meaning}   ", medium.style("axis"))]
-        if length(row) + length(part) - _GAP <= width:
-            row += part
-    return [*row[:-1], text(row[-1].text.rstrip(), row[-1].style)] if row else row
-
-
-_NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
-_SMALLEST_BODY = 5
-_MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (14, 2), (12, 1))
-"""From which height on, how many processes are shown below the chart."""
-
-
-@dataclass(frozen=True)
-class _Screen:
-    """A run and how it is to be shown."""
-
-    run: Run
-    settings: ViewSettings
-    medium: TerminalStyle
-    width: int
-    height: int
-    processes: Sequence[ShownProcess]
-    """The largest first."""
-    available: float | None
-
-    @property
-    def is_boxed(self) -> bool:
-        return self.width >= _NARROW and self.height >= _BOXED_ROWS
-
-    @property
-    def inner(self) -> int:
-        return self.width - SIDES if self.is_boxed else self.width
 
 
 class Drawing:
@@ -280,82 +82,227 @@ class Drawing:
     def __init__(self, here: Machine) -> None:
         """Ask ``here`` for what the recording does not hold."""
         self._here = here
-        self._body = Body()
-        self._most: dict[tuple[int, int], int] = {}
-        """The largest number of processes on a screen of this size: its rows stay, so that the chart does not jump."""
+        self._alive: deque[int] = deque(maxlen=_STEADY_FRAMES)
+        """How many processes the last frames had."""
 
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
+        rows = self.rows(run, settings, width, height)
+        return [terminal_style.coloured(row) for row in rows]
+
+    def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
+        """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
         gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
-        medium = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
+        style = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
+        if width >= _NARROW and height >= _BOXED_ROWS:
+            content: RenderableType = Panel(
+                self._inside(run, settings, style, width - _SIDES, height - 2),
+                box=box.ROUNDED,
+                title=_title(run, settings, width - _SIDES - 2, "─"),
+                title_align="left",
+                subtitle=_keys(settings, width - _SIDES - 2),
+                subtitle_align="left",
+                border_style=AXIS,
+                height=height,
+            )
+        else:
+            keys = [_keys(settings, width)] if settings.keys else []
+            layout = self._inside(run, settings, style, width, height - 1 - len(keys))
+            content = Layout()
+            content.split_column(Layout(_title(run, settings, width, " "), size=1), layout)
+            for row in keys:
+                content.add_split(Layout(row, size=1))
+        return render_rows(content, width, height, style)
+
+    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Layout:
+        """Return ``height`` rows between title and keys."""
+        head = [_summary(run, settings, width), *_current(run, settings, width)]
+        foot = _memory_left(run, self._here.available(run), width)
+        room = max(0, height - len(head) - 1)
         processes = sort_processes(self._here.processes(run))
-        screen = _Screen(run, settings, medium, width, height, processes, self._here.available(run))
-        return [painted(row, medium) for row in self._rows(screen)[:height]]
-
-    def _rows(self, screen: _Screen) -> list[Row]:
-        run, medium, width = screen.run, screen.medium, screen.inner
-        head = [summary(run, screen.settings, medium, width), *current(run, screen.settings, medium, width)]
-        foot = [memory_left(run, screen.available, medium, width)]
-        middle = screen.height - len(head) - len(foot) - 2
-        if not screen.is_boxed and not screen.settings.keys:
-            middle += 1
-        processes = self._processes(screen, max(0, middle))
-        body = self._body.rows(run, screen.settings, medium, width, max(0, middle - len(processes)))
-        if screen.settings.helping:
-            rows = [
-                [text(f"{'' if begin else name:>8}  ", medium.style("key")), text(of[begin:end])]
-                for name, of in _HELP.items()
-                for begin, end in pairwise([0, *folds(of, width - 10), len(of)])
-            ]
-            body = [*rows, *body[len(rows) :]][: len(body)]
-        if not screen.is_boxed:
-            below = [keys(medium, width)] if screen.settings.keys else []
-            return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
-        return _boxed(screen, [*head, *body], processes, foot)
-
-    def _processes(self, screen: _Screen, room: int) -> list[Row]:
-        """Return the processes and, above them, their number; nothing where there is no room."""
-        most = next((rows for height, rows in _MOST_PROCESSES if screen.height >= height), 0)
-        size = screen.width, screen.height
-        self._most[size] = max(self._most.get(size, 0), len(screen.processes))
-        most = min(most, self._most[size], room - _SMALLEST_BODY - 1)
-        if screen.settings.listing:
-            most = room - 1
-        if most <= 0:
-            return []
-        first = min(screen.settings.first, max(0, len(screen.processes) - most))
-        part = screen.processes[first : first + most]
-        rows = list(process_rows(part, screen.processes, screen.medium, screen.inner))
-        return [_heading(screen, first), *rows, *[[]] * (most - len(rows))]
+        self._alive.append(len(processes))
+        most = next((rows for least, rows in _MOST_PROCESSES if height >= least), 0)
+        rows = min(most, max(self._alive), room - _SMALLEST_BODY - 1)
+        if settings.listing:
+            rows = min(len(processes), room - 1)
+        below = [] if rows <= 0 else _listed(processes, settings, rows, width)
+        room -= sum(size for _, size in below)
+        above: list[tuple[RenderableType, int]] = []
+        if settings.helping:
+            size = min(room, len(render_rows(_help(settings), width, None, style)))
+            above.append((_help(settings), size))
+            room -= size
+        parts = [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
+        layout = Layout(size=height)
+        layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
+        return layout
 
 
-def _title(screen: _Screen) -> Row:
-    right = state(screen.run, screen.settings, screen.medium)
-    room = max(10, screen.width - length(right) - 2)
-    command = shortened(printable(screen.run.command), room)
-    left = [text(command, screen.medium.style("title"))]
-    return [*left, text(" " * max(1, screen.width - length(left) - length(right))), *right]
+def _over_time(
+    run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int
+) -> Iterator[tuple[RenderableType, int]]:
+    """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
+    shown = _window(run.latest_s, max(10, width - style.gutter - 1), has_ended=run.ended)
+    spans = run.operations.outermost(run.latest_s)
+    below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
+    below += _rates(run, shown, style, height)
+    if height >= _SMALLEST_CHART:
+        below = below[: height - _SMALLEST_CHART]
+        names = charted(run, settings)
+        peak = run.peaks.get(names[0]) if names else None
+        limit = run.limit.size if run.limit is not None and names[:1] == ["rss"] else None
+        lines = [Line(label(name), *run.history.points(name)) for name in names]
+        marked = Marked(None if peak is None else (peak.value, peak.at_s), limit)
+        yield terminal_plot.plot(lines, marked, shown, height - len(below), style), height - len(below)
+    for row in below[:height]:
+        yield row, 1
 
 
-def _boxed(screen: _Screen, above: Sequence[Row], processes: Sequence[Row], foot: Sequence[Row]) -> list[Row]:
-    run, settings, medium, width = screen.run, screen.settings, screen.medium, screen.width
-    right = state(run, settings, medium)
-    command = shortened(printable(run.command), max(10, width - length(right) - 10))
-    bottom = [keys(medium, width - 6) if settings.keys else [text(_NO_KEYS, medium.style("axis"))]]
-    inside = [sided(row, width, medium) for row in above]
-    if processes:
-        heading, *rows = processes
-        inside.append(ruled(BETWEEN, [heading], [], width, medium))
-        inside += [sided(row, width, medium) for row in rows]
-    return [
-        ruled(TOP, [[text(command, medium.style("title"))]], [right], width, medium),
-        *inside,
-        *[sided(row, width, medium) for row in foot],
-        ruled(BOTTOM, bottom, [], width, medium),
-    ]
+def _rates(run: Run, shown: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
+    """Yield CPU and I/O as bars, and the rate of now beside them."""
+    of_cpu, of_others = next((rows for least, rows in _RATES if height >= least), (0, 0))
+    window_s = max(RATE_WINDOW_S, shown.end_s / shown.columns)
+    for rate in terminal_plot.rates_shown(run.columns):
+        moments, rates = series.rates(*run.history.totals(rate.counters), window_s)
+        in_columns = terminal_plot.rates_in_columns(moments, rates, shown)
+        now = None if run.ended else run.rate(rate.counters) or 0.0
+        rows = of_cpu if rate.unit == "cores" else of_others
+        yield from terminal_plot.rate_rows(rate, in_columns, now, style.gutter, rows)
 
 
-def _heading(screen: _Screen, first: int) -> Row:
-    medium = screen.medium
-    words = f" {len(screen.processes)} by memory{f', from number {first + 1}' if first else ''}"
-    return [text("Processes", medium.style("title")), text(words, medium.style("axis"))]
+def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
+    """Return the time axis: all of a run that has ended, else with room for the seconds to come."""
+    if has_ended:
+        return Window(max(now_s, 1e-3), columns, now_s)
+    steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
+    return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
+
+
+def _listed(
+    processes: Sequence[ShownProcess], settings: ViewSettings, rows: int, width: int
+) -> list[tuple[RenderableType, int]]:
+    """Return so many rows of processes below a line with their number."""
+    first = min(settings.first, max(0, len(processes) - rows))
+    words = f" {len(processes)} by memory{f', from number {first + 1}' if first else ''}"
+    heading = Rule(Text.assemble(("Processes", TITLE), (words, AXIS)), align="left", style=AXIS)
+    table = process_table(processes[first : first + rows], processes, settings, width)
+    return [(heading, 1), (table, rows)]
+
+
+def _title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
+    """Return the command, what goes on, and the time of the run."""
+    words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
+    colour = WARNING if settings.paused else GOOD if run.ended or words != "recording" else DANGER
+    state = Text.assemble(("" if run.ended else "● ", colour), (f"{words}  {figures.at(run.latest_s)}", TITLE))
+    command = shortened(printable(run.command), max(10, width - state.cell_len - 3))
+    between = max(0, width - Text(command).cell_len - state.cell_len - 2)
+    return Text.assemble((command, TITLE), (f" {line * between} ", AXIS), state, no_wrap=True, overflow="crop")
+
+
+def _keys(settings: ViewSettings, width: int) -> Text:
+    """Return the keys and what they do, as many as fit."""
+    if not settings.keys:
+        return Text(_NO_KEYS, AXIS)
+    row = Text()
+    for name, (meaning, _) in _named_keys(settings).items():
+        part = Text.assemble("   " if row else "", (name, KEY), (f" {meaning}", AXIS))
+        if row.cell_len + part.cell_len <= width:
+            row.append_text(part)
+    return row
+
+
+def _named_keys(settings: ViewSettings) -> dict[str, tuple[str, str]]:
+    return _KEYS | (_REPLAY_KEYS if settings.moves else {})
+
+
+def _help(settings: ViewSettings) -> Table:
+    table = Table.grid()
+    table.add_column(justify="right", style=KEY, width=8)
+    table.add_column(width=2)
+    for name, (_, meaning) in _named_keys(settings).items():
+        table.add_row(name, "", meaning)
+    return table
+
+
+def _spread(left: Text, right: RenderableType) -> Table:
+    """Return a row with something at its left and right end."""
+    row = Table.grid(expand=True)
+    row.add_column(no_wrap=True, overflow="crop", ratio=1)
+    row.add_column(no_wrap=True, justify="right")
+    row.add_row(left, right)
+    return row
+
+
+def _first_fitting(texts: Iterable[Text], room: int) -> Text:
+    """Return the first text that fits; an empty one if none does. So no figure is cut."""
+    return next((text for text in texts if text.cell_len <= room), Text())
+
+
+def _joined(parts: Sequence[Text]) -> Text:
+    return Text(" " * _GAP).join(parts)
+
+
+def _summary(run: Run, settings: ViewSettings, width: int) -> RenderableType:
+    """Return memory with its peak, CPU and processes, as far as there is room."""
+    names = figures.charted(run, settings)
+    if not names:
+        return Text("no memory metric")
+    metric = _metric(run, settings, names, 0)
+    whole = [metric]
+    if (peak := run.peaks.get(names[0])) is not None:
+        during = figures.during(run, peak)
+        short = Text.assemble(("◆", PEAK), f" peak {settings.unit.label(peak.value)}")
+        with_time = Text.assemble(short, f" at {figures.at(peak.at_s)}")
+        with_operation = Text.assemble(with_time, f" in {during}" if during else "")
+        whole = [_joined([metric, words]) for words in (with_operation, with_time, short)]
+    left = _first_fitting([*whole, metric], width)
+    words = [Text(words) for words in figures.activity(run)]
+    return _spread(left, _first_fitting([_joined(words), *words[:1]], width - left.cell_len - _GAP))
+
+
+def _metric(run: Run, settings: ViewSettings, names: Sequence[str], number: int) -> Text:
+    value = settings.unit.label(run.latest.get(names[number]))
+    return Text.assemble((f"{SIGNS[number]} ", CURVES[number]), f"{label(names[number])} ", (value, TITLE))
+
+
+def _current(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
+    """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
+    names = figures.charted(run, settings)
+    others = [_metric(run, settings, names, number) for number in range(1, len(names))]
+    now = figures.operation(run)
+    left = Text()
+    if now:
+        variants = (now, now.rpartition(", for ")[0], shortened(now, width - len("Now ")))
+        left = _first_fitting((Text.assemble(("Now ", AXIS), (words, TITLE)) for words in variants), width)
+    fewer = (_joined(others[:number]) for number in range(len(others), -1, -1))
+    right = _first_fitting(fewer, width - left.cell_len - (_GAP if now else 0))
+    between = " " * _GAP if now else ""
+    grown = figures.growth(run, width - left.cell_len - len(between) - right.cell_len - _GAP)
+    if grown:
+        left.append(f"{between}{grown if now else grown[0].upper() + grown[1:]}")
+    if left or right:
+        yield _spread(left, right)
+
+
+def _memory_left(run: Run, available: float | None, width: int) -> RenderableType:
+    """Return which memory is limited, how much of it is left and for how long, and a bar of the used part."""
+    name, words = figures.memory_left(run, available)
+    near = figures.time_left(run, available) is not None
+    name = f"{name.capitalize()}  "
+    left = Text(name).append_text(_first_fitting((Text(short) for short in _shorter(words)), width - len(name)))
+    if near:
+        left.stylize(DANGER, len(name))
+    used = figures.used(run, available)
+    room = min(width - left.cell_len - _GAP, _LONGEST_GAUGE)
+    if used is None or room < _SHORTEST_GAUGE:
+        return left
+    colour = DANGER if near or used >= _VERY_HIGH else WARNING if used >= _HIGH else GOOD
+    return _spread(left, ProgressBar(1.0, used, room, complete_style=colour, finished_style=colour, style=AXIS))
+
+
+def _shorter(words: str) -> Iterator[str]:
+    """Yield ever shorter versions of a text on memory; the time that it lasts is left out last."""
+    yield words
+    yield words.removesuffix(" at this rate")
+    available, comma, exhausted = words.removesuffix(" at this rate").partition(", exhausted")
+    yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]

@@ -9,21 +9,22 @@ import platform
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, SharedTerminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
     from nncftools.live.figures import Machine, ViewSettings
     from nncftools.live.follower import Follower
+    from nncftools.live.viewer import SharedKeyboard
 
 
-FRAME_S = 0.5
-STATUS_S = 5.0
 _SMALLEST, _SHARE = 9, 2 / 3
 """The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4
+_WAIT_S = 0.1
+_STANDARD_INPUT = 0
 
 
 @dataclass
@@ -40,6 +41,9 @@ class LiveView:
         """Begin without a thread."""
         self.terminal = SharedTerminal(self.descriptor) if can_draw(self.descriptor) else None
         """None when the descriptor cannot be drawn on."""
+        self._keyboard: SharedKeyboard | None = None
+        """None while the command may read keys, from the same terminal."""
+        self._is_stopping = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_stop: Any = None
@@ -56,19 +60,27 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._on_stop is not None:
-            signal.signal(signal.SIGTSTP, self._on_stop)
-        if self.terminal is not None:
-            self.terminal.erase()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+        finally:  # also when the user does not wait for a last drawing: the command's output waits in the terminal
+            if self._on_stop is not None:
+                signal.signal(signal.SIGTSTP, self._on_stop)
+            if self.terminal is not None:
+                self.terminal.erase()
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
         """Remove the view from the screen while the job is stopped."""
         assert self.terminal is not None
+        self._is_stopping = True
         self.terminal.pause()
+        if self._keyboard is not None:
+            self._keyboard.restore()
         os.kill(os.getpid(), signal.SIGSTOP)
+        if self._keyboard is not None:
+            self._keyboard.take_over()
         self.terminal.replace()
+        self._is_stopping = False
 
     def _run(self, journal: pathlib.Path, descriptor: int) -> None:
         with contextlib.suppress(Exception):  # a failure here must not harm the recording
@@ -95,20 +107,50 @@ class LiveView:
                 os.write(self.descriptor, line.encode(errors="replace"))
 
     def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
-        from nncftools.live.figures import status_line
-        from nncftools.live.layout import Drawing
+        if os.isatty(_STANDARD_INPUT):
+            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
+            self._stay_aside(follower, here)
+            return
+        from nncftools.live.viewer import SharedKeyboard
 
+        keyboard = SharedKeyboard(self.descriptor)
+        with keyboard:
+            self._keyboard = keyboard if keyboard.works else None
+            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
+            keyboard.give_way()
+            self._stay_aside(follower, here)  # during that, the command may change modes of the terminal
+            self._keyboard = None
+
+    def _stay_aside(self, follower: Follower, here: Machine) -> None:
+        """Wait for the end of the recording; where no chart can be drawn, print status lines."""
+        from nncftools.render.terminal_plot import chart_problem
+
+        if chart_problem():
+            self._print_status(follower, here)
+        self._stop.wait()
+
+    def _draw_until_aside(
+        self, follower: Follower, here: Machine, terminal: SharedTerminal, readers: TerminalReaders
+    ) -> None:
+        from nncftools.live.figures import after, status_line
+        from nncftools.live.layout import Drawing
+        from nncftools.live.viewer import QUIT
+        from nncftools.render.terminal_plot import chart_problem
+
+        if problem := chart_problem():
+            terminal.step_aside(problem)
+            return
+        settings = replace(self.settings, keys=self._keyboard is not None)
         drawing = Drawing(here)
-        readers = TerminalReaders(self.descriptor)
         size = terminal.size()
         next_s = time.monotonic()
-        while not terminal.is_aside:
-            if time.monotonic() >= next_s:
+        while not terminal.is_aside and not self._stop.is_set():
+            if time.monotonic() >= next_s and not settings.paused:
                 follower.read()
             alive = [process.pid for process in follower.run.processes.values() if process.pid is not None]
-            if readers.are_there(reversed(alive)):
+            if not self._is_stopping and readers.are_there(reversed(alive)):
                 terminal.step_aside("the command reads the terminal")
-                break
+                return
             if size != (size := terminal.size()):
                 next_s = 0.0
             if time.monotonic() >= next_s:
@@ -116,10 +158,18 @@ class LiveView:
                 columns, rows = size
                 height = rows - 1 if self.alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
                 if height >= _LEAST_ROWS:
-                    terminal.show(drawing.frame(follower.run, self.settings, columns, height))
+                    terminal.show(drawing.frame(follower.run, settings, columns, height))
                 else:
-                    terminal.show([status_line(follower.run, self.settings, here)[: columns - 1]])
+                    terminal.show([status_line(follower.run, settings, here)[: columns - 1]])
             elif terminal.has_output:
                 terminal.paint()
-            if self._stop.wait(0.1):
-                break
+            if self._keyboard is None:
+                self._stop.wait(_WAIT_S)
+                continue
+            for key in self._keyboard.pressed(_WAIT_S):
+                if key in QUIT:
+                    terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
+                    return
+                settings = after(settings, key, len(follower.run.processes))
+                terminal.has_output = True  # the key was echoed: all is painted again
+                next_s = 0.0

@@ -1,22 +1,25 @@
-"""The processes of a run as rows: a command shortened to what tells it from others, CPU, memory, a bar of its share."""
+"""The processes of a run as a table: a command shortened to its differences, CPU, memory, a bar of its share."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from rich.align import Align
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from nncftools.live.figures import ShownProcess
-from nncftools.render.canvas import CURVES, text
+from nncftools.live.figures import ShownProcess, ViewSettings
+from nncftools.render.terminal_style import AXIS, CURVES, GOOD, TITLE
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.render.canvas import Row, TerminalStyle
+    from rich.console import RenderableType
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
@@ -93,11 +96,12 @@ def _without_common(word: str, others: Sequence[str]) -> str:
     """Shorten the beginning that a long word shares with all others in its position."""
     if len(word) <= _LONG:
         return word
-    common = len(os.path.commonprefix([word, *others]))  # noqa: RUF071 — characters are meant
+    equal = takewhile(lambda letters: len(set(letters)) == 1, zip(*others, strict=False))
+    common = len(list(equal))
     return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
 
 
-_PID, _CPU, _RSS = 7, 12, 13
+_PID, _CPU, _RSS = 7, 11, 13
 _CPU_FROM = 44
 """With fewer columns, there is no room for CPU."""
 _BAR_FROM, _LONGEST_BAR = 56, 24
@@ -114,34 +118,32 @@ def _size(process: ShownProcess) -> int:
     return process.rss if process.rss is not None else process.live.most or 0
 
 
-def process_rows(
-    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], medium: TerminalStyle, width: int
-) -> Iterator[Row]:
-    """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
+def process_table(
+    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], settings: ViewSettings, width: int
+) -> Table:
+    """Return a row for each process that is ``shown``; ``seen`` are all of them."""
     compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
     labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
     whole = sum(map(_size, seen))
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
-    bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
-    room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
+    bar = min(width // 5, _LONGEST_BAR) + 1 if width >= _BAR_FROM else 0
+    table = Table.grid(expand=True)  # without padding, whose place differs between releases of rich
+    table.add_column(justify="right", style=AXIS, width=_PID)
+    table.add_column(ratio=1, no_wrap=True)
+    widths = [(size, style) for size, style in ((_CPU * has_cpu, GOOD), (_RSS, TITLE), (bar, AXIS)) if size]
+    for size, style in widths:
+        table.add_column(justify="right", style=style, width=size)
+    room = width - _PID - sum(size for size, _ in widths)
     for process in shown:
         name = labels.get(process.number) or printable(process.live.name or "?")
-        name = shortened(name, max(1, room)).replace("……", "…")
-        row = [
-            text(f"{process.live.pid or '':>{_PID}} ", medium.style("axis")),
-            text(set_cell_size(name, max(cell_len(name), room))),
-        ]
+        cells: list[RenderableType] = [f"{process.live.pid or ''}", Text(f" {shortened(name, max(1, room - 1))}")]
         if has_cpu:
-            row.append(text(f"{'' if process.cpu is None else cores_text(process.cpu):>{_CPU}}", medium.style("cpu")))
-        at_most = "" if process.rss is not None else "≤" if medium.unicode else "<="
-        size = f"{at_most}{medium.unit.label(_size(process))}"
-        row.append(text(f"{size:>{_RSS}}", medium.style("title")))
-        yield (
-            [*row, text(" "), *gauge(_size(process) / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
-        )
-
-
-def gauge(share: float, width: int, role: str, medium: TerminalStyle) -> Row:
-    """Return a bar of ``width`` columns of which a share is filled."""
-    filled = round(min(max(share, 0.0), 1.0) * width)
-    return [text("━" * filled, medium.style(role)), text("─" * (width - filled), medium.style("axis"))]
+            cells.append("" if process.cpu is None else cores_text(process.cpu))
+        at_most = "" if process.rss is not None else "≤" if settings.unicode else "<="
+        cells.append(f"{at_most}{settings.unit.label(_size(process))}")
+        if bar:
+            share = _size(process) / whole if whole else 0.0
+            gauge = ProgressBar(1.0, share, bar - 1, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS)
+            cells.append(Align.right(gauge))
+        table.add_row(*cells)
+    return table

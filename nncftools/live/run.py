@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit, Rise
-from nncftools.session.operation import RATE_WINDOW_S
-from nncftools.session.operations import with_ends
-from nncftools.session.peaks import noise
-from nncftools.session.session import Session
+from nncftools.session.nesting import with_ends
+from nncftools.session.samples import noise
 from nncftools.units import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _MOST = 400
+_RECENT = 200
+"""The distance of the last samples is the usual one: a recorder merges neighbours in a long recording."""
 
 
 @dataclass
@@ -129,6 +131,7 @@ class History:
         """Begin with buckets that hold one sample each."""
         self._places = {name: number for number, name in enumerate(columns)}
         self._size = buckets
+        self._interval_s = interval_s
         self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
         self.last_s = 0.0
@@ -168,46 +171,29 @@ class History:
         self.width_s *= 2
         self._used = -(-self._used // 2)
 
-    def points(self, name: str, end_s: float, cells: int) -> Points:
-        """Return times and values to draw on ``cells`` columns: the smallest and the largest value of each.
+    def points(self, name: str) -> Points:
+        """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown.
 
-        There are no points where nothing is known.
+        The smallest one is at the begin of the bucket, the largest at its last sample.
         """
-        last = min(self._used, int(end_s / self.width_s) + 1)
-        if name not in self._places or not last:
+        taken = np.flatnonzero(~np.isnan(self._moments[: self._used]))
+        if name not in self._places or not len(taken):
             return np.empty(0), np.empty(0)
-        group = max(1, -(-last // max(cells, 1)))
-        row = self._places[name]
-        starts = np.arange(0, last, group)
-        low = np.fmin.reduceat(self._low[row, :last], starts)
-        high = np.fmax.reduceat(self._high[row, :last], starts)
-        middle = np.minimum((starts + group / 2) * self.width_s, self.last_s)
-        known = ~np.isnan(high)
-        middle, low, high = middle[known], low[known], high[known]
-        rising = np.diff(high, prepend=high[:1]) >= 0
-        pairs = np.where(rising, np.stack([low, high]), np.stack([high, low]))
-        values, times = pairs.T.ravel(), np.repeat(middle, 2)
-        different = np.append(True, (np.diff(values) != 0) | (np.diff(times) != 0))
-        return times[different[: len(times)]], values[different[: len(times)]]
+        moments, row = self._moments[taken], self._places[name]
+        usual_s = float(np.median(np.diff(moments[-_RECENT:], prepend=np.nan)[1:])) if len(taken) > 1 else np.inf
+        values = np.stack([self._low[row, taken], self._high[row, taken]], axis=1).ravel()
+        time_s = np.stack([np.minimum(taken * self.width_s, moments), moments], axis=1).ravel()
+        return decimated_with_gaps(time_s, values, max(usual_s, self._interval_s), 2 * len(values))
 
-    def rates(self, name: str, begin_s: float, end_s: float, cells: int) -> NDArray[np.float64]:
-        """Return the rate per second of a counter in each of ``cells`` equal parts; empty when it is unknown."""
-        if name not in self._places or not self._used or end_s <= begin_s:
-            return np.empty(0)
-        totals = self._high[self._places[name], : self._used]
-        known = np.flatnonzero(~np.isnan(totals))
+    def totals(self, counters: Sequence[str]) -> Points:
+        """Return moments, and the sum of some counters at each; nothing if one of them is unknown."""
+        if not counters or not all(name in self._places for name in counters):
+            return np.empty(0), np.empty(0)
+        sums = self._high[[self._places[name] for name in counters], : self._used].sum(axis=0)
+        known = np.flatnonzero(~np.isnan(sums))
         if not len(known):
-            return np.empty(0)
-        moments = np.concatenate([[0.0], self._moments[known]])
-        values = np.concatenate([[0.0], totals[known]])
-        middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
-        reach = max((end_s - begin_s) / cells, RATE_WINDOW_S, self.width_s) / 2
-        before = np.clip(middles - reach, 0, self.last_s)
-        after = np.clip(middles + reach, 0, self.last_s)
-        span = after - before
-        risen = np.interp(after, moments, values) - np.interp(before, moments, values)
-        rates: NDArray[np.float64] = np.divide(risen, span, out=np.zeros(cells), where=span > 0)
-        return rates
+            return np.empty(0), np.empty(0)
+        return np.append(0.0, self._moments[known]), np.append(0.0, sums[known])
 
 
 RECENT_S = 30.0
@@ -367,7 +353,8 @@ class Run:
 
     def rate(self, counters: Sequence[str]) -> float | None:
         """Return at which rate the sum of some counters rose, on average over the last second; None for unknown."""
-        span_s = max(1.0, 2 * self.interval_s)
-        begin_s = max(0.0, self.latest_s - span_s)
-        each = [self.history.rates(name, begin_s, self.latest_s, 1) for name in counters]
-        return float(sum(rates[0] for rates in each)) if each and all(len(rates) for rates in each) else None
+        moments, totals = self.history.totals(counters)
+        begin_s = max(0.0, self.latest_s - max(1.0, 2 * self.interval_s))
+        if not len(moments) or begin_s >= self.latest_s:
+            return None
+        return float(totals[-1] - np.interp(begin_s, moments, totals)) / (self.latest_s - begin_s)

@@ -23,6 +23,8 @@ from rich.cells import get_character_cell_size
 
 from nncftools.files import write_all
 
+FRAME_S, STATUS_S = 0.5, 5.0
+"""How often a view is drawn, and how often a status line is printed."""
 _TOKENS = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -391,14 +393,14 @@ class SharedTerminal(Terminal):
             self._write(f"\x1b[{first};1H{_ERASE_BELOW}")
 
     def erase(self) -> None:
-        """Remove the view and leave the cursor below the command's output."""
+        """Remove the view for good, and leave the cursor below the command's output."""
         with self._lock:
             if self.is_aside:
                 return
             erasing = "" if self._placed is None else self._erasing(*self.size())
             lines, self._waiting = [*self._waiting, *self._tail.end()], []
             self._write(erasing + "".join(f"{line}\r\n" for line in lines))
-            self._placed, self._tail_rows, self.has_output = None, 1, False
+            self.is_aside = True
 
     def step_aside(self, why: str) -> None:
         """Leave the terminal to the command, and note this in a line above what it is writing."""

@@ -9,20 +9,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.segment import SegmentLines
 
 from nncftools.live.figures import Machine, ViewSettings, after, status_line
 from nncftools.live.follower import Follower, Replay
-from nncftools.live.live_view import FRAME_S, STATUS_S
-from nncftools.live.shared_terminal import Terminal
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, Terminal, can_draw
+from nncftools.render.terminal_plot import chart_problem
+
+if TYPE_CHECKING:
+    from rich.segment import Segment
 
 _STEP_S = 0.5
 _GONE = b"\x04"
-_QUIT = ("q", "Q", "\x03", _GONE.decode())
-_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[5~": "K", b"\x1b[6~": "J"}
+QUIT = ("q", "Q", "\x03", _GONE.decode())
+_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[C": ">", b"\x1b[D": "<", b"\x1b[5~": "K", b"\x1b[6~": "J"}
 """The keys for arrows, page up and page down."""
+_WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
 import ast, os, signal, sys, termios
@@ -51,7 +58,10 @@ class Keyboard(Terminal):
     """
 
     def __init__(self, output: int, leave: str = "") -> None:
-        """Write to the terminal ``output``, at the end ``leave``; keys come from /dev/tty, if it can be opened."""
+        """Write to the terminal ``output``; keys come from /dev/tty, if it can be opened.
+
+        The watchdog writes ``leave``.
+        """
         super().__init__(output)
         self._leave = leave
         self._keys = -1
@@ -71,7 +81,7 @@ class Keyboard(Terminal):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        self.restore()
         if self._watchdog is not None:
             with contextlib.suppress(OSError):
                 self._watchdog.communicate(b"clean")
@@ -87,86 +97,154 @@ class Keyboard(Terminal):
         if self._modes is not None:
             tty.setcbreak(self._keys, termios.TCSADRAIN)
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Set the terminal's modes as they were."""
+        self._set_modes(self._modes)
+
+    def _set_modes(self, modes: list[Any] | None) -> None:
         import termios
 
-        self._write(self._leave)
-        if self._modes is not None:
+        if modes is not None:
             with contextlib.suppress(OSError, termios.error):
-                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
+                termios.tcsetattr(self._keys, termios.TCSADRAIN, modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what is typed within this time, as the terminal sends it; Ctrl-D when the keyboard is gone."""
+        """Return the bytes that the terminal sends within this time; Ctrl-D when the keyboard is gone."""
         if not select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)[0]:
             return b""
         with contextlib.suppress(OSError):
             return os.read(self._keys, 64) or _GONE
         return _GONE
 
-
-class FullScreen(Keyboard):
-    """The alternate screen without a cursor, and the keyboard."""
-
-    def __init__(self, output: int) -> None:
-        """Draw on the terminal ``output``."""
-        super().__init__(output, _LEAVE)
-        self._handlers: dict[int, Any] = {}
-        self._painted: list[str] = []
-
-    def __enter__(self) -> FullScreen:
-        try:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._handlers[number] = signal.signal(number, _end)
-            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
-            super().__enter__()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in self._handlers:  # no signal may keep the terminal from being restored now
-            signal.signal(number, signal.SIG_IGN)
-        super().__exit__()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _be_stopped(self, _number: int, _frame: object) -> None:
-        self._restore()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self.take_over()
-
-    def take_over(self) -> None:
-        """Show the alternate screen, cleared, without a cursor."""
-        super().take_over()
-        self.repaint()
-        self._write("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")
-
-    def paint(self, lines: Sequence[str]) -> None:
-        """Show lines from the top; unchanged lines are not written again."""
-        clear = "" if len(lines) == len(self._painted) else "\x1b[2J"
-        changed = [
-            f"\x1b[{row};1H\x1b[2K{line}"
-            for row, line in enumerate(lines, start=1)
-            if clear or line != self._painted[row - 1]
-        ]
-        self._write(clear + "".join(changed))
-        self._painted = list(lines)
-
-    def repaint(self) -> None:
-        """Make the next ``paint`` write all lines again."""
-        self._painted = []
-
-    def keys(self, timeout_s: float) -> str:
+    def pressed(self, timeout_s: float) -> str:
         """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
         data = self.read(timeout_s)
         is_sequence = data.startswith(b"\x1b") and len(data) > 1
         return _ARROWS.get(data.replace(b"O", b"["), "") if is_sequence else data.decode(errors="ignore")
 
 
+_LOCAL_MODES = 3
+
+
+class SharedKeyboard(Keyboard):
+    """The keyboard of a terminal that a command shares, which still echoes.
+
+    A command that asks for a password switches the echo off, and so is noticed.
+    """
+
+    @property
+    def works(self) -> bool:
+        """Whether there is a keyboard."""
+        return self._modes is not None
+
+    def _is_in_front(self) -> bool:
+        """Return whether keys are for this job, not for another one or the shell."""
+        with contextlib.suppress(OSError):
+            return os.tcgetpgrp(self._keys) == os.getpgrp()
+        return False
+
+    def take_over(self) -> None:
+        """Have keys arrive one by one."""
+        import termios
+
+        if self._modes is not None and self._is_in_front():
+            modes = list(self._modes)
+            modes[_LOCAL_MODES] &= ~termios.ICANON
+            self._set_modes(modes)
+
+    def give_way(self) -> None:
+        """Have the terminal edit lines again, unless the command has set other modes than the echo."""
+        import termios
+
+        with contextlib.suppress(OSError, termios.error):
+            modes = termios.tcgetattr(self._keys)
+            changes = modes[_LOCAL_MODES] ^ self._modes[_LOCAL_MODES] if self._modes is not None else 0
+            if self._is_in_front() and not changes & ~(termios.ECHO | termios.ICANON):
+                modes[_LOCAL_MODES] |= termios.ICANON
+                self._set_modes(modes)
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return the bytes that the terminal sends within this time; none for a job in the background."""
+        if self._is_in_front():
+            return super().read(timeout_s)
+        time.sleep(timeout_s)
+        return b""
+
+
+class FullScreen(Keyboard):
+    """The alternate screen, as rich's Live draws it, and the keyboard."""
+
+    def __init__(self, output: int) -> None:
+        """Draw on the terminal ``output``, which is standard output."""
+        from rich.live import Live
+
+        super().__init__(output, _LEAVE)
+        self._console = Console(file=sys.stdout, force_terminal=True, legacy_windows=False)
+        self._live = Live(
+            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._handlers: dict[int, Any] = {}
+        self._is_to_stop = False
+
+    def __enter__(self) -> FullScreen:
+        """Take over the terminal. Until the signals have handlers, the watchdog restores it."""
+        super().__enter__()
+        self._live.start()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, _end)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._ask_to_stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._handlers:  # no signal may keep the terminal from being restored now
+            signal.signal(number, signal.SIG_IGN)
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self._live.stop()
+        super().__exit__()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _ask_to_stop(self, _number: int, _frame: object) -> None:
+        self._is_to_stop = True
+
+    def paint(self, rows: list[list[Segment]]) -> None:
+        """Show rows from the top."""
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self._console.size = self.size()
+            self._live.update(SegmentLines(rows, new_lines=True), refresh=True)
+
+    def pressed(self, timeout_s: float) -> str:
+        """Return the keys that are pressed within this time, or nothing; before, stop the job if this was asked for."""
+        if self._is_to_stop:
+            self._is_to_stop = False
+            self._live.stop()
+            self.restore()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.take_over()
+            self._live.start()
+        return super().pressed(min(timeout_s, _WAIT_S))
+
+
 def _end(number: int, _frame: object) -> None:
     raise Ended(number)
+
+
+def present(
+    source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None], *, stays: bool
+) -> bool:
+    """Show a source on standard output; as lines where that is no terminal, or where no chart can be drawn.
+
+    Return False if the user quit before the source ended. Raises Ended for a signal.
+    """
+    output = sys.stdout.fileno()
+    if can_draw(output):
+        problem = chart_problem()
+        if not problem:
+            return show(source, settings, here, output, stays=stays)
+        put(f"{problem}\n")
+    print_status(source, settings, here, put)
+    return True
 
 
 def show(source: Follower | Replay, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
@@ -176,10 +254,9 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
     """
     from nncftools.live.layout import Drawing
 
-    settings = replace(settings, keys=True)
+    settings = replace(settings, keys=True, moves=isinstance(source, Replay))
     drawing = Drawing(here)
     with FullScreen(output) as screen:
-        size = screen.size()
         before_s = time.monotonic()
         next_s = 0.0
         more = True
@@ -189,18 +266,16 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
                 if more and not settings.paused:
                     more = source.step(now_s - before_s)
                 before_s, next_s = now_s, now_s + FRAME_S
-                if size != (size := screen.size()):
-                    screen.repaint()
-                screen.paint(drawing.frame(source.run, settings, *size))
+                screen.paint(drawing.rows(source.run, settings, *screen.size()))
             if not more and not stays:
                 return True
-            for key in (keys := screen.keys(max(0.0, next_s - time.monotonic()))):
-                if key in _QUIT:
+            for key in screen.pressed(max(0.0, next_s - time.monotonic())):
+                if key in QUIT:
                     return not more
-                settings = after(settings, key)
-                settings = replace(settings, first=min(settings.first, max(0, len(source.run.processes) - 1)))
-            if keys:
-                screen.paint(drawing.frame(source.run, settings, *size))
+                if isinstance(source, Replay) and source.move(key):
+                    more = True
+                settings = after(settings, key, len(source.run.processes))
+                next_s = 0.0
 
 
 def print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:

@@ -7,8 +7,6 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before. A line of output with the
   same name, such as the next one of a progress bar, does not end it.
-
-``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
 """
 
 from __future__ import annotations
@@ -16,25 +14,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
-from typing import Annotated, Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
-from nncftools.intake import UTF_8_MARK
+from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.session.model import Mark, OwnMemory, Start
-from nncftools.session.operations import latest_end_s, with_ends
-from nncftools.session.peak_place import enclosing
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.readings import Reading, Size, Whole
-from nncftools.session.session import Session
+from nncftools.marks.readings import Reading
+from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
 """The source of a call that the hook marked."""
@@ -46,57 +39,50 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
-_Seconds = Annotated[float, msgspec.Meta(ge=-intake.LATEST_S, le=intake.LATEST_S)]
-_Id = Annotated[int, msgspec.Meta(ge=0, le=intake.LARGEST_PID)]
-_Depth = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-_Text = Annotated[str, msgspec.Meta(max_length=1 << 22)]
-"""The decoder checks each field: it takes 1 µs, ``intake.check`` takes 10 µs, and a log may hold millions of lines."""
-
-
 class Entry(Reading, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
-    name: _Text = ""
-    start_s: _Seconds | None = None
-    end_s: _Seconds | None = None
-    start: _Text | None = None
-    end: _Text | None = None
+    name: str = ""
+    start_s: Seconds | None = None
+    end_s: Seconds | None = None
+    start: str | None = None
+    end: str | None = None
     t_ns: Whole | None = None
     end_ns: Whole | None = None
-    event: _Text | None = None
+    event: str | None = None
     op: Whole | None = None
     within: Whole | None = msgspec.field(default=None, name="in")
     later: bool = False
     profiler: Whole | None = None
     inside: Whole | None = None
-    depth: _Depth | None = None
-    pid: _Id | None = None
-    tid: _Id | None = None
-    kind: _Text | None = None
-    call: _Text | None = None
-    arguments: _Text | list[_Text] | None = None
-    source: _Text | None = None
+    depth: Count | None = None
+    pid: Pid | None = None
+    tid: Pid | None = None
+    kind: str | None = None
+    call: str | None = None
+    arguments: str | list[str] | None = None
+    source: str | None = None
     step: bool = False
     count: Size = 1
     total_ns: Whole | None = None
     longest_ns: Whole | None = None
-    total_s: _Seconds | None = None
-    longest_s: _Seconds | None = None
+    total_s: Seconds | None = None
+    longest_s: Seconds | None = None
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
-    error: _Text | None = None
-    saved: _Text | None = None
+    error: str | None = None
+    saved: str | None = None
     saved_size: Whole | None = None
-    rt_info: _Text | None = None
-    warning: _Text | None = None
-    python: _Text | None = None
+    rt_info: str | None = None
+    warning: str | None = None
+    python: str | None = None
     ended: bool = False
     program: Whole | None = None
-    failure: _Text | None = None
-    cause: _Text | None = None
-    device: _Text | None = None
+    failure: str | None = None
+    cause: str | None = None
+    device: str | None = None
     fatal: bool = False
     lost: Whole | None = None
     cut: Whole = 0
@@ -134,7 +120,8 @@ class Entry(Reading, kw_only=True):
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         last_s = start_s if end_s is None else end_s
         if not -intake.LATEST_S <= start_s <= last_s <= intake.LATEST_S:
-            intake.check({"start_s": start_s, "end_s": end_s})  # says which of them cannot be
+            expected = "a start and an end that is not before it, in seconds up to 10^10,"
+            raise ValueError(f"{expected} expected, found {start_s:g} and {last_s:g}")
         self.start_s, self.end_s = start_s, end_s
         return self
 
@@ -177,10 +164,7 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
     """
     for position, entry_of, row in _raw_rows(file, name):
         try:
-            entry = entry_of(row).timed(start)
-            for own in (entry.own, entry.own_start, entry.own_end):
-                intake.check(own)
-            yield Row(position, entry)
+            yield Row(position, entry_of(row).timed(start))
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             yield Row(position, None, str(error))
 
@@ -261,8 +245,11 @@ class Open(Level[_What]):
     """What the user of ``Nesting`` keeps of it."""
     number: int = field(default=0, init=False)
     """How many were opened before it."""
-    bound: Open[_What] | None = field(default=None, init=False)
-    """The operation that ends it, if it is an open moment."""
+
+    @property
+    def bound(self) -> Open[_What] | None:
+        """The operation that ends it, if it is an open moment."""
+        return self.level if isinstance(self.level, Open) else None
 
     @property
     def is_moment(self) -> bool:
@@ -340,7 +327,6 @@ class Nesting(Generic[_What]):
         """Add an operation or moment that goes on; return an earlier one of its number, which is open no longer."""
         entry, level = opened.entry, opened.level
         opened.what, opened.number = what, next(self._count)
-        opened.bound = level if isinstance(level, Open) else None
         beside, key = self._beside(opened)
         before = beside.get(key)
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
@@ -462,29 +448,3 @@ def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
         if operation is not None and (latest is None or operation.number > latest.number):
             latest = operation
     return latest
-
-
-def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:
-    """Set the end of each mark, and what it is inside of, where a reader of the marks could not tell by their depth.
-
-    The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
-    long one without an end goes on at most.
-    """
-    table = ProcessTable(session.processes)
-    for mark, end_s in with_ends(marks, session):
-        most_s = until_s.get(id(mark), end_s)
-        last_s = min(most_s, latest_end_s(mark, table, session.duration_s))
-        if mark.end_s is None and end_s < last_s:
-            mark.end_s = last_s
-    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
-    mark_of = {id(copy): mark for mark, copy in zip(marks, ended, strict=True)}
-    outer_by_time = enclosing(ended)
-    numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
-    for mark, copy in zip(marks, ended, strict=True):
-        outer = around.get(id(mark))
-        if outer is None:
-            continue
-        by_time = outer_by_time.get(id(copy))
-        if by_time is None or mark_of[id(by_time)] is not outer:
-            outer.op = outer.op or next(numbers)
-            mark.inside = outer.op

@@ -14,9 +14,9 @@ from rich.console import Console, Group, RenderableType
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import SIGNIFICANT, smallest_p
 from nncftools.analysis.gates import Verdict
+from nncftools.markdown import code, text
 from nncftools.render import comparison as tables
-from nncftools.render import markdown
-from nncftools.render.markdown import code, text
+from nncftools.render.markdown import render_table
 from nncftools.render.table import Fitting, Row, Table, Text, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
 
@@ -162,28 +162,28 @@ def _brief_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence
     symbol = f"{_FAILED} " if failed else f"{_PASSED} " if gates else ""
     yield [f"**{symbol}{text(tables.answer(comparison, unit))}**"]
     yield [". ".join(map(text, filter(None, (gates, *tables.further(comparison, unit)))))]
-    base, new = (code(printable(tables.runs_text(runs))) for runs in (comparison.base, comparison.new))
+    base, new = (code(tables.runs_text(runs)) for runs in (comparison.base, comparison.new))
     yield [f"Base {base}, new {new}"]
-    yield [f"- {_FAILED} {code(printable(of.gate.text))}: {text(printable(of.measured))}" for of in failed]
-    yield from markdown.painted(tables.brief(comparison, unit))
-    yield from markdown.painted(tables.settings(comparison))
-    yield [f"- {text(printable(line))}" for line in tables.only_one_side(comparison)]
-    yield [f"- ⚠ {text(printable(remark))}" for remark in comparison.remarks]
+    yield [f"- {_FAILED} {code(of.gate.text)}: {text(of.measured)}" for of in failed]
+    yield from render_table(tables.brief(comparison, unit))
+    yield from render_table(tables.settings(comparison))
+    yield [f"- {text(line)}" for line in tables.only_one_side(comparison)]
+    yield [f"- ⚠ {text(remark)}" for remark in comparison.remarks]
 
 
 def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
     yield ["<details>", "<summary>All figures</summary>"]
-    yield from markdown.painted(tables.sides(comparison), code_in=2)
-    yield from markdown.painted(tables.gates(verdicts), code_in=0)
+    yield from render_table(tables.sides(comparison), code_in=2)
+    yield from render_table(tables.gates(verdicts), code_in=0)
     operations, left_out = tables.shown(comparison.operations)
     parts = [(f"**{text(tables.title_of(operation, comparison))}**", operation.differences) for operation in operations]
     for heading, differences in (("", comparison.figures), *parts):
         table = tables.figures(comparison, differences, unit)
         name, *others = table.columns
-        yield from markdown.painted(replace(table, columns=[replace(name, heading=heading), *others]))
+        yield from render_table(replace(table, columns=[replace(name, heading=heading), *others]))
         if differences is comparison.figures:
-            yield from markdown.painted(tables.stacks(comparison, unit))
+            yield from render_table(tables.stacks(comparison, unit))
     if left_out:
         yield [f"… and {left_out:,} operations that changed less"]
-    yield [f"- {text(printable(line))}" for line in tables.notes(comparison)]
+    yield [f"- {text(line)}" for line in tables.notes(comparison)]
     yield ["</details>"]

@@ -2,55 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
+from nncftools.markdown import code, draw_table, text
 from nncftools.render import answer, session_tables
 from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
+from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, ranks
 from nncftools.render.table import Output, Row, Table
 from nncftools.render.view import View, command_text
-from nncftools.session.session import Session
-from nncftools.units import printable, shortened
+from nncftools.units import shortened
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown: a comment on GitHub holds 65,536 characters."""
-_SPECIAL = re.compile(r"([\\`*_\[\]<|~$&])")
-"""What has a meaning in Markdown, HTML or mathematics."""
-_LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
-"""What GitHub turns into a mention, a reference or a link, except in code."""
 
 
 def report(session: Session, view: View) -> str:
     """Return the report; it ends with a line break."""
-    title = text(shortened(printable(view.title), _TITLE)) or code(shortened(command_text(session), _TITLE))
+    title = text(shortened(view.title, _TITLE)) or code(shortened(command_text(session), _TITLE))
     of_run = memory(session, view), ranks(session, view.unit), operations(session, view, _MOST_OPERATIONS)
     tables = (*of_run, session_tables.facts(session, view.unit))
     blocks = [
         *_headlines(session, view),
         [title],
-        *(block for table in tables for block in painted(table)),
-        *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
+        *(block for table in tables for block in render_table(table)),
+        *([f"> **Note:** {text(hint)}"] for hint in hints(session, view.unit)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def text(plain: str) -> str:
-    """Return ``plain`` escaped for a paragraph or a cell, as one line."""
-    line = " ".join(plain.split())
-    return code(line) if _LINKS.search(line) else _SPECIAL.sub(r"\\\1", line)
-
-
-def code(plain: str) -> str:
-    """Return a code span that shows ``plain`` in a paragraph or a cell."""
-    line = " ".join(plain.split())
-    longest = max(map(len, re.findall("`+", line)), default=0)
-    fence = "`" * (longest + 1)
-    padding = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
 
 
 def _headlines(session: Session, view: View) -> Iterator[list[str]]:
@@ -73,7 +54,7 @@ def _source(row: answer.HolderRow) -> str:
     return code(row.text) if row.is_source else text(row.text)
 
 
-def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
+def render_table(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
     """Yield the lines of a table and a note about what it leaves out; nothing for a table without rows.
 
     ``code_in`` is the place of a column of code.
@@ -81,9 +62,8 @@ def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
     of = table.of(Output.MARKDOWN)
     if not of.rows:
         return
-    rules = ["---" if column.is_text else "---:" for column in of.columns]
-    rows = [_cells(of, row, code_in) for row in of.rows]
-    yield [f"| {' | '.join(cells)} |" for cells in (of.headings(" "), rules, *rows)]
+    alignments = ["left" if column.is_text else "right" for column in of.columns]
+    yield [draw_table(of.headings(" "), [_cells(of, row, code_in) for row in of.rows], alignments)]
     if of.more:
         yield [f"… {of.more}"]
     if of.note:

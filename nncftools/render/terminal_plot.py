@@ -1,6 +1,7 @@
-"""The parts of a chart in a terminal: memory over time with its axes, a row of operations, bars of CPU and I/O.
+"""The parts of a chart in a terminal: memory over time as plotext draws it, a row of operations, bars of CPU and I/O.
 
-Of memory, the first metric is an area, the others are curves.
+Of memory, the first metric is an area, the others are curves. The colours are readable on light and on dark
+backgrounds, whatever the terminal can show.
 """
 
 from __future__ import annotations
@@ -8,187 +9,229 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
+from rich.color import Color
+from rich.text import Text
 
 from nncftools import metrics
+from nncftools.analysis.operation import Operation
 from nncftools.metrics import cpu_counters
-from nncftools.render.canvas import AREA, CURVES, Canvas, Floats, Levels, Row, TerminalStyle, Window, levels, plain
 from nncftools.render.listing import fills
-from nncftools.session.operation import Operation
+from nncftools.render.terminal_style import AREA, AXIS, CURVES, GOOD, PEAK, WARNING, TerminalStyle, name_style
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
-_BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", ".:-=+*#@"
-_NAME = 5
-LABEL = 2
-_OF_STORAGE = {"read_bytes": ("Read", "read"), "write_bytes": ("Write", "write")}
+Floats = NDArray[np.float64]
+
+SIGNS = "●o+x"
+"""The signs of the curves in legends; all but the first are drawn with them."""
+MOST_LINES = len(CURVES)
 
 
-class Rate(NamedTuple):
-    """What rises at a rate: the counters whose sum it shows, and the unit of that sum."""
+class Window(NamedTuple):
+    """The time axis, from the start of a run, and its number of columns."""
 
-    name: str
-    counters: tuple[str, ...]
-    unit: str
-    """``cores``, ``B``, ``s`` or empty."""
-    role: str
+    end_s: float
+    columns: int
+    now_s: float
+    """Up to when something is known."""
 
-    def figure(self, value: float) -> str:
-        """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
-        if self.unit == "cores":
-            return fixed(value, 2)
-        if not value or self.unit:
-            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
-        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
-        return f"{value / factor:.0f}{letter}/s"
+    def column(self, at_s: float) -> int:
+        """Return the column of a moment."""
+        return min(max(int(at_s / self.end_s * self.columns), 0), self.columns - 1)
 
 
-def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
-    rates = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
-    for column, metric in metrics.of_operations(columns).items():
-        if metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
-            name, role = _OF_STORAGE.get(column, (metric.label, "rate"))
-            rates.append(Rate(shortened(name, _NAME), (column,), metric.unit, role))
-    return [rate for rate in rates if rate.counters and all(name in columns for name in rate.counters)]
+class Line(NamedTuple):
+    """A metric over time, in seconds and bytes; NaN breaks the line."""
+
+    label: str
+    time_s: Floats
+    values: Floats
+    last: float | None = None
+    """The latest value."""
 
 
-def rate_rows(rate: Rate, rates: Floats, figure: float | None, medium: TerminalStyle, height: int = 1) -> Iterator[Row]:
-    """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them, or nothing."""
-    full = float(np.nanmax(rates, initial=0.0))
-    if rate.unit == "cores":
-        full = max(full, 1.0)
-    if height == 1:
-        drawn = [_bars(rates, full, unicode=medium.unicode)]
-    else:
-        canvas = Canvas(len(rates), height, unicode=medium.unicode)
-        parts = np.repeat(rates / (full or 1.0), canvas.dots // len(rates))
-        canvas.area(Levels(parts, parts), "")
-        canvas.curve(Levels(parts, parts), "", "" if medium.unicode else "*")
-        drawn = ["".join(part for part, _ in row) for row in canvas.rows()]
-    for number, bars in enumerate(drawn):
-        label = rate_label(rate, figure, medium) if number == height - 1 else [Segment(" " * (medium.gutter + 1))]
-        yield [*label, Segment(bars, medium.style(rate.role))]
+class Marked(NamedTuple):
+    """What is marked in the chart; None for nothing."""
+
+    peak: tuple[float, float] | None = None
+    """Bytes, and when."""
+    limit: float | None = None
+    """In bytes: drawn when memory has come to half of it, as in pictures."""
 
 
-def rate_label(rate: Rate, figure: float | None, medium: TerminalStyle) -> Row:
-    """Return the name of a rate and a figure, as ``LABEL`` parts of a row."""
-    room = medium.gutter - _NAME
-    value = f"{'' if figure is None else _fitted(rate.figure(figure), room):>{room}} "
-    return [Segment(f"{rate.name:<{_NAME}}"), Segment(value, medium.style("axis"))]
+def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) -> tuple[Floats, Floats]:
+    """Return the least and the largest value in each of ``columns`` equal parts of a time; NaN where none is known.
+
+    So no spike is lost, however many values there are. Columns between two neighbouring values are on the straight
+    line that joins them. NaN among the values is a gap, which stays one.
+    """
+    places = np.flatnonzero(~np.isnan(values) & (time_s <= end_s))
+    if not len(places):
+        return np.full(columns, np.nan), np.full(columns, np.nan)
+    time, known = time_s[places], values[places]
+    middles = (np.arange(columns) + 0.5) * end_s / columns
+    low = np.interp(middles, time, known, left=np.nan, right=np.nan)
+    before = np.clip(np.searchsorted(time, middles, side="right") - 1, 0, None)
+    is_gap = np.append(np.diff(places) > 1, False)
+    low[is_gap[before]] = np.nan
+    high = low.copy()
+    into = np.minimum(time / end_s * columns, columns - 1).astype(np.intp)
+    np.fmin.at(low, into, known)
+    np.fmax.at(high, into, known)
+    return low, high
 
 
-def _bars(rates: Floats, full: float, *, unicode: bool) -> str:
-    """Return rates as one row of bars; ``full`` is the highest rate. 0 and unknown are blank."""
-    blocks = _BLOCKS if unicode else _PLAIN_BLOCKS
-    if full <= 0:
-        return " " * len(rates)
-    levels = np.minimum(np.ceil(np.nan_to_num(rates) / full * len(blocks) - 1e-9), len(blocks)).astype(int)
-    return "".join(" " if level <= 0 else blocks[level - 1] for level in levels.tolist())
+_ACROSS, _UP = 2, 4
+"""Dots of a Braille character."""
+_ROWS_PER_TICK, _COLUMNS_PER_TICK = 3, 12
+_FEWEST_ROWS = 2
 
 
-def _fitted(figure: str, room: int) -> str:
-    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
-    number, _, unit = figure.partition(" ")
-    if len(figure) < room or not unit:
-        return figure[:room]
-    whole = f"{float(number.replace(',', '')):.0f}"
-    shorter = (f"{whole} {unit}", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
-    return next((short for short in shorter if len(short) < room), whole)[:room]
+class _Chart(NamedTuple):
+    """All that is seen in a chart, in dots; equal charts are drawn once."""
+
+    columns: int
+    rows: int
+    style: TerminalStyle
+    curves: tuple[bytes, ...]
+    """Of each metric: the lowest dot in each column, then the highest ones; -1 where nothing is known.
+
+    Of the first metric in each column of dots, of the others in each column of characters.
+    """
+    levels: tuple[tuple[float, str], ...]
+    """Height and label of each tick."""
+    moments: tuple[tuple[float, str], ...]
+    peak: tuple[float, float] | None
+    limit: tuple[float, str] | None
 
 
-_SHORTEST_NAME, _WITH_END = 3, 14
-"""Columns from which on a name is shown, and from which on its end, too, if it is too long."""
-_LABEL = "Operations"
+def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, style: TerminalStyle) -> Text:
+    """Return ``height`` rows: memory over time with its axis on the left, and the moments below."""
+    rows = max(_FEWEST_ROWS, height - 1)
+    across, up = shown.columns * _ACROSS, rows * _UP
+    peak = marked.peak if marked.peak is not None and marked.peak[1] <= shown.end_s else None
+    extremes: list[tuple[Floats, Floats]] = []
+    for line in lines[:MOST_LINES]:
+        parts = shown.columns if extremes else across  # the signs of the others are two dots wide
+        extremes.append(column_extremes(line.time_s, line.values, shown.end_s, parts))
+    highest = [float(np.nanmax(high, initial=0.0)) for _, high in extremes]
+    largest = max([0.0 if peak is None else peak[0], *highest])
+    limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
+    unit = style.unit
+    top = rounded_up(unit.of(max(largest, limit or 0.0))) * unit.factor
+
+    def dot_of(values: Floats) -> NDArray[np.int16]:
+        dots = np.clip(np.ceil(values / top * up - 1e-9) - 1, 0, up - 1)
+        return np.where(np.isnan(values), -1, dots).astype(np.int16)
+
+    levels = []
+    for level in ticks(unit.of(top), max(1, rows // _ROWS_PER_TICK)):
+        label = f"{level:,.10g} {unit}"
+        text = label if len(label) < style.gutter else brief_size(level * unit.factor)
+        levels.append((level * unit.factor / top * up, f"{text:>{style.gutter - 1}} "))
+    moments = time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK)
+    chart = _Chart(
+        columns=shown.columns,
+        rows=rows,
+        style=style,
+        curves=tuple(dot_of(np.stack(pair)).tobytes() for pair in extremes),
+        levels=tuple(levels),
+        moments=tuple((at_s / shown.end_s * across, clock(round(at_s, 6))) for at_s in moments),
+        peak=None if peak is None else (shown.column(peak[1]) * _ACROSS, float(dot_of(np.array(peak[0])))),
+        limit=None if limit is None else (float(dot_of(np.array(limit))), f" limit {brief_size(limit)} "),
+    )
+    return _draw(chart)
 
 
-@dataclass(frozen=True)
-class Span:
-    """An operation; ``end_s`` is None while it is running."""
+def load_plotext() -> Any:  # noqa: ANN401 — it has no types
+    """Return plotext, which takes 0.15 s of CPU and a compiled library. Raises ImportError, OSError."""
+    import plotext
 
-    name: str
-    start_s: float
-    end_s: float | None = None
-    kind: str | None = None
+    return plotext
 
 
-def operations_row(spans: Sequence[Span], shown: Window, medium: TerminalStyle) -> Row:
-    """Return one row with the names of the operations, each at the time of its operation."""
-    label = _LABEL if len(_LABEL) < medium.gutter else ""
-    row = [Segment(f"{label:<{medium.gutter + 1}}", medium.style("axis"))]
-    colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in spans])
-    last = shown.column(shown.now_s)
-    column = 0
-    for number, span in enumerate(spans):
-        begin = max(column, shown.column(span.start_s))
-        end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
-        if number + 1 < len(spans):  # the next one must keep a column of its own
-            end = min(end, shown.column(spans[number + 1].start_s) - 1)
-        room = min(end + 1, shown.columns) - begin
-        if room <= 0:
-            continue
-        row.append(Segment(" " * (begin - column)))
-        name = plain(_fitting(span.name, room), medium)
-        if medium.colours is None:
-            row.append(Segment(_bracketed(name, room, unicode=medium.unicode)))
-        else:
-            fill = colours[span.name]
-            before = max(0, room - cell_len(name)) // 2
-            centred = set_cell_size(" " * before + name, room)
-            row.append(Segment(centred, medium.filled(fill.ink, fill.colour)))
-        column = begin + room
-    return row
+def chart_problem() -> str:
+    """Return why no chart can be drawn; empty if it can."""
+    try:
+        load_plotext()
+    except (ImportError, OSError) as error:
+        return f"no chart: plotext cannot be loaded ({printable(str(error).partition(chr(10))[0])})"
+    return ""
 
 
-def _fitting(name: str, room: int) -> str:
-    """Return a name that fits, with a blank on either side if there is room."""
-    if room < _SHORTEST_NAME:
-        return ""
-    name = printable(name)
-    if room < _WITH_END:
-        return name if len(name) <= room else f"{name[: room - 2]}…"
-    return shortened(name, room - 2)
+@lru_cache(maxsize=1)
+def _draw(chart: _Chart) -> Text:
+    """Return a chart as plotext draws it. Its figure is one for the whole process: only one thread may draw."""
+    plotext = load_plotext()
+    plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
+    figure = plotext.figure
+    figure.clear()
+    figure.theme("colorless")
+    figure.plot_size(chart.style.gutter + 1 + chart.columns, chart.rows + 1)
+    figure.axes(active=False)
+    figure.axes(active=True, axis="y", side="left")
+    for name, marks, dots in (("x", chart.moments, _ACROSS * chart.columns), ("y", chart.levels, _UP * chart.rows)):
+        ruler = figure.ruler(name)
+        ruler.lim(0, dots)
+        ruler.alignment(lim="edge", tick="left")
+        ruler.ticks([at for at, _ in marks], [label for _, label in marks])
+    for signal in _signals(plotext, chart):
+        figure.draw(signal)
+    return Text.from_ansi(figure.build().string().rstrip("\n"), style=AXIS, no_wrap=True)
 
 
-def _bracketed(name: str, room: int, *, unicode: bool) -> str:
-    left, flat, right = ("├", "─", "┤") if unicode else ("|", "-", "|")
-    if room <= 2:  # noqa: PLR2004 — both ends
-        return left[:room] + right[: room - 1]
-    name = set_cell_size(name, min(cell_len(name), room - 2))
-    before = (room - 2 - cell_len(name)) // 2
-    return f"{left}{flat * before}{name}{flat * (room - 2 - cell_len(name) - before)}{right}"
+def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — it has no types
+    """Yield what is drawn, from the lowest to the highest: limit, area, curves, peak.
+
+    The compiled part of plotext ends the process where a point is NaN, so it gets only known dots.
+    """
+    sign_of_first, filling, line, diamond = ("braille", "⣿", "─", "◆") if chart.style.unicode else ("*", ":", "-", "^")
+
+    def pixel(colour: str) -> Any:  # noqa: ANN401
+        return plotext.pixel(tuple(Color.parse(colour).get_truecolor()))
+
+    def signal(at: NDArray[Any], heights: NDArray[Any], sign: str, colour: str) -> Any:  # noqa: ANN401
+        marker = plotext.marker(sign, pixel(colour))
+        return plotext.figure.signal((at + 0.5).tolist(), (heights + 0.5).tolist(), marker=marker)
+
+    if chart.limit is not None:
+        height, label = chart.limit
+        places = np.arange(0, _ACROSS * chart.columns, _ACROSS)
+        yield signal(places, np.full(len(places), height), line, PEAK)
+        yield plotext.figure.text(_ACROSS + 0.5, height + 0.5, plotext.colorize(label, pixel(PEAK)))
+    curves = [np.frombuffer(curve, dtype=np.int16).reshape(2, -1) for curve in chart.curves]
+    for _, highs in curves[:1]:
+        of_cells = highs.reshape(-1, _ACROSS).min(axis=1)
+        known = np.flatnonzero(of_cells >= 0)
+        yield signal(known * _ACROSS, of_cells[known], filling, AREA).fillx()
+    for number, (lows, highs) in reversed(list(enumerate(curves))):  # the first one above the others
+        known = np.flatnonzero(highs >= 0)
+        highest = highs[known]
+        lowest = lows[known] if number else lows[known] // _UP * _UP  # it hides the area in its cells
+        width = _ACROSS * chart.columns // len(highs)
+        points = np.stack([lowest, highest], axis=1).ravel()
+        curve = signal(np.repeat(known, 2) * width, points, SIGNS[number] if number else sign_of_first, CURVES[number])
+        is_apart = (lowest[1:] > highest[:-1]) | (highest[1:] < lowest[:-1])
+        from_before = np.insert(is_apart & (np.diff(known) == 1), 0, values=False)[: len(known)]
+        for point in np.flatnonzero(np.stack([from_before, lowest != highest], axis=1)):
+            curve.line(int(point))
+        yield curve
+    if chart.peak is not None:
+        at, height = chart.peak
+        yield signal(np.array([at]), np.array([height]), diamond, PEAK)
 
 
 _STEPS = (1, 2, 2.5, 5, 10)
-_FEWEST = 3
-_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-
-
-class Axis(NamedTuple):
-    """An axis from 0 to ``top``, with a tick every ``rows`` rows, which is ``step`` more."""
-
-    top: float
-    step: float
-    rows: int
-
-
-def axis_for(largest: float, rows: int, least: int) -> Axis:
-    """Return an axis of ``rows`` rows for values up to ``largest``, with a round step every ``least`` rows or more.
-
-    A larger step is taken when less of the height is left then, as long as there are three ticks or more.
-    """
-    if largest <= 0:
-        return Axis(1.0, 1.0, rows)
-    power = 10.0 ** math.floor(math.log10(largest * least / rows))
-    steps = [factor * ten * power for ten in (1, 10) for factor in _STEPS]
-    possible = [(step, math.floor(step * rows / largest + 1e-9)) for step in steps]
-    first, *others = [(step, min(between, rows)) for step, between in possible if between >= least]
-    fitting = [first, *(option for option in others if option[1] <= rows // _FEWEST)]
-    step, between = min(fitting, key=lambda option: option[0] / option[1])
-    return Axis(step * rows / between, step, between)
+_TIME_STEPS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
+    *(3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 2592000),
+)
+"""Up to a minute, up to half an hour, up to 30 days."""
 
 
 def rounded_up(value: float) -> float:
@@ -208,12 +251,8 @@ def ticks(end: float, most: int) -> list[float]:
 
 
 def time_ticks(end_s: float, most: int) -> list[float]:
-    """Return about ``most`` round moments from 0 to ``end_s``."""
-    step: float = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), _TIME_STEPS[-1])
-    if end_s / step > max(most, 1):
-        step *= math.ceil(end_s / step / max(most, 1))
-    if end_s < 2:  # noqa: PLR2004 — below two seconds, whole ones are too few
-        step = ticks(end_s, most)[1] if len(ticks(end_s, most)) > 1 else end_s
+    """Return at most ``most`` round moments after 0, and 0."""
+    step = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), end_s)
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
 
@@ -226,93 +265,113 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
-MOST_LINES = len(CURVES)
-_PLAIN = "*o+x"
-_ROWS_PER_TICK, _COLUMNS_PER_TICK = 3, 14
-_FEWEST_ROWS = 2
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_NAME = 5
+_OF_STORAGE = {"read_bytes": ("Read", "#4a90e0"), "write_bytes": ("Write", WARNING)}
 
 
-class Line(NamedTuple):
-    """A metric over time, in seconds and bytes, without unknown values."""
+class Rate(NamedTuple):
+    """What rises at a rate: the counters whose sum it shows, and the unit of that sum."""
 
-    label: str
-    time_s: Floats
-    values: Floats
-    last: float | None = None
-    """The latest value."""
+    name: str
+    counters: tuple[str, ...]
+    unit: str
+    """``cores``, ``B``, ``s`` or empty."""
+    colour: str
 
-
-class Marked(NamedTuple):
-    """What is marked in the chart; None for nothing."""
-
-    peak: tuple[float, float] | None = None
-    """Bytes, and when."""
-    limit: float | None = None
-    """In bytes: drawn when memory has come to half of it, as in pictures."""
-
-
-def key(number: int, medium: TerminalStyle) -> Row:
-    """Return the sign of the curve with this place, for a legend."""
-    sign = "●" if medium.unicode and (number == 0 or medium.colours is not None) else _PLAIN[number]
-    return [Segment(f"{sign} ", medium.style(CURVES[number]))]
+    def figure(self, value: float) -> str:
+        """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
+        if self.unit == "cores":
+            return fixed(value, 2)
+        if not value or self.unit:
+            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
+        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
+        return f"{value / factor:.0f}{letter}/s"
 
 
-def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medium: TerminalStyle) -> list[Row]:
-    """Return ``height`` rows: the canvas with the axis of memory on its left, and the axis of time."""
-    rows = max(_FEWEST_ROWS, height - 1)
-    peak = marked.peak if marked.peak is not None and marked.peak[1] <= shown.end_s else None
-    largest = max((float(line.values.max(initial=0.0)) for line in lines), default=0.0)
-    largest = max(largest, 0.0 if peak is None else peak[0])
-    limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
-    axis = axis_for(medium.unit.of(max(largest, limit or 0.0)), rows, min(_ROWS_PER_TICK, rows))
-    top = axis.top * medium.unit.factor
-    canvas = Canvas(shown.columns, rows, unicode=medium.unicode)
-    drawn = []
-    for line in lines[:MOST_LINES]:
-        low, high = levels(line.time_s, line.values, shown.end_s, canvas.dots)
-        drawn.append(Levels(low / top, high / top))
-    for first in drawn[:1]:
-        canvas.area(first, AREA)
-    is_plain = medium.colours is None or not medium.unicode
-    for number in reversed(range(1, len(drawn))):
-        canvas.curve(drawn[number], CURVES[number], _PLAIN[number] if is_plain else "")
-    for first in drawn[:1]:  # above the others: where they are the same, this one is seen
-        canvas.curve(first, CURVES[0], "" if medium.unicode else _PLAIN[0])
-    if limit is not None:
-        canvas.line(limit / top, "limit")
-        canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
-    if peak is not None:
-        canvas.write(canvas.row_of(peak[0] / top), shown.column(peak[1]), "◆" if medium.unicode else "^", "peak")
-    return [*_with_labels(canvas, axis, rows, medium), _times(shown, medium)]
+def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
+    """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
+    rates = [Rate("Cores", cpu_counters(columns), "cores", GOOD)]
+    for column, metric in metrics.of_operations(columns).items():
+        if metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
+            name, colour = _OF_STORAGE.get(column, (metric.label, CURVES[1]))
+            rates.append(Rate(shortened(name, _NAME), (column,), metric.unit, colour))
+    return [rate for rate in rates if rate.counters and all(name in columns for name in rate.counters)]
 
 
-def _with_labels(canvas: Canvas, axis: Axis, rows: int, medium: TerminalStyle) -> Iterator[Row]:
-    """Yield the rows of a canvas, each behind the label of its height or the bar of the axis."""
-    bar, tick = ("│", "┤") if medium.unicode else ("|", "+")
-    ticks = range(1, rows // axis.rows + 1)
-    marks = {rows - number * axis.rows: number * axis.step * medium.unit.factor for number in ticks}
-    style = medium.style("axis")
-    for row_number, parts in enumerate(canvas.rows()):
-        label = ""
-        if row_number in marks:
-            label = f"{medium.unit.of(marks[row_number]):,.10g} {medium.unit}"
-            label = label if len(label) < medium.gutter else brief_size(marks[row_number])
-        row = [Segment(f"{label:>{medium.gutter - 1}} {tick if row_number in marks else bar}", style)]
-        height = (rows - row_number) / rows
-        row += [Segment(content, medium.style(role, height) if role else None) for content, role in parts]
-        yield row
+def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
+    """Return the rate in the middle of each column; each rate goes from its moment to the next."""
+    if not len(rates):
+        return np.full(shown.columns, np.nan)
+    middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns
+    places = np.searchsorted(moments, middles, side="right") - 1
+    is_within = (places >= 0) & (places < len(rates))
+    return np.where(is_within, rates[np.clip(places, 0, len(rates) - 1)], np.nan)
 
 
-def _times(shown: Window, medium: TerminalStyle) -> Row:
-    """Return the axis of time, with its labels to the right of their ticks."""
-    corner, flat, tick = ("└", "─", "┬") if medium.unicode else ("+", "-", "+")
-    axis = [flat] * shown.columns
-    free_from = 0
-    for at_s in time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK):
-        column = int(at_s / shown.end_s * shown.columns + 1e-6)
-        label = f"{tick if column else ''}{clock(round(at_s, 6))} "
-        if free_from <= column <= shown.columns - len(label):
-            axis[column : column + len(label)] = label
-            free_from = column + len(label) + 1
-    zero = f"0 {medium.unit}"
-    return [Segment(f"{zero:>{medium.gutter - 1}} {corner}{''.join(axis)}", medium.style("axis"))]
+def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, height: int = 1) -> Iterator[Text]:
+    """Yield ``height`` rows of bars; full height is the highest rate, 0 and unknown are blank.
+
+    ``figure`` is the rate beside them; None for nothing.
+    """
+    full = float(np.nanmax(rates, initial=1.0 if rate.unit == "cores" else 0.0)) or 1.0
+    filled = np.ceil(np.nan_to_num(rates) / full * height * (len(_BLOCKS) - 1) - 1e-9).astype(int)
+    for below in reversed(range(height)):
+        label = Text(" " * (gutter + 1))
+        if not below:
+            room = gutter - _NAME
+            value = "" if figure is None else _fitted(rate.figure(figure), room)
+            label = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
+        levels = np.clip(filled - below * (len(_BLOCKS) - 1), 0, len(_BLOCKS) - 1)
+        yield label.append("".join(_BLOCKS[level] for level in levels), rate.colour)
+
+
+def _fitted(figure: str, room: int) -> str:
+    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
+    number, _, unit = figure.partition(" ")
+    if len(figure) < room or not unit:
+        return figure[:room]
+    whole = f"{float(number.replace(',', '')):.0f}"
+    shorter = (f"{whole} {unit}", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
+    return next((short for short in shorter if len(short) < room), whole)[:room]
+
+
+_SHORTEST_NAME = 4
+"""Fewer columns have no room for a name."""
+_LABEL = "Operations"
+
+
+@dataclass(frozen=True)
+class Span:
+    """An operation; ``end_s`` is None while it is running."""
+
+    name: str
+    start_s: float
+    end_s: float | None = None
+    kind: str | None = None
+
+
+def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -> Text:
+    """Return one row with the names of the operations, each at the time of its operation."""
+    row = Text(f"{_LABEL if len(_LABEL) < style.gutter else '':<{style.gutter + 1}}", AXIS)
+    colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in spans])
+    last = shown.column(shown.now_s)
+    column = 0
+    for number, span in enumerate(spans):
+        begin = max(column, shown.column(span.start_s))
+        end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
+        if number + 1 < len(spans):  # the next one must keep a column of its own
+            end = min(end, shown.column(spans[number + 1].start_s) - 1)
+        room = min(end + 1, shown.columns) - begin
+        if room <= 0:
+            continue
+        row.append(" " * (begin - column), "none")
+        name = shortened(printable(span.name), max(1, room - 2)) if room >= _SHORTEST_NAME else ""
+        if style.colours is None:
+            name = set_cell_size(name, min(cell_len(name), max(0, room - 2)))
+            row.append(set_cell_size(f"├{name.center(room - 2, '─')}", room - 1) + "┤", "none")
+        else:
+            fill = colours[span.name]
+            row.append(set_cell_size(name.center(room), room), name_style(fill.ink, fill.colour, style.colours))
+        column = begin + room
+    return row

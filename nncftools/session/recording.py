@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import isnan, nan
 from typing import Any, BinaryIO, NamedTuple, TypedDict
@@ -19,21 +18,20 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
+from nncftools.intake import Duration, Figure, Level, Pid, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
-from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
+from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
 from nncftools.redaction import Redaction
-from nncftools.session import model, readings
+from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
-from nncftools.session.peaks import peaks, sampled_peak
-from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
+from nncftools.session.samples import TIME, Samples, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
-_MOST_VALUES = 1 << 26
-"""Figures of a session: its file stays below the largest that is read."""
 _MOST_OF_DEVICES = 500
 """Columns; with 8 GPUs of 7 instances each there are 168."""
-_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
+_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
+"""What a damaged line raises; SystemError: by msgspec before 0.22, where a float has 400 digits."""
 
 
 class Rise(model.Rise, frozen=True, kw_only=True):
@@ -46,29 +44,29 @@ class Rise(model.Rise, frozen=True, kw_only=True):
 class Span(TypedDict):
     """Two moments in seconds since the start."""
 
-    from_s: float
-    to_s: float
+    from_s: Seconds
+    to_s: Seconds
 
 
 class FilesRead(TypedDict):
     """Files that processes had open for reading while they read much; later lines add to earlier ones."""
 
-    files: list[tuple[str, int]]
+    files: list[tuple[str, Whole]]
     """Path and bytes."""
 
 
 class DeviceReadings(TypedDict):
     """What the helper read of devices at one moment."""
 
-    at_s: float
-    values: dict[str, float | None]
+    at_s: Seconds
+    values: dict[str, Level | None]
     """By column, such as ``device_memory@nvidia0``."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
     """The sampler's facts in the last line."""
 
-    rows: int = 0
+    rows: Whole = 0
     """Samples written, after merging."""
 
 
@@ -82,8 +80,8 @@ class Line(TypedDict, total=False):
     """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
     process does not belong to the run after all."""
     rise: Rise
-    held: readings.HeldLine
-    exec: readings.ExecLine
+    held: model.HeldLine
+    exec: model.ExecLine
     late: Span
     """The time of the sample that follows, and when its last process was read."""
     limit_reached: model.LimitReached
@@ -97,11 +95,28 @@ class Line(TypedDict, total=False):
     device: model.Device
     """Later lines replace earlier ones of the same device."""
     files_read: FilesRead
-    each: dict[int, int]
+    each: dict[Whole, Whole]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str
     """A warning, which every report repeats."""
     end: End
+
+
+class _PlanNumbers(msgspec.Struct, kw_only=True):
+    """The numbers of a plan."""
+
+    pid: Pid | None = None
+    max_samples: Whole = 0
+    limit: dict[str, Whole | str] | None = None
+
+
+class _EndNumbers(msgspec.Struct, kw_only=True):
+    """The numbers of the last line."""
+
+    duration_s: Duration | None = None
+    totals: dict[str, Whole | Figure | None] = {}
+    exit: model.Exit | None = None
+    sampler: SamplerEnd = SamplerEnd()
 
 
 class Chunk(NamedTuple):
@@ -152,11 +167,13 @@ class Tail:
             return
         try:
             joined = b"[" + b",".join([text for _, text in rows]) + b"]"
-            samples = msgspec.json.decode(joined, type=list[list[float | None]])
+            samples = msgspec.json.decode(joined, type=list[list[Figure | None]])
             width = 1 + len(self.plan.columns)
             if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
                 raise ValueError("a figure too many or too few, or a sample without its time")
-            _check_samples(samples)
+            times = [sample[0] or 0.0 for sample in samples]
+            if min(times) < 0 or max(times) > intake.LATEST_S:
+                raise ValueError("seconds since the start expected")
         except _WRONG:
             if len(rows) == 1:
                 chunk.bad.append(rows[0][0])
@@ -170,13 +187,12 @@ class Tail:
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
-            intake.check(line)
+            msgspec.convert(line.get("start", {}), model.Start)
             msgspec.convert(line.get("process", {"id": 0}), Process)
-            msgspec.convert(line.get("end", {}).get("sampler", {}), SamplerEnd)
+            msgspec.convert(line.get("end", {}), _EndNumbers)
             _check_devices(line)
             if "each" in line:
-                time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
-                intake.check(time_s, name="time_s")
+                time_s = msgspec.json.decode(self._sample_before[1 : self._sample_before.index(b",")], type=Seconds)
                 chunk.each.append((time_s, line["each"]))
                 return
             if "columns" in line:
@@ -192,27 +208,13 @@ class Tail:
 def _check_devices(line: Line) -> None:
     """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
     values = line["devices"]["values"] if "devices" in line else {}
-    known = [value for value in values.values() if value is not None]
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
         raise ValueError("columns of devices expected")
-    if not intake.are_within(known, 0, intake.LARGEST):
-        raise ValueError("a figure from 0 to 2^63 expected")
-
-
-def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
-    times, *columns = zip(*samples, strict=True)
-    if not intake.are_within(times, 0, intake.LATEST_S):
-        raise ValueError("seconds since the start expected")
-    for column in columns:
-        known = column if None not in column else [value for value in column if value is not None]
-        if not intake.are_within(known, -intake.LARGEST, intake.LARGEST):
-            raise ValueError("a figure up to 2^63 expected")
 
 
 def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
     try:
         header = msgspec.json.decode(line.removeprefix(intake.UTF_8_MARK), type=Header)
-        intake.check(header)
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
         plan = _plan(header)
@@ -227,6 +229,7 @@ def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
 def _plan(header: Header) -> Plan:
     """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
+    msgspec.convert(fields, _PlanNumbers)
     if fields["interval_s"] <= 0:
         raise ValueError("at `$.plan.interval_s`: seconds expected")
     _check_columns(fields["columns"])
@@ -313,8 +316,8 @@ class WholeRecording(Recording):
         self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
-        self._held: list[readings.HeldLine] = []
-        self._execs: list[readings.ExecLine] = []
+        self._held: list[model.HeldLine] = []
+        self._execs: list[model.ExecLine] = []
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
@@ -435,7 +438,7 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
+            peaks=unused,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
@@ -445,7 +448,7 @@ class WholeRecording(Recording):
             warnings=self._warnings,
             **self._fields,
         )
-        readings.keep(session, readings.HeldLines(self._held, plan.children, self._execs))
+        session.unsaved.of_marks = model.HeldLines(self._held, plan.children, self._execs)
         return session
 
     def _late_readings(self, samples: Samples) -> LateReadings:
@@ -454,7 +457,7 @@ class WholeRecording(Recording):
         return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
     def _facts(self, end: End) -> SamplerFacts:
-        """Return the sampler's facts; merge rows beyond the planned number."""
+        """Return the sampler's facts; warn of samples that it merged, and of those that are missing."""
         fields = end.get("sampler", {})
         facts = msgspec.convert(fields, SamplerFacts)
         facts = replace(facts, interval_s=self.plan.interval_s, source=self.plan.source)
@@ -465,10 +468,11 @@ class WholeRecording(Recording):
             lost += cut
             self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
         lost += self._leave_out_of_order()
-        self._merge()
         taken, left = facts.taken or read, len(self._columns[TIME])
-        if left < taken - lost:
+        is_merged = left < taken - lost
+        if is_merged or left > self.plan.max_samples:
             facts = replace(facts, merged_s=usual_distance(self._columns[TIME]))
+        if is_merged:
             self._warnings.append(merge_warning(taken, left))
         return facts
 
@@ -510,25 +514,6 @@ class WholeRecording(Recording):
 
     def _keep(self, rows: Sequence[int]) -> None:
         self._columns = {name: array("d", map(column.__getitem__, rows)) for name, column in self._columns.items()}
-
-    def _merge(self) -> None:
-        rows = len(self._columns[TIME])
-        most = self.plan.max_samples if self.plan.max_samples > 0 else rows
-        values = rows * len(self._columns) + 2 * sum(len(series.time_s) for series in self._series.values())
-        if values > _MOST_VALUES:
-            most = min(most, rows * _MOST_VALUES // values)
-        if rows <= most:
-            return
-        samples = Samples(self._columns)
-        memory = [name for name in samples.metrics if is_memory(name)]
-        reached_s = (sampled_peak(name, samples).at_s for name in memory)
-        reached = {bisect_left(samples.time_s, at_s) for at_s in reached_s if at_s is not None}
-        kept = kept_rows([self._columns[name] for name in memory], rows, most - len(memory))
-        self._keep(sorted(reached.union(kept)))
-        times = set(self._columns[TIME])
-        for series in self._series.values():
-            left = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]
-            series.time_s, series.rss = [time for time, _ in left], [rss for _, rss in left]
 
 
 def _damage(lines: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, count, pairwise
 from math import inf, isnan, nan
 from operator import le
 from typing import NamedTuple
@@ -12,13 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising
+from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising, unknown_text
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 
 TIME = "time_s"
 _MANY = 1_000_000
 """From about this length on, numpy is faster, including its import (measured: both take 90 ms)."""
+_CHUNK = 4096
 _PIECE = 1 << 15
 """Bytes of JSON that are parsed at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
@@ -40,7 +41,8 @@ class Samples(Mapping[str, "array[float]"]):
     """Columns by metric name: ``array('d')`` of equal length, NaN for unknown.
 
     ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed when they are
-    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place.
+    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place. A value out of
+    range is unknown, and a warning counts it.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Samples(Mapping[str, "array[float]"]):
         origin: str = "session",
         *,
         may_fall_below_zero: bool = False,
+        warnings: list[str] | None = None,
     ) -> None:
-        """Hold ``columns``; ``origin`` names the file in messages."""
+        """Hold ``columns``; ``origin`` names the file in messages; ``warnings`` are those of the session."""
+        self._warnings = [] if warnings is None else warnings
         self._columns = dict(columns)
         self._origin = origin
         self._lowest_memory = -LARGEST if may_fall_below_zero else 0.0
@@ -69,31 +73,39 @@ class Samples(Mapping[str, "array[float]"]):
             raise self._wrong(f".{name}", str(error)) from error
         if name != TIME and len(column) != len(self):
             raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
-        self._check(name, column, is_bounded=name == TIME or unit_of(name) is not None)
+        self._check(name, column)
         self._columns[name] = column
         return column
 
-    def check(self) -> None:
-        """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
+    def check(self, warnings: list[str]) -> None:
+        """Check the columns that were not loaded from a session; ``warnings`` gets those of this object from now on.
+
+        Raises SessionFileError for the first column that cannot be.
+        """
+        self._warnings = warnings
         for name, column in self._columns.items():
             if not isinstance(column, msgspec.Raw):
-                self._check(name, column, is_bounded=True)
+                self._check(name, column)
 
     def figures(self, name: str) -> Figures:
         """Return a summary of a column."""
         column = self[name]
         return self._figures.get(name) or figures(column)
 
-    def _check(self, name: str, column: array[float], *, is_bounded: bool) -> None:
-        summary = self._figures[name] = figures(column)
+    def _check(self, name: str, column: array[float]) -> None:
+        summary = figures(column)
         lowest = self._lowest_memory if is_memory(name) else 0.0
-        largest = LATEST_S if name == TIME else LARGEST
-        if is_bounded and (summary.lowest < lowest or summary.highest > largest):
-            wrong = summary.lowest if summary.lowest < lowest else summary.highest
-            ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
-            raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
         if name == TIME:
+            if summary.lowest < 0 or summary.highest > LATEST_S:
+                raise self._wrong(f".{TIME}", "seconds from 0 to 10^10 expected")
             self._check_time(column, summary.known)
+        elif unit_of(name) is not None and (summary.lowest < lowest or summary.highest > LARGEST):
+            wrong = [index for index, value in enumerate(column) if value < lowest or value > LARGEST]
+            for index in wrong:
+                column[index] = nan
+            self._warnings.append(unknown_text(len(wrong), f"$.samples.{name}[{wrong[0]}]"))
+            summary = figures(column)
+        self._figures[name] = summary
 
     def _check_time(self, column: array[float], known: int) -> None:
         if known != len(column):
@@ -136,7 +148,12 @@ class Samples(Mapping[str, "array[float]"]):
 
     def joined(self, columns: Mapping[str, array[float]]) -> Samples:
         """Return these samples with further columns."""
-        return Samples({**self._columns, **columns}, self._origin, may_fall_below_zero=self._lowest_memory < 0)
+        return Samples(
+            {**self._columns, **columns},
+            self._origin,
+            may_fall_below_zero=self._lowest_memory < 0,
+            warnings=self._warnings,
+        )
 
     def raw(self) -> dict[str, msgspec.Raw]:
         """Return the columns as JSON; those that were never parsed are unchanged."""
@@ -144,6 +161,31 @@ class Samples(Mapping[str, "array[float]"]):
             name: column if isinstance(column, msgspec.Raw) else msgspec.Raw(_json(name, column))
             for name, column in self._columns.items()
         }
+
+
+def drift(size: float) -> float:
+    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
+    return max(size / 1000, 256 * 1024)
+
+
+def noise(size: float) -> float:
+    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
+
+    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
+    and caches still move a little. A figure with closer bounds is given without them.
+    """
+    return max(size * 0.01, 1 << 20)
+
+
+def first_at_least(values: Sequence[float], level: float) -> int:
+    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
+    for begin in range(0, len(values), _CHUNK):
+        chunk = values[begin : begin + _CHUNK]
+        if len(chunk) < _CHUNK or max(chunk) >= level or isnan(sum(chunk)):
+            place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
+            if place is not None:
+                return place
+    raise ValueError(f"no value is at least {level}")
 
 
 def figures(column: array[float]) -> Figures:

@@ -6,28 +6,23 @@ import contextlib
 import io
 import os
 import pathlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.files import write_file
+from nncftools.intake import WrongValueError, unknown_text
 from nncftools.journal import reading
 from nncftools.session import recording
-from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
-from nncftools.session.operation import Operation
-from nncftools.session.operations import operations, peak_place
-from nncftools.session.peak_place import PeakPlace
-from nncftools.session.samples import Samples, are_whole
+from nncftools.session.model import FIELDS, FORMAT, VERSION, SessionData, check_snapshots
+from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from typing_extensions import Self
+    pass
 
 
-_AS_LOADED = "as_loaded"
 STILL_RUNS = "unfinished: the recording still runs"
 
 
@@ -78,13 +73,13 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
 
 def encoded(session: SessionData) -> bytes:
     """Return the JSON of a session; keys of the loaded file that this version does not know are kept."""
-    loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
+    loaded = msgspec.json.decode(session.unsaved.loaded, type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
-    for field in msgspec.structs.fields(SessionData):
+    for field in FIELDS:
         value = getattr(session, field.name)
         if isinstance(value, Samples):
             document[field.name] = msgspec.json.encode(value.raw())
-        elif field.name in loaded and msgspec.json.decode(loaded[field.name], type=field.type) == value:
+        elif field.name in loaded and intake.decode(loaded[field.name], field.type, "", []) == value:
             document[field.name] = bytes(loaded[field.name])
         else:
             document[field.name] = msgspec.json.encode(value)
@@ -110,45 +105,62 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         expected = f"this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
         raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(SessionData):
+    warnings: list[str] = []
+    for field in FIELDS:
         if (raw := document.get(field.name)) is None:
             if field.required:
                 raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
             continue
         if field.type is Samples:
-            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
+            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin, [])
             from_zero = bytes(document.get("from_zero", b"")) == b"true"
-            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
+            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero, warnings=warnings)
         else:
-            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
-    session = SessionData(**fields)
+            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin, warnings)
+    warnings[:] = dict.fromkeys([*fields.get("warnings", ()), *warnings])
+    session = SessionData(**{**fields, "warnings": warnings})
     try:
-        check(session)
-    except intake.WrongValueError as error:
+        _check(session)
+    except WrongValueError as error:
         raise SessionFileError(f"{origin}: {error}") from error
-    session.__dict__[_AS_LOADED] = data
+    session.unsaved.loaded = data
     return session
 
 
-def check(session: SessionData) -> None:
-    """Raise WrongValueError for the first value of a session that cannot be; samples raise SessionFileError.
+def mend(session: SessionData) -> None:
+    """Set numbers of a foreign log that are out of range to None, with a warning. Raises WrongValueError.
 
-    Columns that are still to be parsed are checked then.
+    Samples raise SessionFileError.
     """
-    session.samples.check()
-    for field in msgspec.structs.fields(SessionData):
+    session.samples.check(session.warnings)
+    for field in FIELDS:
         if field.type is not Samples:
-            intake.check(getattr(session, field.name), f"$.{field.name}", field.name)
+            raw = msgspec.json.encode(getattr(session, field.name))
+            setattr(session, field.name, intake.decode(raw, field.type, f"$.{field.name}", session.warnings))
+    _check(session)
+
+
+def _check(session: SessionData) -> None:
+    """Raise WrongValueError for columns of different lengths, and for times that go back.
+
+    The end of an operation before its start is unknown.
+    """
+    for number, mark in enumerate(session.marks):
+        if mark.end_s is not None and mark.end_s < mark.start_s:
+            mark.end_s = None
+            session.warnings.append(unknown_text(1, f"$.marks[{number}].end_s"))
+    for process in session.processes:
+        if process.series is not None:
+            intake.check_columns(f"$.processes[{process.id}].series", process.series.time_s, process.series.rss)
+    for rank in session.ranks:
+        intake.check_columns(f"$.ranks.{rank.name}", rank.time_s, rank.rss)
     if session.snapshots is not None:
         check_snapshots(session.snapshots)
 
 
 _Parts = msgspec.defstruct(
     "_Parts",
-    [
-        (field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None)
-        for field in msgspec.structs.fields(SessionData)
-    ],
+    [(field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None) for field in FIELDS],
 )
 
 
@@ -163,84 +175,11 @@ def _split(data: bytes) -> dict[str, Any]:
     return {name: part for name, part in msgspec.structs.asdict(parts).items() if part is not None}
 
 
-def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
+def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of a field
     try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        text = str(error)
-        where = text.replace("`$", f"`{path}", 1) if "`$" in text else f"{text} - at `{path}`"
-        raise SessionFileError(f"{origin}: {where}") from error
-
-
-_Value = TypeVar("_Value")
-
-
-class Session(SessionData):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
-
-    Load with ``Session.load(path)``, write with ``session.save(path)``.
-    """
-
-    @classmethod
-    def of(cls, data: SessionData) -> Self:
-        """Return the session with this content."""
-        session = cls(**{name: getattr(data, name) for name in data.__struct_fields__})
-        session.__dict__.update(data.__dict__)
-        return session
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a session or a journal, either also gzipped.
-
-        Raises SessionFileError, which names the file, the place and what was expected.
-        """
-        return cls.of(load(path))
-
-    @property
-    def operations(self) -> list[Operation]:
-        """The marked operations with their figures, in the order of their starts."""
-        return list(self._computed_once("operations", lambda: operations(self)))
-
-    @property
-    def peak_place(self) -> PeakPlace | None:
-        """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self._computed_once("peak_place", lambda: peak_place(self, self.operations))
-
-    def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
-        """Return what was computed under this name, as long as the fields that it depends on are the same."""
-        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes), id(self.peaks.get("rss"))
-        known: tuple[tuple[int, ...], _Value] | None = self.__dict__.get(name)
-        if known is None or known[0] != state:
-            known = self.__dict__[name] = state, compute()
-        return known[1]
-
-    @property
-    def phases(self) -> list[Operation]:
-        """The same as ``operations``, by its former name."""
-        return self.operations
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
-
-        Bytes and counts are nullable integers (``Int64``, with ``<NA>`` for unknown), seconds are floats (NaN).
-        """
-        import pandas as pd
-
-        index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
-        columns = {name: self.samples[name] for name in self.samples.metrics}
-        table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
-        for name, values in columns.items():
-            if are_whole(name, values) and self.samples.figures(name).highest < intake.LARGEST:
-                table[name] = table[name].round().astype("Int64")
-        return table
-
-    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
-
-        The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
-        Raises OSError.
-        """
-        return save(self, path)
+        return intake.decode(raw, kind, path, warnings)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SessionFileError(f"{origin}: {error}") from error
 
 
 def schema() -> dict[str, Any]:
@@ -257,7 +196,12 @@ def schema() -> dict[str, Any]:
             "additionalProperties": values,
         }
 
-    described = msgspec.json.schema(Session, schema_hook=of_samples)
+    fields: list[Any] = []
+    for field in FIELDS:
+        is_made = field.default_factory is not msgspec.NODEFAULT
+        fields.append((field.name, field.type, field.default_factory() if is_made else field.default))
+    saved = msgspec.defstruct("Session", fields, namespace={"__doc__": SessionData.__doc__}, kw_only=True)
+    described = msgspec.json.schema(saved, schema_hook=of_samples)
     session = described["$defs"]["Session"]
     session["properties"]["format"]["const"] = FORMAT
     session["properties"]["version"]["const"] = VERSION

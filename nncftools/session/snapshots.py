@@ -12,11 +12,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, repeat
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
 import msgspec
 
 from nncftools import intake
+from nncftools.intake import Pid, Seconds, Size, Whole
 from nncftools.journal.writing import MOST_OF_TABLES
 from nncftools.redaction import Redaction
 from nncftools.session import model
@@ -38,112 +39,112 @@ class HelperStarted(TypedDict):
 class IntroducedProcess(TypedDict):
     """A process of the tree."""
 
-    number: int
+    number: Whole
     """Its number in this log."""
-    pid: int
-    t_ns: int
+    pid: Pid
+    t_ns: Whole
     """When it was first seen."""
-    inherited: int
+    inherited: Whole
 
 
 class WatchedProcess(IntroducedProcess, total=False):
     """A process of the tree; logs of earlier versions have no ``user``."""
 
-    user: int | None
+    user: Whole | None
     """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files than us."""
 
 
 class _SharedPoints(TypedDict, total=False):
-    shared: list[int]
+    shared: list[Whole]
     """The bytes of ``rss`` that are pages of files and of shared memory; missing in logs of earlier versions."""
 
 
 class RssPoints(_SharedPoints):
     """The RSS of a process since the line before; between two moments it changed about evenly."""
 
-    process: int
-    t_ns: list[int]
-    rss: list[int]
-    apart_ns: list[int]
+    process: Whole
+    t_ns: list[Whole]
+    rss: list[Whole]
+    apart_ns: list[Whole]
     """The longest time between two readings since the moment before."""
 
 
 class Faults(TypedDict):
     """The page faults of a process since its line before."""
 
-    process: int
-    t_ns: int
-    threads: dict[int, int]
+    process: Whole
+    t_ns: Whole
+    threads: dict[Whole, Whole]
     """By thread; none where it is missing."""
-    lost: int
+    lost: Whole
 
 
 class Ranges(TypedDict):
     """Which addresses of a process came and went since its line before."""
 
-    process: int
-    t_ns: int
-    came: list[int]
+    process: Whole
+    t_ns: Whole
+    came: list[Whole]
     """The first page of each range and its number of pages, one after the other."""
-    went: list[int]
-    heap: int
+    went: list[Whole]
+    heap: Whole
     """The size of malloc's heap and arenas in bytes."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
     """A stack of a thread that was first seen at this moment."""
 
-    t_ns: int
-    stack: Annotated[int, msgspec.Meta(ge=0)] | None
+    t_ns: Whole
+    stack: Size | None
     """Its number; null for none."""
-    same: int = 0
+    same: Whole = 0
     """How many of its outer frames were in the same call at the reading before."""
-    still: int = 0
+    still: Whole = 0
     """How many of these stood at the same instruction, with the same variables."""
 
 
 class Window(TypedDict):
     """Readings of the stacks of a process, one soon after the other."""
 
-    process: int
-    t_ns: list[int]
+    process: Whole
+    t_ns: list[Whole]
     """The first may be the last of the window before."""
-    threads: dict[int, list[Change]]
+    threads: dict[Whole, list[Change]]
 
 
 class Mappings(TypedDict):
     """What the resident memory of the largest processes was."""
 
-    t_ns: int
-    total: int
-    processes: list[tuple[int, list[tuple[str, str, list[int]]]]]
+    t_ns: Whole
+    total: Whole
+    processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
     """Of each its number and groups: kind, file, and the sizes in the order of ``model.MappingGroup``."""
 
 
 class Problem(TypedDict):
     """Why stacks of a process could not be read."""
 
-    process: int
+    process: Whole
     text: str
 
 
 class HelperEnd(TypedDict):
     """The last line."""
 
-    cpu_s: float
-    failed: int
+    cpu_s: Seconds
+    failed: Whole
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):
     """A place in the code."""
 
-    number: int
+    number: Whole
     function: str
     file: str
-    line: int
+    line: Whole
     """The first line of the function, if there is a line table; else that of the place."""
-    table: int | None = None
-    offset: int = 0
+    table: Whole | None = None
+    offset: Whole = 0
     """Of its instruction."""
 
 
@@ -152,14 +153,14 @@ class SnapshotLine(TypedDict, total=False):
 
     helper: HelperStarted
     process: WatchedProcess
-    table: tuple[int, int, bytes]
+    table: tuple[Whole, Whole, bytes]
     """Its number, the minor version of Python, and the line table of a code object."""
     frame: FrameLine
-    stack: tuple[int, list[int]]
+    stack: tuple[Whole, list[Whole]]
     """Its number, and the numbers of its frames, the outermost first."""
-    loop: int
+    loop: Whole
     """The number of a frame that calls again and again with equal variables."""
-    native: int
+    native: Whole
     """The number of a process that grew without any file of Python."""
     rss: RssPoints
     faults: Faults
@@ -174,9 +175,7 @@ class SnapshotLine(TypedDict, total=False):
 
 def decoded(text: bytes) -> SnapshotLine:
     """Return a line. Raises one of ``WRONG``."""
-    line = msgspec.json.decode(text, type=SnapshotLine)
-    intake.check(line)
-    return line
+    return msgspec.json.decode(text, type=SnapshotLine)
 
 
 _NOT_FIRST = bytes(range(128))

@@ -10,10 +10,10 @@ from math import isnan
 import pytest
 
 from nncftools.analysis.ranks import merged, start_times
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
+from nncftools.render.sentences import hints
 from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -95,17 +95,10 @@ def test_recordings_that_do_not_overlap() -> None:
     assert warnings[0].startswith("by the wall clock nothing else ran at the time of c:")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (recorded(None, None), "b: has no start time: it cannot be lined up with the others"),
-        (recorded("soon", None), "b: began at '2026-11-21T07:00:soonZ', which is not a time"),
-    ],
-)
-def test_an_unknown_start(given: Session, message: str) -> None:
+def test_an_unknown_start() -> None:
     """A recording without a start time is refused."""
-    with pytest.raises(NncfToolsError, match=message):
-        start_times({"a": recorded("10"), "b": given})
+    with pytest.raises(NncfToolsError, match="b: has no start time: it cannot be lined up with the others"):
+        start_times({"a": recorded("10"), "b": recorded(None, None)})
 
 
 LEFT_OUT = "not recorded for every rank, so there is no sum: vms"

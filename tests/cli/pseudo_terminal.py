@@ -23,7 +23,7 @@ RECORDING = re.compile(rf"[●*] recording{_END}", re.MULTILINE)
 PAUSED = re.compile(rf"[●*] paused{_END}", re.MULTILINE)
 MACHINE = re.compile(r"^[│|]? *Machine  [\d.]+ \w+ available", re.MULTILINE)
 """The last line of a view without keys, but for its border."""
-CHART = re.compile(r"[┤│].*\n.* 0 \w+ └0:00 ", re.MULTILINE)
+CHART = re.compile(r" 0 \w+ ┤.*\n.* 0:00 ", re.MULTILINE)
 """The lowest row of a chart and its axis."""
 KEYS = "q quit   ? help   space pause"
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import pytest
 from nncftools import Session
 from tests import waiting
 from tests.cli.hastened import hastened
-from tests.cli.pseudo_terminal import CHART, MACHINE, RECORDING, PseudoTerminal
+from tests.cli.pseudo_terminal import CHART, KEYS, MACHINE, RECORDING, PseudoTerminal
 from tests.cli.test_record import in_background
 from tests.conftest import HANGING_S, Run, burner
+from tests.made_up import mib, session
 
 pytestmark = pytest.mark.process
 
@@ -32,6 +34,16 @@ def runs_below(terminal: PseudoTerminal, name: str) -> bool:
 def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (), **more: object) -> PseudoTerminal:
     """Record with a live view in a terminal."""
     given = ("monitor", "--live", "-o", "run.json", *options, "--", *words)
+    return PseudoTerminal(folder, *given, **more)  # type: ignore[arg-type]
+
+
+def live_without_input(folder: pathlib.Path, *words: object, **more: object) -> PseudoTerminal:
+    """Record with a live view in a terminal that is not the command's input."""
+    command = shlex.join(map(str, words))
+    (folder / "run.sh").write_text(
+        f"{sys.executable} -m nncftools monitor --live -t rss,system -o run.json -- {command} < /dev/null\n"
+    )
+    given = ("monitor", "-q", "-o", "outer.json", "sh", "run.sh")
     return PseudoTerminal(folder, *given, **more)  # type: ignore[arg-type]
 
 
@@ -52,7 +64,7 @@ class TestView:
         """Below the command's output are command, memory with its peak, chart, processes and the machine's memory."""
         terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
         peak = re.compile(r"● RSS [\d.]+ MiB +◆ peak [\d.]+ MiB at")
-        processes = re.compile(r"├─ Processes 1 by memory ─+┤\n│ +\d+ touch.py 50 go +")
+        processes = re.compile(r"│ Processes 1 by memory ─+ │\n│ +\d+ touch.py 50 go +")
         text = terminal.until("touch.py 50 go ─", RECORDING, peak, CHART, processes, MACHINE)
         ends_when_it_may(terminal, tmp_path)
 
@@ -103,6 +115,29 @@ class TestView:
         assert terminal.status == 0
 
     @pytest.mark.long
+    def test_narrow_for_a_while(self, tmp_path: pathlib.Path) -> None:
+        """After 120 columns, 40 and again 120 there is one view, and the command's output is whole."""
+        terminal = live(tmp_path, *burner("prints", 3, "go"), size=(120, 40))
+
+        def is_alone(text: str, columns: int) -> bool:
+            titles = [line for line in text.split("\n") if RECORDING.search(line)]
+            return (
+                [len(line) for line in titles] == [columns] and text.count("RSS") == 1 and text.count(" 0 MiB ┤") == 1
+            )
+
+        before = terminal.until("line 2 of the command", lambda text: is_alone(text, 120), CHART)
+        terminal.resize(40, 40)
+        terminal.until(lambda text: is_alone(text, 40), re.compile(r"^Machine  [\d.]+ GiB", re.MULTILINE))
+        terminal.resize(120, 40)
+        after = terminal.until("line 2 of the command", lambda text: is_alone(text, 120), CHART, MACHINE)
+        ends_when_it_may(terminal, tmp_path)
+
+        assert [after.count(f"line {number} of the command") for number in range(3)] == [1, 1, 1]
+        assert row_of_view(after) == row_of_view(before)
+        assert "?25l" not in terminal.written.decode()
+        assert "?1049h" not in terminal.written.decode()
+
+    @pytest.mark.long
     def test_no_colour(self, tmp_path: pathlib.Path) -> None:
         """With NO_COLOR, there are no colours."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), NO_COLOR="1")
@@ -115,7 +150,7 @@ class TestView:
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
         """The view uses only characters that the encoding has."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), PYTHONIOENCODING="ascii")
-        terminal.until(RECORDING, re.compile(r" 0 MiB \+0:00 -+\+"), MACHINE)
+        terminal.until(RECORDING, re.compile(r" 0 MiB \+[*+:]"), MACHINE)
         view = terminal.written
         ends_when_it_may(terminal, tmp_path)
 
@@ -327,6 +362,100 @@ class TestKeys:
         psutil.Process(terminal.child).kill()
         terminal.until(lambda _: termios.tcgetattr(terminal.process.child_fd) == terminal.modes)
         terminal.kill()
+
+
+class TestOwnKeys:
+    """Keys of the view, where the terminal is not the command's input."""
+
+    def test_keys(self, tmp_path: pathlib.Path) -> None:
+        """Keys change the view and are not seen; q leaves the terminal to the command, which goes on."""
+        terminal = live_without_input(tmp_path, *burner("prints", 3, "go"))
+        terminal.until(RECORDING, CHART, KEYS)
+        terminal.send("?")
+        terminal.until("other metrics")
+        terminal.send("?m")
+        terminal.until("● System", lambda text: "other metrics" not in text)
+        terminal.send(" ")
+        paused = terminal.until(re.compile(r"[●*] paused "))
+        terminal.send("q")
+        text = terminal.until("q was pressed: the live view steps aside", lambda text: "paused" not in text)
+        ends_when_it_may(terminal, tmp_path)
+
+        assert [line for line in paused.split("\n") if line.startswith("line")] == [
+            f"line {number} of the command" for number in range(3)
+        ]
+        assert "line 2 of the command" in text
+        assert terminal.is_restored()
+        assert terminal.status == 0
+
+    def test_password(self, tmp_path: pathlib.Path) -> None:
+        """A command that asks for a password on the terminal gets it, and nobody sees it."""
+        terminal = live_without_input(tmp_path, *burner("asks", "password", "go"))
+        terminal.until(RECORDING, KEYS)
+        (tmp_path / "go").touch()
+        terminal.until(COMMAND_READS, "Password:")
+        terminal.send("secret\r")
+        text = terminal.until("6 characters")
+        terminal.until_end()
+
+        assert "secret" not in text
+        assert terminal.is_restored()
+        assert terminal.status == 0
+
+    @pytest.mark.long
+    def test_kill(self, tmp_path: pathlib.Path) -> None:
+        """After SIGKILL the terminal edits lines as before."""
+        terminal = live_without_input(tmp_path, *burner("touch", 5, "go"))
+        terminal.until(RECORDING, KEYS, lambda _: termios.tcgetattr(terminal.process.child_fd) != terminal.modes)
+        (inner,) = (
+            process
+            for process in psutil.Process(terminal.process.pid).children(recursive=True)
+            if "--live" in process.cmdline() and process.parent().name() == "sh"
+        )
+        inner.kill()
+        terminal.until(lambda _: termios.tcgetattr(terminal.process.child_fd) == terminal.modes)
+        (tmp_path / "go").touch()
+        terminal.until_end()
+
+        assert terminal.is_restored()
+
+
+class TestWithoutPlotext:
+    """Where plotext cannot be loaded: no wheel has its compiled part."""
+
+    @pytest.fixture
+    def broken(self, tmp_path: pathlib.Path) -> str:
+        """Return a PYTHONPATH with which plotext cannot be loaded."""
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['plotext'] = None\n")
+        return f"{tmp_path}:{pathlib.Path.cwd()}"
+
+    def test_live(self, tmp_path: pathlib.Path, broken: str) -> None:
+        """One line says why there is no chart; status lines are shown instead."""
+        periods = {"live.live_view.STATUS_S": 0.1}
+        words = ("monitor", "--live", "-o", "run.json", "--", *burner("prints", 2, "go"))
+        terminal = PseudoTerminal(tmp_path, *words, size=(140, 24), periods=periods, PYTHONPATH=broken)
+        status = re.compile(r"^nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak ", re.MULTILINE)
+        text = terminal.until("no chart: plotext cannot be loaded (import of plotext halted", status)
+        ends_when_it_may(terminal, tmp_path)
+
+        assert text.count("no chart") == 1
+        assert terminal.status == 0
+
+    @pytest.mark.long
+    def test_replay_and_report(self, tmp_path: pathlib.Path, broken: str) -> None:
+        """The same for a replay; the chart of a report has its other rows."""
+        saved = session({"time_s": [0.0, 1.0, 2.0], "rss": mib(100, 300, 200)})
+        saved.save(tmp_path / "run.json")
+        replayed = PseudoTerminal(tmp_path, "replay", "run.json", size=(140, 24), PYTHONPATH=broken)
+        text = replayed.until_end()
+        reported = PseudoTerminal(tmp_path, "report", "run.json", "--format", "terminal", PYTHONPATH=broken)
+        chart = reported.until_end()
+
+        assert "no chart: plotext cannot be loaded" in text
+        assert "RSS 200.0 MiB, peak 300.0 MiB at 0:01; " in text
+        assert "no chart: plotext cannot be loaded" in chart
+        assert "RSS 200.0 MiB  ◆ peak 300.0 MiB" in chart
+        assert (replayed.status, reported.status) == (0, 0)
 
 
 class TestEndings:

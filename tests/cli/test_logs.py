@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import MIB
@@ -97,7 +97,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     known = "mprof, psrecord, con-duct, nncf"
     assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "Peak memory 120 MiB" in result.stdout
-    assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
+    assert "! lines left out: 1; the first is line 1: '# of last week':" in result.stdout
 
 
 @pytest.mark.parametrize(

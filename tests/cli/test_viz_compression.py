@@ -216,7 +216,7 @@ class TestBadInput:
         assert result.stderr == (
             "nncf-tools: error: 'data.csv': 2 problems\n"
             "  row 3, column '%int8': a number from 0 to 1 expected (a percentage?), found '100'\n"
-            "  row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
+            "  row 5, column 'model size, Gb': a number above 0 expected, found '\\x1b[31mbig'\n"
         )
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 

@@ -74,6 +74,44 @@ def test_pause(tmp_path: pathlib.Path) -> None:
     assert MOMENT.findall(before) == MOMENT.findall(after)
 
 
+@pytest.mark.process
+def test_moving_in_time(run: pathlib.Path) -> None:
+    """Arrows move by a twentieth of the run, g goes to the peak; at the end, all processes of the run are shown."""
+    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 100000, size=(100, 24))
+    terminal.until(ENDED, "← → move", "g peak")
+    terminal.send(" ")
+    for moment in ("0:56", "0:53"):
+        terminal.send("\x1b[D")
+        terminal.until(re.compile(rf"● paused  {moment} ─╮$", re.MULTILINE), "Now Saving, for ")
+    terminal.send("g")
+    terminal.until(re.compile(r"● paused  0:19 ─╮$", re.MULTILINE), "Now Export, for 20 s")
+    terminal.send("\x1b[C")
+    terminal.until(re.compile(r"● paused  0:22 ─╮$", re.MULTILINE))
+    terminal.send("q")
+    terminal.until_end()
+
+    assert terminal.is_restored()
+    assert terminal.status == 0
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_stopped_and_continued(run: pathlib.Path) -> None:
+    """Ctrl-Z gives the terminal back as it was; the view is there again when the job continues."""
+    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 0.01)
+    terminal.until(CHART)
+    job = psutil.Process(terminal.process.pid)
+    os.kill(job.pid, signal.SIGTSTP)
+    terminal.until(lambda _: job.status() == psutil.STATUS_STOPPED and terminal.is_restored())
+    os.kill(job.pid, signal.SIGCONT)
+    terminal.until(lambda _: not terminal.is_restored(), CHART)
+    terminal.send("q")
+    terminal.until_end()
+
+    assert terminal.is_restored()
+    assert terminal.status == 0
+
+
 @pytest.mark.long
 @pytest.mark.process
 def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
@@ -183,9 +221,9 @@ class TestRunning:
         terminal.send("m")
         terminal.until("● System")
         terminal.send("l")
-        terminal.until(lambda text: "Process" in text and "└" not in text)
+        terminal.until("Processes 1 by memory")
         terminal.send("l")
-        terminal.until("└", KEYS)
+        terminal.until(CHART, KEYS)
         terminal.send(" ")
         paused = terminal.until(PAUSED).split("\n")[0]
         ahead_s = float(MOMENT.findall(paused)[-1][-2:]) + 1

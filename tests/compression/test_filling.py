@@ -66,15 +66,15 @@ class TestLmEval:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"", "not JSON"),
-            (b"\xff", "not JSON"),
-            (b"[]", "no 'results' by task"),
-            (b'{"results": []}', "no 'results' by task"),
+            (b"", "not a result of lm-evaluation-harness"),
+            (b"\xff", "not a result of lm-evaluation-harness"),
+            (b"[]", "Expected `object`, got `array`"),
+            (b'{"results": []}', "Expected `object`, got `array` - at `$.results`"),
             (b'{"results": {"mmlu": {"acc,none": 1}}}', "its tasks: 'mmlu'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": "low"}}}', "a finite number expected, found 'low'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": NaN}}}', "a finite number expected, found nan"),
             (b'{"results": {"wikitext": {"word_perplexity,none": true}}}', "a finite number expected, found True"),
-            (b"[" * 100_000, "not JSON"),
+            (b"[" * 100_000, "not a result of lm-evaluation-harness"),
         ],
     )
     def test_bad_file(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
@@ -367,7 +367,7 @@ class TestExisting:
 
         assert len(rows(copy)) == 7
 
-    @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\nonly one\n"])
+    @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\none,two,three\n"])
     def test_other_file(self, tmp_path: pathlib.Path, text: str) -> None:
         """A file with other content is not changed."""
         (tmp_path / "a.csv").write_text(text)

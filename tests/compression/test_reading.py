@@ -19,7 +19,7 @@ from nncftools.errors import UsageError
 
 
 def _table(*header: str) -> RawTable:
-    return RawTable(pathlib.Path("a.csv"), header, (), ())
+    return RawTable(pathlib.Path("a.csv"), header, ())
 
 
 class TestFoundMetrics:

@@ -45,31 +45,52 @@ def test_a_line_that_cannot_be_read(tmp_path: pathlib.Path, name: str, line: byt
     """An invalid line is left out, the others are kept, and a warning names line, content and reason."""
     text, number = ROWS[name]
     found = imported(tmp_path, with_line(text, number, line), name)
-    warnings = [warning for warning in found.warnings if "could not be read" in warning]
+    warnings = [warning for warning in found.warnings if "left out" in warning]
 
     assert len(found.samples) == 2
     assert len(warnings) == 1
-    assert warnings[0].startswith(f"1 line could not be read, line {number}: '")
+    assert warnings[0].startswith(f"lines left out: 1; the first is line {number}: '")
     assert warnings[0].isprintable()
 
 
 @pytest.mark.parametrize("bad", [b"12.x", b"nan", b"inf", b"-5", b"1e300", b"1_000", b"0x10", b""])
 @pytest.mark.parametrize(("text", "good"), [(MPROF, b"300.000000"), (PSRECORD, b"300.000"), (PSRECORD_CSV, b"300.0")])
 def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: bytes, bad: bytes) -> None:
-    """Values that are not numbers, not finite, negative or larger than 2^63 are left out with a warning."""
+    """Values that are not numbers, not finite, negative or larger than 2^63 are left out with line and column."""
     found = imported(tmp_path, text.replace(good, bad))
 
     assert list(found.samples["rss"]) == mib(100, 200)
-    assert found.warnings[0].startswith("1 line could not be read, line 3: ")
+    assert found.warnings[0].startswith("lines left out: 1; the first is line 3: ")
+    assert found.warnings[0].endswith(" expected as rss") or (
+        bad == b"" and " values expected, found " in found.warnings[0]
+    )
 
 
 def test_many_lines_are_counted(tmp_path: pathlib.Path) -> None:
     """Several bad lines are one warning, which counts them and shows the first."""
     found = imported(tmp_path, MPROF + b"MEM 12.x 1424768152.0\nMEM\nMEM 1 2 3\n")
 
-    assert found.warnings == [
-        "3 lines could not be read, the first is line 5: 'MEM 12.x 1424768152.0': a number expected"
+    (warning,) = found.warnings
+    assert warning.startswith("lines left out: 3; the first is line 5: 'MEM 12.x 1424768152.0': a number from 0 to ")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_between_bad_lines(tmp_path: pathlib.Path, name: str) -> None:
+    """Wherever bad lines are among many rows, all rows are read, in their order, and all bad lines are counted."""
+    text, number = ROWS[name]
+    lines = text.split(b"\n")
+    row = lines[number - 1]
+    many = [row] * 100
+    for place in (3, 4, 40, 99):
+        many[place] = b"bad"
+    found = imported(tmp_path, b"\n".join([*lines[: number - 1], *many, *lines[number:]]), name)
+
+    assert list(found.samples["rss"]) == [
+        found.samples["rss"][0],
+        *[found.samples["rss"][1]] * 96,
+        found.samples["rss"][-1],
     ]
+    assert found.warnings[0].startswith(f"lines left out: 4; the first is line {number + 3}: 'bad'")
 
 
 def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
@@ -78,18 +99,19 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, MPROF + back)
 
     assert list(found.samples["rss"]) == mib(100, 300, 200, 250)
-    assert found.warnings == ["time goes back at line 5, from 1.00 s to 0.60 s: 2 samples were left out"]
+    (warning,) = found.warnings
+    assert warning.startswith("lines left out: 2; the first is line 5: 'MEM 900.000000 1424768150.6000': ")
+    assert warning.endswith(": its time of 0.6 s is before that of the row before, 1 s")
 
 
 def test_a_time_far_ahead(tmp_path: pathlib.Path) -> None:
-    """A single time far ahead of its neighbours loses its own sample, not all that follow."""
+    """Rows after a time far ahead are before it: they are left out, and counted."""
     ahead = b"MEM 900.000000 2424768151.2000\nMEM 250.000000 1424768151.5000\nMEM 260.000000 1424768152.0000\n"
     found = imported(tmp_path, MPROF + ahead)
 
-    assert list(found.samples["rss"]) == mib(100, 300, 200, 250, 260)
-    assert found.duration_s == 2.0
+    assert list(found.samples["rss"]) == mib(100, 300, 200, 900)
     assert len(found.warnings) == 1
-    assert found.warnings[0].endswith(": 1 sample was left out")
+    assert found.warnings[0].startswith("lines left out: 2; the first is line 6: 'MEM 250.000000 1424768151.5000': ")
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
@@ -100,7 +122,7 @@ def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> 
     found = imported(tmp_path, text + row + b"\n", name)
 
     assert len(found.samples) == 3
-    assert any(warning.endswith(": 1 sample was left out") for warning in found.warnings)
+    assert any(" is before that of the row before, " in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
@@ -115,14 +137,14 @@ def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) 
 
 @pytest.mark.parametrize("name", ["info.json", *ROWS])
 def test_lines_without_an_end(tmp_path: pathlib.Path, name: str) -> None:
-    """A line of many megabytes is left out in bounded memory, and the following lines are read."""
+    """A line of many megabytes is cut off and left out in bounded memory, and the following lines are read."""
     text, _ = ROWS.get(name, (MPROF, 0))
     found = imported(
         tmp_path, text + b"\n" + b"7" * (9 << 20) + b"\n", f"log_{name}", forced=LOGS_OF.get(name, "mprof")
     )
 
     assert len(found.samples) == 3
-    assert any(": longer than 4 MiB" in warning for warning in found.warnings)
+    assert any(warning.startswith("lines left out: 1; ") for warning in found.warnings)
 
 
 LOGS_OF = {

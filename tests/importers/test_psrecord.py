@@ -44,6 +44,15 @@ def test_io_never_falls(tmp_path: pathlib.Path) -> None:
     assert found.totals["write_bytes"] == 512
 
 
+def test_bytes_over_pieces(tmp_path: pathlib.Path) -> None:
+    """Counts that fall or rise before and after a line that cannot be read are one sequence."""
+    counts = (5, "x", 5, 9, "x", 2, 4, "x", 6, 6)
+    rows = "".join(f"{place},1,{count}\n" for place, count in enumerate(counts))
+    found = imported(tmp_path, b"elapsed_time,mem_real,read_bytes\n" + rows.encode(), forced="psrecord")
+
+    assert list(found.samples["read_bytes"]) == [0, 0, 4, 4, 6, 8, 8]
+
+
 def test_processes_are_counted(tmp_path: pathlib.Path) -> None:
     """CSV holds the number of processes."""
     assert list(imported(tmp_path, PSRECORD_CSV).samples["processes"]) == [1, 3, 1]
@@ -71,14 +80,14 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, PSRECORD + PSRECORD_IO)
 
     assert "read_bytes" in found.samples
-    assert found.warnings == ["the file holds 2 recordings, one after another; this is the last, from line 5 on"]
+    assert found.warnings == ["the file holds several recordings, one after another: this is the last"]
 
 
 def test_another_number_of_columns(tmp_path: pathlib.Path) -> None:
     """A row with other columns than the header is not read."""
     found = imported(tmp_path, PSRECORD + b"1.5 2 3\n")
 
-    assert found.warnings == ["1 line could not be read, line 5: '1.5 2 3': 4 values expected, found 3"]
+    assert found.warnings == ["lines left out: 1; the first is line 5: '1.5 2 3': 4 values expected, found 3"]
 
 
 def test_other_columns(tmp_path: pathlib.Path) -> None:

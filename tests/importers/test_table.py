@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Iterator
+
 import pytest
 
 from nncftools.importers import table
-from nncftools.importers.source import Problems
+from nncftools.importers.source import Source
 from nncftools.importers.table import Children, Table
 from nncftools.session.samples import TIME
 
@@ -15,12 +18,21 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "_BATCH", 10)
 
 
+@pytest.fixture
+def source(tmp_path: pathlib.Path) -> Iterator[Source]:
+    """Return an empty log."""
+    (tmp_path / "log").touch()
+    with Source(tmp_path / "log") as source:
+        yield source
+
+
 def filled(rows: int) -> Table:
     """Return a table of this many rows, seven equal ones at a time."""
     table = Table(["rss", "threads"])
     for place in range(0, rows, 5):
         times = [float(time) for time in range(place, place + 5)]
         table.extend({TIME: times, "rss": [time * 13 % 7 for time in times], "threads": [1.0] * 5})
+    table.shorten()
     return table
 
 
@@ -28,15 +40,15 @@ def test_few_rows_are_all_kept() -> None:
     """Up to the limit, nothing is merged."""
     table = filled(100)
 
-    assert list(table.columns()[TIME]) == list(range(100))
-    assert (table.taken, table.longest_gap_s, table.last_s) == (100, 1.0, 99.0)
+    assert list(table.columns[TIME]) == list(range(100))
+    assert (table.taken, table.last_s) == (100, 99.0)
 
 
 @pytest.mark.parametrize("rows", [105, 1000, 10_000])
 def test_many_rows_are_merged(rows: int) -> None:
     """Beyond the limit, there are never more rows than it; the extremes and the last row are kept."""
     table = filled(rows)
-    found = table.columns()
+    found = table.columns
 
     assert 25 <= len(found[TIME]) <= 100
     assert (min(found["rss"]), max(found["rss"])) == (0, 6)
@@ -45,7 +57,7 @@ def test_many_rows_are_merged(rows: int) -> None:
 
 def test_early_and_late_rows_count_alike() -> None:
     """After any number of merges, the first half of the time has about half of the rows."""
-    times = filled(20_000).columns()[TIME]
+    times = filled(20_000).columns[TIME]
 
     assert sum(time < 10_000 for time in times) / len(times) == pytest.approx(0.5, abs=0.15)
 
@@ -54,9 +66,9 @@ def test_one_row_at_a_time() -> None:
     """Rows added one by one give the same rows."""
     table = Table(["rss"])
     for place in range(3):
-        table.append((place * 2.0, 5.0))
+        table.extend({TIME: [place * 2.0], "rss": [5.0]})
 
-    assert (list(table.columns()[TIME]), table.longest_gap_s, table.taken) == ([0, 2, 4], 2, 3)
+    assert (list(table.columns[TIME]), table.taken) == ([0, 2, 4], 3)
 
 
 def test_halving_nothing() -> None:
@@ -67,26 +79,24 @@ def test_halving_nothing() -> None:
     assert len(rows) == 0
 
 
-def test_series_of_many_processes_are_merged() -> None:
+def test_series_of_many_processes_are_merged(source: Source) -> None:
     """All processes together have at most as many samples as the limit; their peaks and counts are exact."""
     found = Children()
     for place in range(1000):
         for pid in (1, 2, 3):
-            found.take(pid, float(place), float(place % 97 * pid))
-    processes = found.processes(999.0)
+            found.extend(pid, [float(place)], [float(place % 97 * pid)])
+    processes = found.processes(source, 999.0)
 
     assert sum(len(process.series.time_s) for process in processes if process.series is not None) <= 100
     assert [(process.peak_rss, process.samples) for process in processes] == [(96, 1000), (192, 1000), (288, 1000)]
 
 
-def test_very_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_processes(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of processes, others are left out, and a warning says so."""
     monkeypatch.setattr(table, "MAX_PROCESSES", 2)
     found = Children()
     for pid in (5, 6, 7, 8, 5):
-        found.take(pid, 0.0, 1.0)
-    problems = Problems()
-    found.warn(problems)
+        found.extend(pid, [0.0], [1.0])
 
-    assert [process.pid for process in found.processes(0.0)] == [5, 6]
-    assert problems.warnings() == ["only the first 2 processes are listed; RSS is the sum of all"]
+    assert [process.pid for process in found.processes(source, 0.0)] == [5, 6]
+    assert source.warnings() == ["only the first 2 processes are listed; RSS is the sum of all"]

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from functools import reduce
 
 import psutil
 import pytest
 
-from nncftools.live.figures import ViewSettings, after, readings, time_until_full
+from nncftools.live.figures import Machine, ViewSettings, after, time_until_full
+from nncftools.live.run import LiveProcess
 from tests.live.made_up import run
 
 PLAIN = ViewSettings()
@@ -15,7 +15,7 @@ PLAIN = ViewSettings()
 
 def pressed(keys: str, look: ViewSettings = PLAIN) -> ViewSettings:
     """Return the look after these keys."""
-    return reduce(after, keys, look)
+    return reduce(lambda look, key: after(look, key, 8), keys, look)
 
 
 def test_metrics_in_turn() -> None:
@@ -95,25 +95,22 @@ def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> No
     assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
 
 
-class TestReadings:
-    def test_own(self) -> None:
-        """RSS, CPU time and start of a process are those of the kernel."""
-        mine = psutil.Process()
-        found = readings([mine.pid])[mine.pid]
+def test_readings() -> None:
+    """RSS and CPU of a process are those of the kernel; its CPU is known from the second reading on."""
+    of, here = run(), Machine(is_here=True)
+    of.processes = {0: LiveProcess(os.getpid()), 1: LiveProcess(2**22 - 1), 2: LiveProcess(None)}
+    (first,) = here.processes(of)
+    here._read(of)
+    (second,) = here.processes(of)
 
-        assert found.rss == pytest.approx(mine.memory_info().rss, rel=0.1)
-        assert found.cpu_s == pytest.approx(sum(mine.cpu_times()[:2]), abs=0.2)
-        assert found.started > 0
+    assert first.rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    assert first.cpu is None
+    assert second.cpu is not None
 
-    def test_name_with_blanks(self, tmp_path: pathlib.Path) -> None:
-        """The name of a process may contain anything; processes that have ended, or are damaged, are left out."""
-        fields = ["S", *map(str, range(4, 25)), "7"]
-        for pid, content in ((5, f"5 (a) S (b)) {' '.join(fields)}\n"), (6, "6 (cut off"), (7, "")):
-            (tmp_path / str(pid)).mkdir()
-            (tmp_path / str(pid) / "stat").write_text(content)
-        found = readings([4, 5, 6, 7], str(tmp_path))
 
-        assert list(found) == [5]
-        assert found[5].cpu_s == (14 + 15) / os.sysconf("SC_CLK_TCK")
-        assert found[5].started == 22
-        assert found[5].rss == 24 * os.sysconf("SC_PAGE_SIZE")
+def test_no_readings_of_another_machine() -> None:
+    """Processes of another machine may have the numbers of other ones here."""
+    of = run()
+    of.processes = {0: LiveProcess(os.getpid())}
+
+    assert Machine(is_here=False).processes(of) == []

@@ -69,7 +69,7 @@ def test_devices(path: pathlib.Path) -> None:
     assert list(follower.run.columns) == ["rss", "device_memory@nvidia0", "device_used@nvidia0"]
     assert follower.run.latest["device_memory@nvidia0"] == 500
     assert follower.run.peaks["device_memory@nvidia0"].at_s == 1.5
-    assert follower.run.history.points("rss", 3, 10)[1].tolist() == [300, 200, 250, 260]
+    assert follower.run.history.points("rss")[1].tolist() == [300, 300, 200, 200, 250, 250, 260, 260]
 
 
 def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:
@@ -82,7 +82,7 @@ def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:
         follower.read()
 
     assert (before, follower.run.latest_s) == (0.5, 1.0)
-    assert follower.run.history.points("rss", 2, 10)[1].tolist() == [300, 200]
+    assert follower.run.history.points("rss")[1].tolist() == [300, 300, 200, 200]
 
 
 def test_half_a_line_that_is_taken_back(path: pathlib.Path) -> None:
@@ -103,7 +103,7 @@ def test_lines_that_cannot_be_read_are_left_out(path: pathlib.Path) -> None:
         append(path, line([0.5, 1]) + b"[0.6,\n[null,3]\n[0.7,1,2]\n{nonsense\n\xff\n" + line([1.0, 2]))
         follower.read()
 
-    assert follower.run.history.points("rss", 2, 10)[1].tolist() == [1, 2]
+    assert follower.run.history.points("rss")[1].tolist() == [1, 1, 2, 2]
 
 
 def test_processes_that_are_alive(path: pathlib.Path) -> None:

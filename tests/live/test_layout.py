@@ -10,10 +10,10 @@ from rich.color import ColorSystem
 
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
-from nncftools.live.layout import Body, Drawing
+from nncftools.live.layout import Drawing
 from nncftools.live.run import LiveOperations, Run
 from nncftools.marks.entries import Entry
-from nncftools.render.canvas import TerminalStyle
+from nncftools.render import terminal_plot
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
 from tests.sampler.grouped import Machine as Grouped
@@ -25,41 +25,6 @@ def more(of: Run, seconds: float, rss: float) -> None:
     """Let a run go on for some time."""
     values = dict.fromkeys(of.columns, 0.0) | of.latest | {"rss": rss}
     of.take_rows(np.array([of.latest_s + seconds]), np.array([[values[name] for name in of.columns]]))
-
-
-def drawn(body: Body, of: Run) -> list[str]:
-    """Return the rows of the body as text."""
-    return ["".join(part.text for part in row) for row in body.rows(of, LOOK, TerminalStyle(), 80, 20)]
-
-
-def test_drawn_again_only_when_something_is_seen() -> None:
-    """A chart that would look the same is not drawn again; a change of memory is seen at once."""
-    body, of = Body(), run(seconds=1000)
-    first, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
-    more(of, 0.1, of.latest["rss"])
-    same, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
-    more(of, 0.1, 400 * MIB)
-    changed, *_ = body.rows(of, LOOK, TerminalStyle(), 80, 20)
-
-    assert same is first
-    assert changed is not first
-
-
-def test_rates_of_now() -> None:
-    """The figure of a rate is always that of the last second."""
-    body, of = Body(), run(seconds=1000)
-    before = drawn(body, of)
-    more(of, 2.0, 200 * MIB)
-    after = drawn(body, of)
-
-    assert any(row.startswith("Cores   1.00 ") for row in before)
-    assert any(row.startswith("Cores   0.00 ") for row in after)
-
-
-def test_heights() -> None:
-    """There are as many rows as there is room for, however few."""
-    for height in range(25):
-        assert len(Body().rows(run(), LOOK, TerminalStyle(), 60, height)) == height
 
 
 PLAIN = ViewSettings(colours=None)
@@ -80,6 +45,28 @@ def painted(of: Run, look: ViewSettings = PLAIN, width: int = 80, height: int = 
 def frame(of: Run, look: ViewSettings = PLAIN, width: int = 80, height: int = 24) -> list[str]:
     """Return a drawn view without escape sequences."""
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in painted(of, look, width, height)]
+
+
+def test_drawn_again_only_when_something_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart that would look the same is not drawn again; a change of memory is seen at once."""
+    of, drawing, drawn = run(seconds=1000), Drawing(Machine(is_here=False)), []
+    load = terminal_plot.load_plotext
+    monkeypatch.setattr(terminal_plot, "load_plotext", lambda: drawn.append(1) or load())
+    for rss in (of.latest["rss"], of.latest["rss"], 4000 * MIB):
+        more(of, 0.1, rss)
+        drawing.frame(of, LOOK, 80, 24)
+
+    assert len(drawn) == 2
+
+
+def test_rates_of_now() -> None:
+    """The figure of a rate is always that of the last second."""
+    of = run(seconds=1000)
+    before = frame(of)
+    more(of, 2.0, 200 * MIB)
+
+    assert any("Cores   1.00 " in row for row in before)
+    assert any("Cores   0.00 " in row for row in frame(of))
 
 
 def last(of: Run) -> str:
@@ -130,9 +117,10 @@ def test_what_stands_there() -> None:
         assert expected in text
     for expected in (
         "200 MiB ┤",
-        "0 MiB └0:00 ",
+        "0 MiB ┤",
+        "  0:00  ",
         "Write",
-        "Processes 8 by memory",
+        "Processes 8 by memory ──",
         "1000 worker-0 ",
         "o Anon 100.0 MiB",
     ):
@@ -145,7 +133,7 @@ def rows_of_chart(width: int, height: int, look: ViewSettings = PLAIN) -> int:
     """Return how many rows the chart has above the axis of time."""
     lines = frame(with_operation(run()), look, width, height)
     first = next(place for place, line in enumerate(lines) if "Now " in line) + 1
-    return next(place for place, line in enumerate(lines) if "└0:00" in line) - first
+    return next(place for place, line in enumerate(lines) if " 0 MiB ┤" in line) - first + 1
 
 
 @pytest.mark.parametrize(
@@ -172,9 +160,9 @@ def test_curve_is_brighter_than_the_axis() -> None:
     few = "".join(painted(run(), ViewSettings(colours=ColorSystem.STANDARD)))
 
     assert re.search(r"\x1b\[38;2;0;152;240m[⠀-⣿]", true)
-    assert re.search(r"\x1b\[38;2;120;120;120m[^\x1b]*└", true)
+    assert re.search(r"\x1b\[38;2;120;120;120m[^\x1b]*┤", true)
     assert re.search(r"\x1b\[36m[⠀-⣿]", few)
-    assert re.search(r"\x1b\[90m[^\x1b]*└", few)
+    assert re.search(r"\x1b\[90m[^\x1b]*┤", few)
 
 
 def test_axis_runs_on_when_memory_is_flat() -> None:
@@ -186,11 +174,11 @@ def test_axis_runs_on_when_memory_is_flat() -> None:
         time_s = np.arange(of.latest_s, end_s, 0.1)
         of.take_rows(time_s, np.full((len(time_s), 1), 5.0 * MIB))
         lines = drawing.frame(of, PLAIN, 80, 24)
-        axis = next(line for line in lines if "└" in line)
+        axis = next(line for line in lines if re.match("│ +0:00 ", line))
         widths.append((max(len(re.findall(r"[⠁-⣿]", line)) for line in lines), re.findall(r"\d:\d\d", axis)[-1]))
 
     assert min(width for width, _ in widths) >= 0.75 * 63
-    assert [moment for _, moment in widths] == ["0:10", "0:20", "0:30"]
+    assert [moment for _, moment in widths] == ["0:10", "0:20", "0:40"]
 
 
 def test_figures_of_the_chart_are_those_of_the_header() -> None:
@@ -258,10 +246,10 @@ def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(("size", "number"), [(300 * MIB, 1), (1000 * MIB, 0)], ids=["near", "far above the peak"])
 def test_line_of_the_limit(size: int, number: int) -> None:
     """The limit has a line when memory has come to half of it, as in pictures."""
-    lines = [line for line in frame(run(limit=size)) if re.search("[⠉⠒⠤⣀] limit ", line)]
+    lines = [line for line in frame(run(limit=size)) if "┤─ limit " in line]
 
     assert len(lines) == number
-    assert all(re.search("limit 300 MiB [⠉⠒⠤⣀]{9}", line) for line in lines)
+    assert all("limit 300 MiB ─────────" in line for line in lines)
 
 
 def test_operations() -> None:
@@ -385,7 +373,7 @@ class TestKeys:
         """Return the lines of a view with eight processes after these keys."""
         look = ViewSettings(keys=True, **settings)
         for key in keys:
-            look = figures.after(look, key)
+            look = figures.after(look, key, 8)
         lines = Drawing(Machine(is_here=False)).frame(run(), look, width, height)
         return [re.sub(r"\x1b\[[^m]*m", "", line) for line in lines]
 

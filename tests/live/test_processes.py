@@ -4,10 +4,10 @@ import shlex
 
 import pytest
 
-from nncftools.live.figures import ShownProcess
-from nncftools.live.processes import process_rows, short_commands, sort_processes
+from nncftools.live.figures import ShownProcess, ViewSettings
+from nncftools.live.processes import process_table, short_commands, sort_processes
 from nncftools.live.run import LiveProcess
-from nncftools.render.canvas import TerminalStyle, length
+from nncftools.render.terminal_style import TerminalStyle, render_rows
 from tests.live.made_up import MIB
 
 SEEN = [
@@ -19,22 +19,33 @@ SEEN = [
 
 def shown(width: int = 80, seen: list[ShownProcess] = SEEN) -> list[str]:
     """Return the rows of processes as text."""
-    return ["".join(part.text for part in row) for row in process_rows(seen, seen, TerminalStyle(), width)]
+    table = process_table(seen, seen, ViewSettings(), width)
+    return ["".join(part.text for part in row) for row in render_rows(table, width, None, TerminalStyle())]
 
 
 def test_what_a_row_tells() -> None:
     """PID, what tells the command apart, CPU and RSS with their units, and a bar of the share of all memory."""
     first, second, third = shown()
 
-    assert first.split() == ["100", "train.py", "--rank", "0", "0.50", "cores", "300.0", "MiB", "━" * 12 + "─" * 4]
+    assert first.split() == [
+        "100",
+        "train.py",
+        "--rank",
+        "0",
+        "0.50",
+        "cores",
+        "300.0",
+        "MiB",
+        "━" * 11 + "╸" + "━" * 4,
+    ]
     assert second.split()[1:7] == ["train.py", "--rank", "1", "1.93", "cores", "100.0"]
-    assert third.split() == ["102", "sh", "-c", "tee", "log", "2.0", "MiB", "─" * 16]
+    assert third.split() == ["102", "sh", "-c", "tee", "log", "2.0", "MiB", "━" * 16]
 
 
 @pytest.mark.parametrize("width", [30, 40, 56, 80, 200])
 def test_width(width: int) -> None:
     """Rows have the width that there is."""
-    assert {length(row) for row in process_rows(SEEN, SEEN, TerminalStyle(), width)} == {width}
+    assert {len(row) for row in shown(width)} == {width}
 
 
 def test_no_column_without_figures() -> None:

@@ -26,7 +26,7 @@ def history(seconds: int, buckets: int = 64) -> History:
 @pytest.mark.parametrize("seconds", [1, 10, 1000])
 def test_no_peak_is_lost(seconds: int) -> None:
     """However long the run is, the largest of all samples is among the points, and the smallest, too."""
-    _, values = history(seconds).points("rss", seconds, 20)
+    _, values = history(seconds).points("rss")
 
     assert (values.min(), values.max()) == (5.0, 99.0)
 
@@ -35,56 +35,74 @@ def test_no_peak_is_lost(seconds: int) -> None:
 def test_peak_stays_in_its_place(seconds: int) -> None:
     """A peak is drawn where it was, to the width of a bucket."""
     of = history(seconds)
-    time_s, values = of.points("rss", seconds, 64)
+    time_s, values = of.points("rss")
 
     assert time_s[values.argmax()] == pytest.approx(seconds / 2, abs=2 * of.width_s)
 
 
 def test_number_of_points_is_bounded() -> None:
-    """A column of the screen gets at most two points."""
-    time_s, _ = history(1000, buckets=4096).points("rss", 1000, 50)
+    """However long a run is, there are two points for each bucket at most, and one for each gap."""
+    time_s, _ = history(1000).points("rss")
 
-    assert len(time_s) <= 100
+    assert len(time_s) <= 2 * 64
 
 
 def test_points_are_in_order() -> None:
     """Time never goes back."""
-    time_s, _ = history(100).points("rss", 60, 30)
+    time_s, _ = history(100).points("rss")
 
     assert list(time_s) == sorted(time_s)
 
 
-def test_unknown_values_are_left_out() -> None:
-    """Where a figure is unknown there is no point."""
+def test_seldom_values() -> None:
+    """A figure that most samples do not hold has its own interval: a line joins its values."""
     of = History(["pss"], 1.0)
     of.add(np.array([0.0, 1.0, 2.0]), np.array([[np.nan], [7.0], [np.nan]]))
-    _, values = of.points("pss", 3, 10)
+    _, values = of.points("pss")
 
-    assert values.tolist() == [7.0]
+    assert values.tolist() == [7.0, 7.0]
 
 
-def test_what_comes_later_is_not_shown() -> None:
-    """Points end with the time axis."""
-    _, values = history(100, buckets=4096).points("rss", 40, 20)
+@pytest.mark.parametrize("interval_s", [0.1, 2.0])
+def test_gaps(interval_s: float) -> None:
+    """Where samples are missing or do not hold a metric that others hold, nothing is known."""
+    of = History(["rss"], interval_s)
+    time_s = np.delete(np.arange(100) * interval_s, np.arange(20, 30))
+    values = np.ones((90, 1))
+    values[60:70] = np.nan
+    of.add(time_s, values)
+    moments, found = of.points("rss")
+    unknown = moments[np.isnan(found)] / interval_s
 
-    assert values.max() == 5.0
+    assert sum(unknown < 50) == 1
+    assert 19 <= unknown[0] <= 30
+    assert sum(unknown > 50) == 20
+
+
+def test_merged_samples_are_no_gaps() -> None:
+    """A recorder merges neighbours in a long recording: samples are further apart then."""
+    of = History(["rss"], 0.1)
+    of.add(np.arange(500) * 1.0, np.ones((500, 1)))
+
+    assert not np.isnan(of.points("rss")[1]).any()
 
 
 @pytest.mark.parametrize("seconds", [1, 10, 1000])
 def test_rates(seconds: int) -> None:
     """A counter that rises steadily has the same rate everywhere, also after buckets were merged."""
     of = history(seconds)
-    rates = of.rates("cpu_user", 0, of.last_s, 10)
+    moments, totals = of.totals(["cpu_user"])
 
-    assert rates == pytest.approx(np.full(10, 2.0), rel=0.1)
+    assert totals[1:] == pytest.approx(2 * moments[1:])
 
 
 def test_metric_that_was_not_recorded() -> None:
-    """There are neither points nor rates of it."""
+    """There are neither points nor totals of it."""
     of = history(1)
 
-    assert len(of.points("swap", 1, 10)[0]) == 0
-    assert len(of.rates("read_bytes", 0, 1, 10)) == 0
+    assert len(of.points("swap")[0]) == 0
+    assert len(of.totals(["read_bytes"])[0]) == 0
+    assert len(of.totals([])[0]) == 0
 
 
 def begin(name: str, at_s: float, op: int, pid: int = 1, **more: Any) -> Entry:  # noqa: ANN401 — any field of a line

@@ -84,7 +84,10 @@ def test_times(row: dict[str, object]) -> None:
         ('{"name": "a"}', "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone) or `t_ns`"),
         ('{"name": "a", "start": "2026-11-21T07:00:00"}', "a time with its zone expected"),
         ('{"name": "a", "start": "noon"}', "Invalid isoformat string: 'noon'"),
-        ('{"name": "a", "start_s": 2, "end_s": 1}', "not before `start_s` (2) expected, found 1"),
+        (
+            '{"name": "a", "start_s": 2, "end_s": 1}',
+            "seconds up to 10^10, expected, found 2 and 1",
+        ),
         ('{"name": "a", "start_s": "soon"}', "Expected `float | null`, got `str` - at `$.start_s`"),
         ('{"name": "a", "start_s": 1, "event": "stop"}', '`event`: "begin" or "end" expected'),
         ('{"name": "a", "start_s": 1, "event": "begin"}', "`op` and `pid`, two whole numbers, expected"),
@@ -165,4 +168,4 @@ def test_byte_order_mark(name: str) -> None:
 def test_a_list_nested_without_end() -> None:
     """A list that is nested deeper than any reader follows is refused."""
     with pytest.raises(NncfToolsError, match="not a list of marks"):
-        list(rows(io.BytesIO(b"[" * 100_000 + b"]" * 100_000), "x.json", START))
+        list(rows(io.BytesIO(b"[" * 2_000_000 + b"]" * 2_000_000), "x.json", START))

@@ -60,7 +60,7 @@ def frame(  # noqa: PLR0913 — one parameter per choice of a view
     system = None if colours is None else ColorSystem[colours]
     look = ViewSettings(unicode=unicode, colours=system, state=state, keys=keys is not None)
     for key in keys or "":
-        look = after(look, key)
+        look = after(look, key, len(run.processes))
     return Drawing(Machine(is_here=False)).frame(run, look, *size)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from nncftools.render.markdown import code, report, text
+from nncftools.markdown import code, text
+from nncftools.render.markdown import report
 from nncftools.render.table import NOTE
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Mark
@@ -86,6 +87,12 @@ def test_text_shows_as_it_is(plain: str) -> None:
 
     assert row == [" ".join(plain.split())] * 2
     assert not re.search("<(script|a|img|em|strong|s)[ >]", page)
+
+
+@pytest.mark.parametrize("plain", ["int4_asym + scale estimation (gs64), 80%", "run.json, MiB/s: 1,024.5 (+3%)", "é_1"])
+def test_usual_names_stay_readable(plain: str) -> None:
+    """Common names need no escapes in the source."""
+    assert text(plain) == plain
 
 
 @pytest.mark.parametrize("plain", ["@everyone", "fix #12", "GH-7", "https://evil.example"])

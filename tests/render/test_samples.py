@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import samples
 from nncftools.render.samples import parquet_report, session_report, write
 from nncftools.render.view import View, log_stem
 from nncftools.session.model import Mark, Series
 from nncftools.session.samples import Samples
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.conftest import Run, burner
 from tests.made_up import END, MIB, journal, mib, process, session

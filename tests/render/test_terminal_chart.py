@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from nncftools.render.canvas import TerminalStyle, painted
+from nncftools.analysis.session import Session
 from nncftools.render.terminal_chart import chart
+from nncftools.render.terminal_style import TerminalStyle, render_rows
 from nncftools.render.view import View
 from nncftools.session.model import Mark
-from nncftools.session.session import Session
 from tests.made_up import mib, session
 
 
@@ -16,9 +14,9 @@ def drawn(
     of: Session, view: View | None = None, width: int = 80, height: int = 20, *, unicode: bool = True
 ) -> list[str]:
     """Return the lines of a chart without colours."""
-    medium = TerminalStyle(unicode=unicode, colours=None)
-    rows = chart(of, view or View(["rss"]), width, height, medium)
-    return [re.sub(r"\x1b\[[0-9;]*m", "", painted(row, medium)) for row in rows]
+    style = TerminalStyle(unicode=unicode, colours=None)
+    rows = render_rows(chart(of, view or View(["rss"]), width, height, style), width, None, style)
+    return ["".join(part.text for part in row) for row in rows]
 
 
 def minute() -> Session:
@@ -77,7 +75,8 @@ def test_from_zero() -> None:
     """Only what came on top of the first sample is drawn, when that is asked for."""
     lines = drawn(minute(), View(["rss"], from_zero=True))
 
-    assert "800 MiB ┤" not in "\n".join(lines)
+    assert "◆" not in "\n".join(lines)
+    assert "600 MiB ┤" in "\n".join(lines)
     assert "RSS 4.0 MiB" in lines[0]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.session.model import Mark
-from nncftools.session.session import Session
 from tests.made_up import END, full_disk, header, journal, process, session
 
 
@@ -188,7 +188,7 @@ class TestLoadRefuses:
                 {"time_s": [0], "rss": []},
                 "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
             ),
-            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 10^10 expected, found -1"),
+            ("samples", {"time_s": [-1]}, "at `$.samples.time_s`: seconds from 0 to 10^10 expected"),
             ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
         ],
     )
@@ -276,16 +276,63 @@ class TestJournal:
 @pytest.mark.parametrize(
     ("field", "value", "place"),
     [
-        ("marks", [{"name": "a", "start_s": 2, "end_s": 1}], "at `$.marks[0].end_s`: not before `start_s` (2)"),
-        ("processes", [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}], "at `$.processes[0].series.rss`: as many"),
-        ("processes", [{"id": 0, "peak_rss": 10**30}], "at `$.processes[0].peak_rss`: a number from"),
-        ("attached_to", 10**20, "at `$.attached_to`: a number from 0 to 2147483647 expected"),
-        ("start", {"utc": "2026-11-21T07:00:00"}, "at `$.start.utc`: a time with its zone expected"),
+        (
+            "processes",
+            [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}],
+            "at `$.processes[0].series`: columns of the",
+        ),
+        ("processes", [{"id": 10**30}], "Expected `int` <= 9223372036854775807 - at `$.processes[0].id`"),
+        ("duration_s", -1, "Expected `float` >= 0.0 - at `$.duration_s`"),
+        ("start", {"utc": "2026-11-21T07:00:00"}, "a time with its zone expected"),
         ("ranks", [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}], "time goes back"),
     ],
 )
 def test_what_cannot_be_is_refused(
     tmp_path: pathlib.Path, document: dict[str, Any], field: str, value: object, place: str
 ) -> None:
-    """A session with a number, an order or a length that cannot be is refused, with the place."""
+    """A session with an order, a length or a required number that cannot be is refused, with the place."""
     assert place in failure(write({**document, field: value}, tmp_path))
+
+
+MANY = 60_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "place"),
+    [
+        (
+            {"marks": [{"name": "a", "start_s": 2, "end_s": 1}]},
+            {"marks": [{"name": "a", "start_s": 2}]},
+            "1, the first at `$.marks[0].end_s`",
+        ),
+        (
+            {"processes": [{"id": number, "pid": -number, "peak_rss": 10**30} for number in range(MANY)]},
+            {"processes": [{"id": number, "pid": None if number else 0} for number in range(MANY)]},
+            f"{MANY - 1:,}, the first at `$.processes[1].pid`",
+        ),
+        ({"attached_to": 10**20}, {"attached_to": None}, "1, the first at `$.attached_to`"),
+        (
+            {"totals": {"cpu_user": 1, "cpu_system": 1e30}},
+            {"totals": {"cpu_user": 1, "cpu_system": None}},
+            "1, the first at `$.totals[...]`",
+        ),
+        (
+            {"rank": {"number": 0, "size": -3, "local": 10**20}},
+            {"rank": {"number": 0}},
+            "1, the first at `$.rank.size`",
+        ),
+    ],
+    ids=["order", "processes", "root", "dictionary", "two"],
+)
+def test_values_out_of_range_are_unknown(
+    tmp_path: pathlib.Path, document: dict[str, Any], wrong: dict[str, Any], right: dict[str, Any], place: str
+) -> None:
+    """Numbers that cannot be are null, with a warning that counts them, also in a copy."""
+    (field,) = wrong
+    of = Session.load(write({**document, **wrong}, tmp_path))
+    again = Session.load(of.save(tmp_path / "again.json"))
+    expected = Session.load(write({**document, **right}, tmp_path))
+
+    assert getattr(of, field) == getattr(again, field) == getattr(expected, field)
+    assert f"values out of range count as unknown: {place}" in of.warnings
+    assert again.warnings == of.warnings

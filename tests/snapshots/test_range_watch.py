@@ -140,7 +140,7 @@ def test_freed_on_the_heap(tmp_path: pathlib.Path) -> None:
     assert re.search(r"~\d+ MiB  work.py(:\d+)? load, or work.py convert, which ran later", shown), shown
     session = Session.load(tmp_path / "run.json")
     tree = as_markdown(build_up_report(session, MemoryUnit.MiB))
-    assert re.search(r"load, or work.py convert, which ran later \|", tree), tree
+    assert re.search(r"load, or work.py convert, which ran later +\|", tree), tree
     rise = of_peak(session)
     assert rise is not None
     assert '"or_later":"work.py convert"' in peak_tree(session, rise, "")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, groups, screen
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.groups import LimitedGroup, ParentGroup
@@ -23,7 +24,6 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits.needs import needs
 from nncftools.redaction import Redaction
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 GIVE_UP = 5

@@ -16,6 +16,7 @@ from functools import partial
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import LEAST_SLICES, Estimate, Line, Result, Slice
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, options, screen, series
 from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
@@ -25,7 +26,6 @@ from nncftools.files import Folder
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
 
 _MOST_SHARE = 0.4

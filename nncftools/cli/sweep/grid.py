@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -65,6 +65,16 @@ _PRESETS = ("performance", "mixed")
 _LONGEST_NAME = 60
 
 
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Grid(msgspec.Struct, forbid_unknown_fields=True):
+    """A file."""
+
+    configuration: list[dict[str, Any]] = []
+
+
 class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a configuration of either kind has: its name, then the setting that is ``fp32`` for the baseline."""
 
@@ -96,15 +106,15 @@ class Weights(_Configuration, frozen=True):
 
     mode: str
     """``fp32`` for the baseline, or a mode of ``nncf.compress_weights``."""
-    ratio: float | None = None
+    ratio: _Share | None = None
     group_size: int | None = None
     awq: bool | None = None
     scale_estimation: bool | None = None
     gptq: bool | None = None
-    lora_rank: int | None = None
+    lora_rank: _Positive | None = None
     all_layers: bool | None = None
     backup_mode: str | None = None
-    subset_size: int | None = None
+    subset_size: _Positive | None = None
 
     @property
     def title(self) -> str:
@@ -148,7 +158,7 @@ class Quantization(_Configuration, frozen=True):
     """``fp32`` for the baseline, ``performance`` or ``mixed``."""
     fast_bias_correction: bool | None = None
     smooth_quant: bool | None = None
-    subset_size: int | None = None
+    subset_size: _Positive | None = None
     model_type: str | None = None
 
     @property
@@ -252,14 +262,8 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
     expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
     try:
         text = intake.whole(path) if path.parent == _FOLDER else own_content(path, may_wait=True)
-        document: Mapping[str, Any] = toml_of(text.decode("utf-8"))
-        unknown = sorted(set(document) - {"configuration"})
-        if unknown:
-            raise NncfToolsError(f"{str(path)!r}: unknown key {unknown[0]!r}; {expected}")
-        tables = document.get("configuration", [])
-        if not isinstance(tables, list):
-            raise NncfToolsError(f"{str(path)!r}: `configuration` is no list of tables; {expected}")
-        configurations = [msgspec.convert(table, kind) for table in tables]
+        document = msgspec.convert(toml_of(text.decode("utf-8")), _Grid)
+        configurations = [msgspec.convert(table, kind) for table in document.configuration]
     except (OSError, SessionFileError) as error:
         raise NncfToolsError(f"{error}; {' or '.join(GRIDS)}, or a TOML file expected") from error
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -285,14 +289,9 @@ def _faults(weights: Weights, layers: Layers) -> Iterator[str]:
         yield f"the baseline has no {others[0]}"
     if weights.mode.startswith(_INT8):
         yield from (f"{name} does not go with {weights.mode}" for name in others if name != "all_layers")
-    if weights.ratio is not None and not 0 <= weights.ratio <= 1:
-        yield f"ratio from 0 to 1 expected, found {weights.ratio:g}"
     rank, size = weights.lora_rank, weights.group_size
     if weights.gptq and rank:
         yield "NNCF cannot do gptq and lora_rank together"
-    for name, value in (("lora_rank", rank), ("subset_size", weights.subset_size)):
-        if value is not None and value < 1:
-            yield f"{name} of at least 1 expected, found {value}"
     if size is not None and size < 1 and size != _PER_CHANNEL:
         yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
     if rank is not None and layers.smallest is not None and rank > layers.smallest:

@@ -24,10 +24,10 @@ from nncftools.cli.sweep.grid import Configuration
 from nncftools.compression import reading
 from nncftools.compression.checking import FAILED
 from nncftools.compression.filling import GIB
-from nncftools.compression.outputs import escaped
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
+from nncftools.markdown import text
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
@@ -306,5 +306,5 @@ ERRORS = (
 
 def markdown(columns: Iterable[str]) -> str:
     """Return the definitions as a part of a Markdown file."""
-    lines = [f"- **{escaped(column)}**: {escaped(DEFINITIONS.get(column, _TASK))}" for column in columns]
+    lines = [f"- **{text(column)}**: {text(DEFINITIONS.get(column, _TASK))}" for column in columns]
     return "\n\n## Columns\n\n" + "\n".join([*lines, "", ERRORS]) + "\n"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, groups, options
 from nncftools.cli.series import LONGEST_REASON, Runner, why
 from nncftools.cli.sweep import grid, worker
@@ -28,7 +29,6 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder, above_standard
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def _recorded(  # noqa: PLR0913 — what a step is recorded with
 def owner(session: Session | None) -> str:
     """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
     from nncftools.analysis import build_up, code_places, frames
-    from nncftools.analysis.peak_text import where_text
+    from nncftools.render.sentences import where_text
 
     if session is None:
         return ""
