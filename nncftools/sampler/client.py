@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
@@ -30,9 +30,6 @@ from nncftools.sampler.probes import references, resolved, why_unavailable
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT, content_of, value_of
-
-if TYPE_CHECKING:
-    from nncftools.sampler.devices.client import Helper
 
 PROC = "/proc"
 _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
@@ -101,14 +98,69 @@ def metrics_of_devices() -> tuple[str, ...]:
     return () if Devices.why_unavailable(PROC) else Devices.metrics
 
 
-def _helper(plan: Plan) -> Helper | None:
-    """Return the helper for devices, if a plan has a metric of them, and there are any."""
-    wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
-    if not wanted or Devices.why_unavailable(PROC):
-        return None
-    from nncftools.sampler.devices.client import Helper
+_PATHS = "LD_LIBRARY_PATH"
+"""An empty part of it would be the working folder, in which nothing is executed."""
+_DEVICES_MAIN = pathlib.Path(__file__).parent / "devices" / "__main__.py"
+_PATIENCE_S = 1.0
 
-    return Helper(plan)
+
+def _device_reader(plan: Plan) -> DeviceReader | None:
+    """Return the reader of devices, if a plan has a metric of them, and there are any."""
+    wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
+    return DeviceReader(plan) if wanted and metrics_of_devices() else None
+
+
+class DeviceReader:
+    """The helper of a recording, for the process that starts it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends: Sequence[int] = ()
+        with contextlib.suppress(OSError):
+            self._ends = [above_standard(end) for end in os.pipe()]
+
+    @property
+    def output(self) -> Sequence[int]:
+        """The descriptor that the sampler is to inherit."""
+        return self._ends[:1]
+
+    def start(self, sampler: int | None) -> list[int]:
+        """Start it for what is below ``sampler``, or as no child of ours for ourselves; return its PID, if any."""
+        plan = self._plan
+        numbers = (0 if sampler is None or plan.pid is not None else sampler, plan.pid or 0, int(plan.children))
+        paths = os.environ.get(_PATHS, "").split(os.pathsep)
+        label = [DETACHED_ARGUMENT] if sampler is None else []
+        with contextlib.suppress(OSError, IndexError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_DEVICES_MAIN), *map(str, numbers), *label],
+                stdin=subprocess.DEVNULL,
+                stdout=self._ends[1],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, _PATHS: os.pathsep.join(filter(os.path.isabs, paths))} if any(paths) else None,
+                start_new_session=True,
+            )
+        self._hang_up()
+        return [] if self._process is None else [self._process.pid]
+
+    def wait(self) -> None:
+        """Wait for the end of its first process, if it is no child of ours."""
+        if self._process is not None:
+            self._process.wait()
+
+    def close(self) -> None:
+        """End it. A driver may hold it in the kernel: then it is left alone after a second."""
+        self._hang_up()
+        if self._process is not None:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PATIENCE_S)
+            self._process = None
+
+    def _hang_up(self) -> None:
+        for end in self._ends:
+            os.close(end)
+        self._ends = ()
 
 
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
@@ -302,7 +354,7 @@ class Sampler:
     _known_children: Collection[int] = field(default=(), init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
     _link: StarterLink | None = field(default=None, init=False)
-    _devices: Helper | None = field(default=None, init=False)
+    _devices: DeviceReader | None = field(default=None, init=False)
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
@@ -332,7 +384,7 @@ class Sampler:
 
     def _begin(self, journal: int, relays: Relays) -> None:
         self._known_children = _children()
-        self._devices = _helper(self.plan)
+        self._devices = _device_reader(self.plan)
         readings = () if self._devices is None else self._devices.output
         with StarterLink.opened() as (ours, theirs):
             self._spawn((journal, *theirs), relays, readings)
@@ -427,8 +479,8 @@ class DetachedSampler:
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
         write_all(journal, link.encoded(header))
-        helper = _helper(plan)
-        readings = () if helper is None else helper.output
+        devices = _device_reader(plan)
+        readings = () if devices is None else devices.output
         with StarterLink.opened() as (ours, theirs):
             words = [*_words(plan, (journal, *theirs)), DETACHED_ARGUMENT]
             inherited = (journal, *theirs, *readings)
@@ -436,9 +488,9 @@ class DetachedSampler:
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
             ours.send_order(order(plan, (), marks, None, (), readings=readings))
-        if helper is not None:
-            helper.start(None)
-            helper.wait()
+        if devices is not None:
+            devices.start(None)
+            devices.wait()
         if starter.wait() != 0:
             ours.close()
             raise OSError(f"the sampler failed (exit status {starter.returncode})")

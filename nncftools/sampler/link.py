@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     from nncftools.journal.reading import PlanFields
+    from nncftools.sampler.tree import WriteLine
 
     class Order(TypedDict):
         """What the sampler starts and records; never written to a file."""
@@ -237,3 +238,58 @@ def _relayed(source: int, sink: int) -> bool:
     with contextlib.suppress(OSError):
         write_all(sink, data)
     return bool(data)
+
+
+_KEYS = {"devices", "device", "warning"}
+_SILENT_S = 3.0
+"""So long may a reading take that is due."""
+
+
+class DeviceRelay(LineReader):
+    """Passes the helper's lines on to the journal; in the sampler."""
+
+    def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
+        """Read from ``descriptor``, which the command does not inherit; the recording began at ``start_ns``."""
+        super().__init__(descriptor)
+        os.set_blocking(descriptor, False)
+        self._write_line = write_line
+        self._start_ns = start_ns
+        self._sources = {"GPUs and NPUs": (0.0, 0.0)}
+        """What is read: when it was read last, and when the next reading is due."""
+        self.columns: set[str] = set()
+        """The columns of all readings so far."""
+
+    def take(self, now_s: float) -> None:
+        """Write the lines that have arrived; say so when the helper was killed."""
+        for text in self.lines():
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, AttributeError
+            ):  # a driver may print what it likes
+                for key, value in json.loads(text).items():
+                    self._take_line(key, value, now_s)
+        if self._sources and not self.is_open:
+            why = "the process that asks the drivers ended early"
+            self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
+
+    def _take_line(self, key: str, value: Any, now_s: float) -> None:  # noqa: ANN401 — as JSON has it
+        if key == "sources":
+            self._sources = dict.fromkeys(value, (0.0, 0.0))
+        elif key == "ended":
+            del self._sources[value[0]]
+            if value[1]:
+                self._write_line("warning", f"memory of {value[0]} is unknown from {now_s:.1f} s on: {value[1]}")
+        elif key == "devices":
+            value["at_s"] = read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
+            self._sources[value.pop("of")] = read_s, read_s + value.pop("next_s")
+            self.columns.update(value["values"])
+        if key in _KEYS and (key != "devices" or value["values"]):
+            self._write_line(key, value)
+
+    def finish(self, end_s: float) -> None:
+        """Write what is left, and whether the drivers have not answered for a while."""
+        if self.is_open:
+            self.take(end_s)
+        for what, (read_s, due_s) in self._sources.items():
+            if self.is_open and end_s - due_s > _SILENT_S:
+                since = f"since {read_s:.1f} s" if read_s else f"in the {end_s:.1f} s of the run"
+                self._write_line("warning", f"memory of {what} is unknown: the driver did not answer {since}")

@@ -13,12 +13,11 @@ from nncftools.journal.writing import span
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
-from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks
 from nncftools.sampler.loop import Counters, Schedule, Stillness
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of
 from nncftools.sampler.probes.machine import FreeSpace
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import FilesRead, ProcessRecords
+from nncftools.sampler.process_records import FilesRead, Floor, HeldAtMarks, HighWaterMarks, ProcessRecords
 from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False

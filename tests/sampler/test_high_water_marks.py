@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import loop
-from nncftools.sampler.high_water_marks import Floor, HeldAtMarks
 from nncftools.sampler.loop import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
+from nncftools.sampler.process_records import Floor, HeldAtMarks
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, MemoryKinds, Process
 from tests.sampler.fake_proc import FakeProc, Told
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler.limit import GRACE_S, Limit
+from nncftools.sampler.service import GRACE_S, Limit
 from tests.conftest import HANGING_S
 from tests.waiting import until
 

@@ -7,10 +7,41 @@ import gc
 import os
 import select
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nncftools.sampler.devices.helper import Source
+    from collections.abc import Callable, Mapping
+
+    from nncftools.sampler.devices import WatchedRun
+    from nncftools.sampler.devices.drm import Drm
+    from nncftools.sampler.devices.nvml import Nvml
+
+OUTPUT = 1
+_REPEAT_NS = 500_000_000
+
+
+def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Read a source again and again: less often the longer a reading takes. The same values are seldom written.
+
+    On a busy machine, a reading may take long by chance: the shortest of three counts.
+    """
+    if not source.begin(run):
+        return
+    before: tuple[Mapping[str, float | None], int] | None = None
+    written_ns = 0
+    costs_s = [0.0, 0.0]
+    while True:
+        begun_s = source.clock()
+        values = source.read(run)
+        now_ns = time.monotonic_ns()
+        costs_s = [*costs_s[-2:], source.clock() - begun_s]
+        wait_s = max(source.every_s, min(costs_s) / source.share)
+        said = (values, round(wait_s))
+        if said != before or now_ns - written_ns >= _REPEAT_NS:  # also no value: the sampler knows that we live
+            before, written_ns = said, now_ns
+            run.write("devices", {"t_ns": now_ns, "of": source.what, "next_s": wait_s, "values": values})
+        sleep(wait_s)
 
 
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
@@ -20,8 +51,8 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
     ``pid``; ``children`` says whether descendants belong to the run. With ``is_detached`` this process was started by
     the measured program, and stops being its child.
     """
+    from nncftools.sampler.devices import WatchedRun
     from nncftools.sampler.devices.drm import Drm
-    from nncftools.sampler.devices.helper import OUTPUT, Run, follow
     from nncftools.sampler.devices.nvml import Nvml
     from nncftools.sampler.tree import Tree, detach
 
@@ -33,11 +64,11 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
         tree.add(pid)
     output = os.dup(OUTPUT)
     os.dup2(2, OUTPUT)  # what a driver prints is not for the sampler
-    run = Run(tree, output, children=bool(children))
-    left: list[Source] = [Nvml(), Drm()]
+    run = WatchedRun(tree, output, children=bool(children))
+    left: list[Nvml | Drm] = [Nvml(), Drm()]
     run.write("sources", [source.what for source in left])
 
-    def read(source: Source) -> None:
+    def read(source: Nvml | Drm) -> None:
         try:
             follow(source, run)
             run.write("ended", [source.what, ""])

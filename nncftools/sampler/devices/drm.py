@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nncftools.sampler.devices.helper import Run
+    from nncftools.sampler.devices import WatchedRun
 
     Client = tuple[str, bytes]
     """The device and the number of a client of it."""
@@ -97,11 +97,11 @@ class Drm:
         self._busy: dict[str, tuple[int, int]] = {}
         self._has_warned = False
 
-    def begin(self, _: Run) -> bool:
+    def begin(self, _: WatchedRun) -> bool:
         """Return whether there is a device."""
         return bool(self._devices)
 
-    def read(self, run: Run) -> Mapping[str, float | None]:
+    def read(self, run: WatchedRun) -> Mapping[str, float | None]:
         """Return bytes and per cent by column."""
         now_s = time.monotonic()
         values = dict.fromkeys(self._seen, 0)
@@ -135,7 +135,7 @@ class Drm:
             held[client] = data
         return held
 
-    def _look(self, run: Run) -> dict[Client, bytes]:
+    def _look(self, run: WatchedRun) -> dict[Client, bytes]:
         """Find all clients, and return what they say."""
         self._clients, held = {}, {}
         for process in run.processes():
@@ -161,7 +161,7 @@ class Drm:
                         self._miss(device, run)
         return held
 
-    def _miss(self, device: str, run: Run) -> None:
+    def _miss(self, device: str, run: WatchedRun) -> None:
         """Say that the driver of a device does not tell what a process holds: old ones, and some without fdinfo."""
         column = f"device_memory@{device}"
         if self._seen.isdisjoint((column, f"{column}.system")) and column not in self._untold:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from typing import Any
 
-    from nncftools.sampler.devices.helper import Run
+    from nncftools.sampler.devices import WatchedRun
     from nncftools.sampler.tree import Process
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -89,7 +89,7 @@ class Nvml:
         with contextlib.suppress(OSError):
             self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
-    def read(self, run: Run) -> Mapping[str, float | None]:
+    def read(self, run: WatchedRun) -> Mapping[str, float | None]:
         """Return memory in bytes and load in per cent by column."""
         values: dict[str, float | None] = {}
         processes = run.processes()  # first: one that ends before the driver lists it holds nothing
@@ -108,7 +108,7 @@ class Nvml:
             values[f"device_busy@{device.name}"] = None if unknown else rates.gpu
         return values
 
-    def begin(self, run: Run) -> bool:
+    def begin(self, run: WatchedRun) -> bool:
         """Load the library, and find the devices; return whether there are any."""
         try:
             self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)

@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
-from nncftools.sampler.devices.client import Relay
+from nncftools.sampler.link import DeviceRelay
 from nncftools.sampler.probes import machine
 from nncftools.sampler.probes.machine import Devices
 
@@ -28,10 +28,10 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue
 
 
-def relayed(reader: int) -> tuple[Relay, list[tuple[str, Any]]]:
+def relayed(reader: int) -> tuple[DeviceRelay, list[tuple[str, Any]]]:
     """Return a relay of a recording that began at 5 s, and the lines that it writes."""
     lines: list[tuple[str, Any]] = []
-    return Relay(reader, lambda key, value: lines.append((key, value)), 5 * SECOND), lines
+    return DeviceRelay(reader, lambda key, value: lines.append((key, value)), 5 * SECOND), lines
 
 
 def say(writer: int, **line: object) -> None:
@@ -166,7 +166,7 @@ def test_machine_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_OTHERS", (("/nowhere", "card"),))
 
     assert Devices.why_unavailable("/proc") == "there is no GPU or NPU"
-    assert (client.metrics_of_devices(), client._helper(Plan(["rss", "device_memory"]))) == ((), None)
+    assert (client.metrics_of_devices(), client._device_reader(Plan(["rss", "device_memory"]))) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_recording_without_devices(
 ) -> None:
     """A recording without a metric of devices, or not from /proc, needs no helper."""
     monkeypatch.setattr(machine, "_NVIDIA", ("/dev/null",))
-    helper = client._helper(Plan(columns, source=source))
+    helper = client._device_reader(Plan(columns, source=source))
 
     assert (helper is not None) == is_there
     if helper is not None:
