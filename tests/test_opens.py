@@ -49,7 +49,7 @@ BARE = {
     "it opens a descriptor, a buffer or a stream, no path": {
         "cli.sweep.cluster tarfile.open",
         "cli.sweep.steps open",
-        "cli.sweep.worker.steps open",
+        "cli.sweep.worker open",
         "compression.picture drawing.figure.savefig",
         "drawing drawing.savefig",
         "render.notebook panels.page(session, view).savefig",
@@ -70,7 +70,7 @@ BARE = {
         "session.sources open",
         "session.sources os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"cli.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"limits.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",

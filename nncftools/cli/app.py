@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, read_values, write_options, write_section
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.units import guess
 
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -48,7 +50,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 """The subcommands with what they do, by section of the help. Each is a function of its module."""
 _FILE_OF = {"replay": "watch", "fit": "fit.command", "forecast": "forecast.command", "sweep": "sweep.command"}
 _FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("metrics", "schema"), "reference")
-_FILE_OF |= dict.fromkeys(("list", "prune"), "runs")
+_FILE_OF |= dict.fromkeys(("list", "prune"), "runs") | dict.fromkeys(("viz-compression", "from-lm-eval"), "compression")
 """The module of a subcommand, where it has another name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
 """Options after the first word of the command belong to the command."""
@@ -77,9 +79,7 @@ class _Commands(TyperGroup):
         if word == "help":
             return self.resolve_command(ctx, [*rest[:1], "--help"])
         if word not in (*COMMANDS, *ctx.help_option_names) and not ctx.resilient_parsing:
-            from nncftools.cli import mistakes
-
-            raise mistakes.unknown_command(word, PROGRAM, COMMANDS, rest)
+            raise _unknown_command(word, PROGRAM, COMMANDS, rest)
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -131,6 +131,53 @@ def _root(
         raise typer.Exit(UsageError.exit_code)
 
 
+_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "diff": "compare", "ls": "list"}
+_OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
+"""Words of other programs for what we call differently."""
+_REMOVED = {
+    "--source": "the platform decides: /proc on Linux, psutil on macOS",
+    "--pss-budget": "PSS and USS take at most 1% of the time",
+    "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+    "--max-size": "files up to 2 GiB are read",
+    "--swap": "runs have no swap",
+    "--give-up": "a run ends after five times the time without a limit",
+    "--tolerance": "limits are found to 3%",
+    "--slower": "full speed is up to 1.1 times the time without a limit",
+}
+"""By option that is gone, what to do or what happens instead."""
+_INSTEAD = {f"--{name}": f"`nncf-tools report --format {name}` writes it" for name in ("html", "json", "csv", "text")}
+_INSTEAD |= {f"--{name}": "what this machine offers is recorded: `nncf-tools metrics`" for name in ("gpu", "cpu", "io")}
+_INSTEAD |= {"--pid": "`nncf-tools monitor --pid` records a running process"}
+"""By option that a command does not have, what to use."""
+_ALIKE = 0.6
+"""How similar an option must be to a mistyped one, without the dashes."""
+
+
+def _explain(error: Any) -> UsageError:
+    """Return our error for one of Click's: an unknown option, or too few or too many words."""
+    option = getattr(error, "option_name", "")
+    if option in _REMOVED:
+        return UsageError(f"option {option}: removed; {_REMOVED[option]}")
+    hint = f"see `{error.ctx.command_path if error.ctx else 'nncf-tools COMMAND'} --help`"
+    if hasattr(error, "possibilities"):  # Click's own are too far-fetched: --repeat for --depth
+        names = [name.lstrip("-") for parameter in error.ctx.command.params for name in parameter.opts]
+        near = guess(option.lstrip("-"), names, _ALIKE)
+        hint = _INSTEAD.get(option) or (f"did you mean --{near}?" if near else hint)
+    return UsageError(f"{error.message.rstrip('.')}; {hint}")
+
+
+def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:
+    """Return the error for a first word that is no subcommand."""
+    if word in _OTHER_WORDS:
+        instead = " ".join((_OTHER_WORDS[word], *rest))
+    elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
+        instead = " ".join(("profile", word, *rest))
+    else:
+        instead = guess(word, commands)
+    hint = f"did you mean `{program} {instead}`?" if instead else f"see `{program} --help`"
+    return UsageError(f"there is no command {word!r}; {hint}")
+
+
 @contextlib.contextmanager
 def _ended_by_exceptions() -> Iterator[list[int]]:
     """Let a signal that asks for the end end this process by an exception: temporary files are removed.
@@ -167,9 +214,7 @@ def run() -> int:
                 if received:
                     return 128 + received[0]
         except _ParserError as error:
-            from nncftools.cli import mistakes
-
-            raise mistakes.explain(error) from None
+            raise _explain(error) from None
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error

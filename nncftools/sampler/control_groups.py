@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, span
-from nncftools.sampler.tree import PAGE, content_of, number_after
-from nncftools.sampler.tree import number_in as number_in  # noqa: PLC0414 — ``fit`` reads groups with it, too
+from nncftools.sampler.tree import PAGE, content_of, number_after, number_in
 
 TYPE_CHECKING = False
 
@@ -97,6 +96,10 @@ class ControlGroup:
             if used is not None:
                 left.append(size - used)
         return max(0, min(left)) if left else None
+
+    def number(self, file: str) -> int | None:
+        """Return the number in a file of the group; None for unknown."""
+        return number_in(f"{self.folder}/{file}")
 
     def in_stat(self, key: bytes) -> int | None:
         """Return a number in ``memory.stat``; None for unknown."""

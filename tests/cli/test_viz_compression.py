@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from nncftools.cli.viz_compression import Also
+from nncftools.cli.compression import Also
 from nncftools.compression.reading import FIGURES
 from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, with_figures, written
 from tests.conftest import Run

@@ -29,8 +29,8 @@ def fit(request: FitOptions) -> int:
     planning.plan([], request.recorded)
     argv = planning.target(request.recorded)
     request.check_resume()
-    from nncftools.cli import groups
     from nncftools.cli.fit import runs
+    from nncftools.limits import groups
 
     request = replace(request, words=argv)
     parent = None

@@ -16,11 +16,12 @@ from functools import partial
 from typing import NamedTuple
 
 from nncftools.analysis.session import Session
-from nncftools.cli import destination, groups, screen
+from nncftools.cli import destination, screen
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
-from nncftools.cli.groups import LimitedGroup, ParentGroup
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.limits import groups
+from nncftools.limits.groups import LimitedGroup, ParentGroup
 from nncftools.limits.needs import needs
 from nncftools.redaction import Redaction
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell

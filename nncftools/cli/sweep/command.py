@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from nncftools.cli import options, screen
+from nncftools.cli.compression import viz_compression
 from nncftools.cli.parameters import with_options
 from nncftools.cli.sweep.options import SweepOptions
-from nncftools.cli.viz_compression import viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import seconds_text
 

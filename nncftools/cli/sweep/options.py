@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
+from nncftools.cli.compression import Panels, Recommend
 from nncftools.cli.options import Force, Name
 from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
-from nncftools.cli.viz_compression import Panels, Recommend
 from nncftools.units import bytes_from
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nncftools import intake
-from nncftools.cli import destination, groups, screen, series
+from nncftools.cli import destination, screen, series
 from nncftools.cli.series import Runner
 from nncftools.cli.sweep import results, steps
 from nncftools.cli.sweep.grid import Configuration
@@ -20,6 +20,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
+from nncftools.limits import groups
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 

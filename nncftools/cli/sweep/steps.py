@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.analysis.session import Session
-from nncftools.cli import destination, groups, options
+from nncftools.cli import destination, options
 from nncftools.cli.series import LONGEST_REASON, Runner, why
 from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import Row
@@ -29,6 +29,7 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder, above_standard
+from nncftools.limits import groups
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:

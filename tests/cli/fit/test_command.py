@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.cli import groups
 from nncftools.cli.destination import locked
 from nncftools.cli.fit import runs
 from nncftools.cli.fit.search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.limits import groups
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE

@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from nncftools.cli.compression import Also
 from nncftools.cli.sweep import checks, cluster
 from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import stamp
-from nncftools.cli.viz_compression import Also
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
 from tests.surroundings import HANGING_S

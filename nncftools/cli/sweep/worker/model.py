@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import evaluation
-from .steps import seconds, user_module
+from . import evaluation, seconds, user_module
 
 MODEL = "model.xml"
 _OFF = -1.0

@@ -66,12 +66,12 @@ def inherited() -> Iterator[Inherited]:
 
 @pytest.mark.process
 def test_steps_start_without_site_packages(inherited: Inherited) -> None:
-    """The folder runs by its path; a step that is unknown is an error, not a silent end."""
-    process = inherited.start({"step": "none"}, "-S")
+    """The folder runs by its path; a module that is unknown is an error, not a silent end."""
+    process = inherited.start({"step": "module", "module": "none", "folder": ".", "words": []}, "-S")
     _, error = process.communicate(timeout=HANGING_S)
 
     assert process.returncode == 1
-    assert "KeyError: 'none'" in error
+    assert "No module named none" in error
 
 
 def timed(code: str, folder: pathlib.Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
-from nncftools.sampler.control_groups import ControlGroup, Hierarchies, number_in
+from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,7 +78,7 @@ class LimitedGroup:
 
     def most_charged(self) -> int | None:
         """Return the most bytes that were charged to it; None for unknown (memory.peak: Linux 5.19)."""
-        return number_in(f"{self.folder}/{'memory.peak' if self._is_v2 else 'memory.max_usage_in_bytes'}")
+        return self._counts.number("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
 
     def refaults(self) -> int | None:
         """Return the bytes of files that were dropped and read again; None for unknown (memory.stat: Linux 5.9)."""

@@ -14,9 +14,9 @@ import sys
 import pytest
 
 from nncftools.backports import running
-from nncftools.cli import groups
-from nncftools.cli.groups import LimitedGroup, ParentGroup, parent_group
 from nncftools.errors import NncfToolsError
+from nncftools.limits import groups
+from nncftools.limits.groups import LimitedGroup, ParentGroup, parent_group
 from tests.made_up import MIB
 from tests.memory_group import IS_POSSIBLE
 from tests.sampler.grouped import V2, Machine
