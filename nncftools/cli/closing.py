@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
-from nncftools.cli.recording import Recorded, Run, guarded
+from nncftools.cli.recording import Recorded, RecordingJob, guarded
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
@@ -126,7 +126,7 @@ def _change(session: Session, earlier: pathlib.Path, view: View) -> str:
     return f"peak {percent:+.0f} % against the last run" if abs(percent) >= _LEAST_CHANGE else ""
 
 
-def show(recorded: Recorded, run: Run, view: View, *, quiet: bool) -> None:
+def show(recorded: Recorded, run: RecordingJob, view: View, *, quiet: bool) -> None:
     """Show the summary unless ``quiet``, and write the files beside the session; a signal ends it early."""
     try:
         with run.starter.interruptible():
@@ -139,7 +139,7 @@ def show(recorded: Recorded, run: Run, view: View, *, quiet: bool) -> None:
         screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
 
 
-def _show(session: Session, run: Run, view: View, *, is_saved: bool, quiet: bool) -> None:
+def _show(session: Session, run: RecordingJob, view: View, *, is_saved: bool, quiet: bool) -> None:
     target = run.target
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     rank = session.rank

@@ -62,7 +62,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     view = View(metrics=metrics)
     with Starter() as starter:
         screen.starter = starter
-        run = recording.Run(starter, request, argv, planning.plan(columns, request), target)
+        run = recording.RecordingJob(starter, request, argv, planning.plan(columns, request), target)
         with target.place:
             recorded = recording.record(run, view)
             closing.show(recorded, run, view, quiet=True)

@@ -110,7 +110,7 @@ def _record(request: Request, *, profiles: bool) -> int:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
-            run = recording.Run(
+            run = recording.RecordingJob(
                 starter,
                 request,
                 argv,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 80
 
 
-class Run(NamedTuple):
+class RecordingJob(NamedTuple):
     """What to record, and where to save it."""
 
     starter: Starter
@@ -84,7 +84,7 @@ class Recorded(NamedTuple):
     """Whether the session is at the requested path."""
 
 
-def record(run: Run, view: View | None = None) -> Recorded:
+def record(run: RecordingJob, view: View | None = None) -> Recorded:
     """Record a command and write its session; the live view shows the metrics of ``view``.
 
     Raises NncfToolsError if the command could not be started, never afterwards.
@@ -99,7 +99,7 @@ def record(run: Run, view: View | None = None) -> Recorded:
         files.close()
 
 
-def _run(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome:
+def _run(run: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
         with destination.writing(run.target.option, run.target.journal, UsageError):
@@ -115,7 +115,7 @@ def _run(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome
     return outcome
 
 
-def _record_command(run: Run, header: Header, files: RecordingFiles, view: View) -> Outcome:
+def _record_command(run: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
     on_line = _marking_lines(run, files.marks)
     display = helper = None
@@ -159,7 +159,9 @@ def _record_command(run: Run, header: Header, files: RecordingFiles, view: View)
         return outcome
 
 
-def _make_and_save(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) -> tuple[Session | None, bool]:
+def _make_and_save(
+    run: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome
+) -> tuple[Session | None, bool]:
     """Make and write the session; on failure print why, and where the journal is.
 
     Return the session, and whether it is at the requested path.
@@ -193,7 +195,7 @@ def _journal_location(files: RecordingFiles) -> str:
         return f"the journal could not be kept either: {error}"
 
 
-def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) -> Session:
+def _session(run: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import verdict
 
     known = StarterFacts(header, outcome.start, outcome.end)
@@ -219,7 +221,7 @@ def _session(run: Run, header: Header, files: RecordingFiles, outcome: Outcome) 
     return session
 
 
-def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
+def _take_marks(session: Session, log: BinaryIO, run: RecordingJob) -> None:
     from nncftools.marks.collecting import take_log, take_sizes
     from nncftools.render.sentences import no_marks_reason
 
@@ -270,7 +272,7 @@ def guarded(failure: str) -> Iterator[None]:
         screen.error(f"{failure}: {error}")
 
 
-def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
+def _environment(run: RecordingJob, helper: Helper | None) -> dict[str, str]:
     log = run.target.marks
     wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
     if run.calls is None:
@@ -283,7 +285,7 @@ def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
     return {**wanted, **calls.environment(log, run.calls, tracer)}
 
 
-def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
+def _marking_lines(run: RecordingJob, log: int) -> Callable[[str], None] | None:
     """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
     if not run.patterns:
         return None

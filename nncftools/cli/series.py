@@ -28,7 +28,7 @@ from nncftools import intake, markdown
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import Request, SeriesRequest
-from nncftools.cli.recording import Recorded, Run
+from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
@@ -129,13 +129,13 @@ class Runner:
     ) -> Recorded:
         """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError, Interrupted.
 
-        ``path`` is that of its files, without an ending; see ``recording.Run`` for ``entry`` and ``environment``.
+        ``path`` is that of its files, without an ending; see ``RecordingJob`` for ``entry`` and ``environment``.
         """
         target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
         argv = request.words or []
         plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
         planning.watch_disks(plan, argv, path.parent)
-        run = Run(
+        run = RecordingJob(
             self.starter,
             request,
             argv,

@@ -26,7 +26,7 @@ _ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckedRow:
     """One compressed model with checked figures."""
 
     number: int
@@ -67,9 +67,9 @@ class Model:
     setup: str
     """The name of the first column; empty when it has none or holds no models."""
     name: str
-    rows: Sequence[Row]
-    baseline: Row
-    repeated: Sequence[Row]
+    rows: Sequence[CheckedRow]
+    baseline: CheckedRow
+    repeated: Sequence[CheckedRow]
     """Further rows with the mode of the baseline, which is the first one."""
     missing: Sequence[str]
     """The usual modes that no row has."""
@@ -155,7 +155,7 @@ class _Check:
                 self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
         if self.problems:
             return []
-        rows: list[Row] = []
+        rows: list[CheckedRow] = []
         failures: list[Failure] = []
         for record, model in zip(self._table.records, self._names(), strict=True):
             cells = record.cells
@@ -165,7 +165,7 @@ class _Check:
                 rows.append(self._row(record, model))
         if not self._table.records and not self.problems:
             self.problems.append("the file has a header, but no rows")
-        by_model: dict[str, list[Row]] = {}
+        by_model: dict[str, list[CheckedRow]] = {}
         for row in rows:
             by_model.setdefault(row.model, []).append(row)
         for failure in {each.model: each for each in reversed(failures) if each.model not in by_model}.values():
@@ -188,7 +188,7 @@ class _Check:
         above = "" if len(named) > 1 else next(iter(named), self._table.path.stem)
         return [above := cell or above for cell in cells]
 
-    def _row(self, record: Record, model: str) -> Row:
+    def _row(self, record: Record, model: str) -> CheckedRow:
         cells = record.cells
         if not model:
             self._wrong(record, self._first, "the model's name expected")
@@ -198,7 +198,7 @@ class _Check:
         with_error = [m for m in self._metrics if cells.get(m.stderr_column)]
         stderrs = {m.column: self._number(record, m.stderr_column, 0, math.inf) for m in with_error}
         kept = {"", self._first, FAILED, *self._known}
-        row = Row(
+        row = CheckedRow(
             number=record.number,
             model=model,
             mode=cells[MODE],
@@ -241,7 +241,7 @@ class _Check:
             return None
         return int(value)
 
-    def _model(self, name: str, rows: Sequence[Row], failures: Sequence[Failure]) -> Model:
+    def _model(self, name: str, rows: Sequence[CheckedRow], failures: Sequence[Failure]) -> Model:
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
         exact = [row for row in with_word if row.mode.casefold() == BASELINE]
         baselines = exact or with_word

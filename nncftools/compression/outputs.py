@@ -258,7 +258,7 @@ class Request(NamedTuple):
     """Modes may be missing without a note."""
     extra: bool = False
     bounds: Bounds | None = None
-    also: Sequence[reading.Figure] = ()
+    also: Sequence[reading.Cost] = ()
     """What further panels of the picture show."""
     max_error: float | None = None
     """Results with a larger error are not drawn."""

@@ -87,7 +87,7 @@ class Panel:
     """The axes, and what is drawn in them."""
 
     axes: Axes
-    figure: reading.Figure | None = None
+    figure: reading.Cost | None = None
     """None for the compression rate, of which more is better."""
     prefix: str = ""
     """What the SVG ids of the panel's points begin with."""
@@ -121,7 +121,7 @@ def draw(
     comparisons: Sequence[Comparison],
     bounds: Bounds | None = None,
     max_error: float | None = None,
-    also: Sequence[reading.Figure] = (),
+    also: Sequence[reading.Cost] = (),
 ) -> Drawing:
     """Draw all results but the baselines, with a panel for each figure of ``also`` below the compression rate.
 
@@ -184,7 +184,7 @@ def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float
     return shown
 
 
-def _panels_below(canvas: Figure, axes: Axes, also: Sequence[reading.Figure]) -> list[Panel]:
+def _panels_below(canvas: Figure, axes: Axes, also: Sequence[reading.Cost]) -> list[Panel]:
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
     grid = canvas.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -284,7 +284,7 @@ def fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown]
         _say_unknown(panel.axes, len(shown), len(known), any(low < high for _, (low, high) in known))
 
 
-def _best(comparison: Comparison, figure: reading.Figure | None) -> list[Result]:
+def _best(comparison: Comparison, figure: reading.Cost | None) -> list[Result]:
     """Return the results that no other dominates; the baseline may dominate, too."""
     if figure is None:
         return [result for result in comparison.results if result.is_pareto]
@@ -293,7 +293,7 @@ def _best(comparison: Comparison, figure: reading.Figure | None) -> list[Result]
     return [known[index][0] for index in sorted(best)]
 
 
-def _ends(result: Result, figure: reading.Figure | None) -> tuple[float, float] | None:
+def _ends(result: Result, figure: reading.Cost | None) -> tuple[float, float] | None:
     return (result.rate, result.rate) if figure is None else measured(result.row, figure)
 
 

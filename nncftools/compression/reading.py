@@ -89,7 +89,7 @@ STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 
 @dataclass(frozen=True)
-class Figure:
+class Cost:
     """What compressing a model takes, or using it; less is better. A file may lack its column, and a row its figure."""
 
     name: str
@@ -106,14 +106,14 @@ class Figure:
     """The column with the upper end of a bracket, in the same unit; that end counts."""
 
 
-MODEL_SIZE = Figure("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
+MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
 """Published tables write Gb and count GiB."""
 _MIB, _HIGH = MemoryUnit.MiB.factor, "peak memory high, MiB"
-PEAK = Figure("peak", "Peak memory of compression", "peak memory, MiB", _MIB, high_column=_HIGH)
-INFERENCE_PEAK = Figure("inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB)
-TIME = Figure("time", "Compression time", "compression time, s", 1, is_size=False, decimals=2)
-LATENCY = Figure("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
-FIRST_TOKEN = Figure("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
+PEAK = Cost("peak", "Peak memory of compression", "peak memory, MiB", _MIB, high_column=_HIGH)
+INFERENCE_PEAK = Cost("inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB)
+TIME = Cost("time", "Compression time", "compression time, s", 1, is_size=False, decimals=2)
+LATENCY = Cost("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
+FIRST_TOKEN = Cost("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
 FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
 """Those in columns of their own, which a file may lack."""
 DECIMALS = {**{figure.column: figure.decimals for figure in FIGURES}, PEAK.high_column: 0, BITS_PER_WEIGHT: 2}

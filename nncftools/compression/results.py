@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nncftools.backports import StrEnum
-from nncftools.compression.checking import Model, Row, number
-from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Direction, Figure, Metric, ResultsError
+from nncftools.compression.checking import CheckedRow, Model, number
+from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Cost, Direction, Metric, ResultsError
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
 
@@ -44,7 +44,7 @@ class Group(StrEnum):
 class Result:
     """A row with the values computed from it and the baseline."""
 
-    row: Row
+    row: CheckedRow
     error: float
     """Mean of the metrics' relative errors, a fraction; negative when the model got better."""
     error_stderr: float | None
@@ -100,7 +100,7 @@ def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = N
     """
     base = model.baseline
 
-    def point(row: Row) -> tuple[float, float]:  # improvements count as negative, as in the published tables
+    def point(row: CheckedRow) -> tuple[float, float]:  # improvements count as negative, as in the published tables
         errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
         return sum(errors) / len(errors), base.size / row.size
 
@@ -118,7 +118,7 @@ def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = N
     return sorted(results, key=lambda result: result.error)
 
 
-def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:
+def error_stderr(row: CheckedRow, baseline: CheckedRow, metrics: Sequence[Metric]) -> float | None:
     """Return the standard error of the average relative error, or None when no metric has one.
 
     First-order error propagation, assuming independent measurements; a metric without standard error counts as exact.
@@ -199,7 +199,7 @@ class Measured(NamedTuple):
     """The end that counts."""
 
 
-def measured(row: Row, figure: Figure) -> Measured | None:
+def measured(row: CheckedRow, figure: Cost) -> Measured | None:
     """Return a row's figure; None when its cell is empty, no number, or not above 0."""
     if figure is MODEL_SIZE:
         return Measured(row.size * figure.factor, row.size * figure.factor)
@@ -211,7 +211,7 @@ def measured(row: Row, figure: Figure) -> Measured | None:
     return Measured(min(ends), max(ends)) if ends else None
 
 
-def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
+def require(models: Sequence[Model], figures: Iterable[Cost]) -> None:
     """Raise ResultsError for the first figure whose column a file lacks."""
     for model in models:
         first = model.rows[0]
@@ -224,7 +224,7 @@ def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
             raise ResultsError(f"{str(model.path)!r}: {needed}{f' (found {near!r})' if near else ''}")
 
 
-def figure_text(figure: Figure, value: float) -> str:
+def figure_text(figure: Cost, value: float) -> str:
     """Return bytes or seconds as text in the best-fitting unit: ``"1.7 GiB"``, ``"12.3 ms"``, ``"76.1 s"``."""
     if figure.is_size:
         return size_text(value)
@@ -233,7 +233,7 @@ def figure_text(figure: Figure, value: float) -> str:
     return f"{count:,.0f} {unit}" if count >= _WHOLE_FROM else f"{count:.3g} {unit}"
 
 
-def scale_of(figure: Figure, value: float) -> tuple[float, str]:
+def scale_of(figure: Cost, value: float) -> tuple[float, str]:
     """Return the unit that suits a figure of this value: the bytes or seconds in it, and its name."""
     if figure.is_size:
         unit = MemoryUnit.GiB if value >= _GIB_FROM else MemoryUnit.MiB
@@ -306,7 +306,7 @@ _TOLERANCE = 1e-9
 class Bound:
     """The largest accepted figure of a row."""
 
-    figure: Figure | None
+    figure: Cost | None
     """None for the average relative error."""
     limit: float
     """A fraction, bytes or seconds."""
@@ -356,7 +356,7 @@ class Bounds:
         return False if False in verdicts else None if None in verdicts else True
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[Cost]:
         """The bounded figures beside the error."""
         return [bound.figure for bound in self.each if bound.figure]
 
@@ -438,7 +438,7 @@ def _fraction(text: str, value: str) -> float:
     return limit
 
 
-def _limit(figure: Figure, value: str) -> tuple[float, str]:
+def _limit(figure: Cost, value: str) -> tuple[float, str]:
     """Return bytes or seconds, and the text of it. Raises ValueError."""
     if not figure.is_size:
         seconds = seconds_from(value)

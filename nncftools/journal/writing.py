@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nncftools.journal.reading import MemoryLimit, PlanFields
 
-    Row = tuple[float, Sequence[float | None], dict[int, int]]
+    SampleRow = tuple[float, Sequence[float | None], dict[int, int]]
     """Seconds since the start, a value per column, and the RSS of every process if that is recorded."""
 
 GROUP = "control group"
@@ -132,7 +132,7 @@ class Writer:
         self.rows = 0
         """Samples so far, including lost ones."""
 
-    def sample(self, row: Row) -> None:
+    def sample(self, row: SampleRow) -> None:
         """Append one sample, and what waits since the last write, in one write.
 
         A sample that repeats the values of the one before may wait for a moment: a kill then loses no value.

@@ -30,7 +30,7 @@ from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Rise, Start
-from nncftools.session.recording import Line, Recording
+from nncftools.session.recording import JournalLine, Recording
 from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
 
@@ -183,7 +183,7 @@ class Follower:
         self.read()
         return lives and not self.run.ended
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: JournalLine) -> None:
         if "process" in line:
             fields = line["process"]
             self.run.take_process(fields)

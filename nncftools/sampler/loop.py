@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from nncftools.journal.writing import Row
+    from nncftools.journal.writing import SampleRow
     from nncftools.sampler.tree import Process, Tree
 
 
@@ -144,7 +144,7 @@ class Thinner:
     processes, or with many devices, counts several times, so that no session grows too large to be read.
     """
 
-    def __init__(self, limit: int, write: Callable[[Row], None]) -> None:
+    def __init__(self, limit: int, write: Callable[[SampleRow], None]) -> None:
         """Merge above ``limit`` rows."""
         self.gauges: Sequence[int] = ()
         """The positions of the values whose extremes are kept."""
@@ -154,9 +154,9 @@ class Thinner:
         self._size = 1
         self._left = limit
         self._limit = limit
-        self._bucket: list[Row] = []
+        self._bucket: list[SampleRow] = []
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SampleRow) -> None:
         """Add the next row."""
         if self._size == 1:
             self._write_kept(row)
@@ -175,7 +175,7 @@ class Thinner:
         for number in kept_of_bucket(gauges, 0, len(bucket)):
             self._write_kept(bucket[number])
 
-    def _write_kept(self, row: Row) -> None:
+    def _write_kept(self, row: SampleRow) -> None:
         self._write(row)
         self._left -= 1 + len(row[2]) // PROCESSES_OF_ROW + self.devices // DEVICES_OF_ROW
         if self._left <= 0:

@@ -145,9 +145,9 @@ class Recording:
                 self._handlers[self._marks.descriptor] = self._marks.take
         self._open_source = source_of(plan, writer.line, reaper)
         self._source: ProcSource | PsutilSource
-        self._limit: Limit | None = None
+        self._limit: LimitGuard | None = None
         if plan.limit is not None:
-            self._limit = Limit(plan.limit, self._alive, self._warn, writer.line)
+            self._limit = LimitGuard(plan.limit, self._alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
         self._devices: DeviceRelay | None = None
@@ -430,7 +430,7 @@ _ROUNDS = 10
 """A process may fork just before it is killed."""
 
 
-class Limit:
+class LimitGuard:
     """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
 
     def __init__(

@@ -70,7 +70,7 @@ class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
     """Samples written, after merging."""
 
 
-class Line(TypedDict, total=False):
+class JournalLine(TypedDict, total=False):
     """A line that is not a sample; it has one of these keys."""
 
     start: Start
@@ -126,7 +126,7 @@ class Chunk(NamedTuple):
     """Each is the seconds since the start, then a value per column."""
     each: list[tuple[float, dict[int, int]]]
     """Seconds, and the RSS of every process at that sample: bytes, by the process's ``id``."""
-    lines: list[Line]
+    lines: list[JournalLine]
     """All other lines, in order."""
     bad: list[int]
     """Numbers of the unreadable lines, from 1."""
@@ -186,7 +186,7 @@ class Tail:
 
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
-            line = msgspec.json.decode(text, type=Line)
+            line = msgspec.json.decode(text, type=JournalLine)
             msgspec.convert(line.get("start", {}), model.Start)
             msgspec.convert(line.get("process", {"id": 0}), Process)
             msgspec.convert(line.get("end", {}), _EndNumbers)
@@ -205,7 +205,7 @@ class Tail:
             chunk.bad.append(number)
 
 
-def _check_devices(line: Line) -> None:
+def _check_devices(line: JournalLine) -> None:
     """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
     values = line["devices"]["values"] if "devices" in line else {}
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
@@ -273,7 +273,7 @@ class Recording:
                 self.take(line)
             yield chunk
 
-    def take(self, line: Line) -> None:
+    def take(self, line: JournalLine) -> None:
         """Take a line that is not a sample."""
         self.start = line.get("start", self.start)
         self.end = line.get("end", self.end)
@@ -327,7 +327,7 @@ class WholeRecording(Recording):
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
-    def take(self, line: Line) -> None:
+    def take(self, line: JournalLine) -> None:
         """Take a line that is not a sample."""
         super().take(line)
         if "process" in line:
@@ -357,13 +357,13 @@ class WholeRecording(Recording):
         else:
             self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
 
-    def _take_span(self, line: Line) -> None:
+    def _take_span(self, line: JournalLine) -> None:
         if "exec" in line:
             self._execs.append(line["exec"])
         if "late" in line:
             self._late[line["late"]["from_s"]] = line["late"]["to_s"]
 
-    def _take_devices(self, line: Line) -> None:
+    def _take_devices(self, line: JournalLine) -> None:
         if "device" in line:
             self._devices[line["device"].device] = line["device"]
         if "devices" in line:

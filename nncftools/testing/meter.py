@@ -28,7 +28,7 @@ from nncftools.session.recording import Recording
 
 
 @dataclass
-class Row:
+class MeterRow:
     """One sample of the process tree."""
 
     at_ns: int
@@ -52,7 +52,7 @@ class LiveReader(Recorder):
         self._file: BinaryIO | None = None
         self._recording: Recording | None = None
         self._commands: dict[int, str] = {}
-        self.latest: Row | None = None
+        self.latest: MeterRow | None = None
         """The last sample read."""
 
     def start(self) -> None:
@@ -99,7 +99,7 @@ class LiveReader(Recorder):
         if self.marks_log is not None:
             line.append(os.fsencode(self.marks_log), text)
 
-    def rows_to_now(self, within_s: float) -> Iterator[Row]:
+    def rows_to_now(self, within_s: float) -> Iterator[MeterRow]:
         """Yield the samples since the last call, then request a current one and wait up to ``within_s`` for it."""
         at_ns = time.monotonic_ns()
         until_ns = at_ns + round(within_s * 1e9)
@@ -109,7 +109,7 @@ class LiveReader(Recorder):
             time.sleep(0.001)
             yield from self.rows()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[MeterRow]:
         """Yield the samples since the last call."""
         if self._file is None or self._recording is None:
             return
@@ -124,10 +124,10 @@ class LiveReader(Recorder):
                 if rss is not None:
                     time_s = sample[0] or 0.0
                     at_ns = start_ns + round(time_s * 1e9)
-                    self.latest = Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
+                    self.latest = MeterRow(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
                     yield self.latest
 
-    def largest_process(self, row: Row) -> tuple[str, int] | None:
+    def largest_process(self, row: MeterRow) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in a sample; None if unknown."""
         number = max(row.each, key=row.each.__getitem__, default=None)
         if number is None:
@@ -221,9 +221,9 @@ class Measurement:
     """Its start, on CLOCK_MONOTONIC."""
     operation: int | None = None
     """Its number in the marks log."""
-    sample_before: Row | None = None
+    sample_before: MeterRow | None = None
     """The last sample before it."""
-    largest: Row | None = None
+    largest: MeterRow | None = None
     """The largest sample during it."""
 
 
@@ -342,7 +342,7 @@ class Meter:
         return peak_of(begun, after, is_sampled=self.reader.is_alive)
 
     @staticmethod
-    def _take(begun: Measurement, rows: Iterable[Row]) -> None:
+    def _take(begun: Measurement, rows: Iterable[MeterRow]) -> None:
         for row in rows:
             if row.at_ns >= begun.at_ns and (begun.largest is None or row.rss > begun.largest.rss):
                 begun.largest = row

@@ -32,7 +32,7 @@ from nncftools.compression.reading import (
     PEAK,
     PEAK_OWNER,
     STANDARD,
-    Figure,
+    Cost,
     ResultsError,
 )
 from nncftools.compression.results import bounds_of
@@ -330,7 +330,7 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple[Figure, ...] = ()) -> str:
+def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple[Cost, ...] = ()) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
     limit = bounds_of(bound) if bound else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler.service import GRACE_S, Limit
+from nncftools.sampler.service import GRACE_S, LimitGuard
 from tests.conftest import HANGING_S
 from tests.waiting import until
 
@@ -39,13 +39,13 @@ def target(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[s
     process.wait()
 
 
-def limit(action: str, said: list[str], *processes: subprocess.Popen[bytes]) -> Limit:
+def limit(action: str, said: list[str], *processes: subprocess.Popen[bytes]) -> LimitGuard:
     """Return a limit of 50 MiB for these processes."""
 
     def alive(_now_s: float) -> list[int]:
         return [process.pid for process in processes if process.poll() is None]
 
-    return Limit({"rss": 50 * MIB, "action": action}, alive, said.append, lambda *_: None)
+    return LimitGuard({"rss": 50 * MIB, "action": action}, alive, said.append, lambda *_: None)
 
 
 def test_warns_once(said: list[str]) -> None:
@@ -95,7 +95,9 @@ def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> 
 def test_line_of_the_journal() -> None:
     """The first sample above the limit is recorded with its time, so that a report can name the operation."""
     written: list[tuple[str, object]] = []
-    of = Limit({"rss": 50 * MIB, "action": "warn"}, lambda _: [], lambda _: None, lambda *line: written.append(line))
+    of = LimitGuard(
+        {"rss": 50 * MIB, "action": "warn"}, lambda _: [], lambda _: None, lambda *line: written.append(line)
+    )
     for at_s in (1.0, 2.0):
         of.check(51 * MIB, at_s)
 

@@ -15,8 +15,8 @@ from nncftools.testing.meter import (
     UNSAMPLED,
     Measurement,
     Memory,
+    MeterRow,
     Peak,
-    Row,
     peak_of,
     put,
     taken,
@@ -104,9 +104,9 @@ def after(mark: int, children_mark: int = 20) -> Memory:
     return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
 
 
-def row(rss: int, processes: int) -> Row:
+def row(rss: int, processes: int) -> MeterRow:
     """Return a sample."""
-    return Row(0, rss, processes)
+    return MeterRow(0, rss, processes)
 
 
 def peak_with(
@@ -115,7 +115,7 @@ def peak_with(
     after: Memory = after(50),  # noqa: B008 — never changed
     was_reset: bool = True,
     is_sampled: bool = True,
-    **samples: Row,
+    **samples: MeterRow,
 ) -> Peak:
     """Return the peak of a test, by default a sampled one, after a reset, with no sample during it."""
     return peak_of(Measurement(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)

@@ -20,7 +20,7 @@ from nncftools.cli.model_folder import config_of
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Configuration, Weights
 from nncftools.cli.sweep.options import SweepOptions
-from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp
+from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, differing, stamp
 from nncftools.cli.sweep.runs import Sweep
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.cli.sweep.worker import evaluation
@@ -82,7 +82,7 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     stamps = {name: stamp(path) for name, path in inputs.items()}
     stamps |= {"tasks": ",".join(request.tasks)} if request.tasks else {}
     model = request.name.strip() or (request.model if request.model.name.strip(".") else request.model.resolve()).name
-    folder, state = Folder(request.output), State(model, setup, stamps)
+    folder, state = SweepFolder(request.output), State(model, setup, stamps)
     before = _before(request, folder, state, configurations)
     return Sweep(request, configurations, chosen, folder, state, inputs, code, before), notes
 
@@ -215,7 +215,9 @@ def _check_packages(request: SweepOptions) -> None:
         raise NncfToolsError(f"{why}; or name another Python with --python")
 
 
-def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[Configuration]) -> dict[str, Row]:
+def _before(
+    request: SweepOptions, folder: SweepFolder, state: State, grid: Sequence[Configuration]
+) -> dict[str, SweepRow]:
     """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
     if folder.is_foreign:
         raise UsageError(
@@ -238,7 +240,7 @@ def _before(request: SweepOptions, folder: Folder, state: State, grid: Sequence[
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
     for ending in _WRITTEN:
         destination.check_file("--output", request.output.with_suffix(ending), force=request.force)
-    rows: dict[str, Row] = {}
+    rows: dict[str, SweepRow] = {}
     if folder.path.exists():
         with folder.locked():
             with contextlib.suppress(NncfToolsError):

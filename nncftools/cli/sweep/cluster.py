@@ -26,7 +26,7 @@ import msgspec
 from nncftools.backports import running
 from nncftools.cli import screen
 from nncftools.cli.series import Runner, runner
-from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
+from nncftools.cli.sweep.results import ROW, SweepFolder, SweepRow, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.sampler.client import Interrupted, held_back
@@ -125,7 +125,7 @@ _DIGEST = 16
 class Cluster:
     """Runs tasks on the workers of a cluster; workers may come and go."""
 
-    def __init__(self, address: str, folder: Folder, runner: Runner) -> None:
+    def __init__(self, address: str, folder: SweepFolder, runner: Runner) -> None:
         """Connect to the scheduler. Raises UsageError if that is impossible."""
         try:
             import distributed
@@ -141,7 +141,7 @@ class Cluster:
         except (OSError, ValueError) as error:
             raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
 
-    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> None:
+    def run(self, tasks: Sequence[Task], ended: Callable[[SweepRow], None]) -> None:
         """Run tasks, and give each row to ``ended`` as soon as it is there. Raises NncfToolsError, Interrupted.
 
         A task whose worker is lost runs again on another one.
@@ -159,7 +159,9 @@ class Cluster:
             cancels.join(_CANCELS_S)  # the scheduler may hang
             raise
 
-    def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
+    def _run(
+        self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[SweepRow], None]
+    ) -> None:
         while (waiting or running) and not self._runner.is_interrupted():
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
@@ -197,13 +199,13 @@ class Cluster:
             self._client.submit(receive, archive, digest, **where).result(timeout=_SENDS_S)
         return self._client.submit(work, msgspec.json.encode(task), stamps, digest, **where)
 
-    def _taken(self, task: Task, future: Any) -> Row:  # noqa: ANN401 — Dask's
+    def _taken(self, task: Task, future: Any) -> SweepRow:  # noqa: ANN401 — Dask's
         """Put the files of a task where they would be if it had run here, and return its row."""
         target = self._folder.clear(task.row.name)
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             folder = pathlib.Path(name, "task")
             unpack(future.result(), folder)
-            row = msgspec.json.decode((folder / ROW).read_bytes(), type=Row)
+            row = msgspec.json.decode((folder / ROW).read_bytes(), type=SweepRow)
             target.rmdir()
             folder.rename(target)
         return row

@@ -35,7 +35,7 @@ FIRST_TOKEN, PER_TOKEN, INFERENCE = reading.FIRST_TOKEN.column, reading.LATENCY.
 _MIB = 2**20
 
 
-class Row(msgspec.Struct):
+class SweepRow(msgspec.Struct):
     """What is known of a configuration that ended; bytes and seconds, None is unknown."""
 
     name: str
@@ -81,7 +81,7 @@ class Row(msgspec.Struct):
         return None if self.size is None or not weights else self.size * 8 / weights
 
 
-def table(model: str, setup: str, rows: Sequence[Row]) -> str:
+def table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
     """Return the CSV file of the results. An empty cell is unknown; a row that failed has no size and no quality."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     columns = [setup, *DESCRIBING, *(part for column in quality for part in (column, column + STDERR))]
@@ -92,7 +92,7 @@ def table(model: str, setup: str, rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def measured_columns(rows: Sequence[Row]) -> list[str]:
+def measured_columns(rows: Sequence[SweepRow]) -> list[str]:
     """Return the columns after those of quality: a language model has times per token, another one that of a call."""
     times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
     return [COMPRESSION, PEAK, PEAK_HIGH, PEAK_OWNER, INFERENCE_PEAK, *times, BITS_PER_WEIGHT, BIT_WIDTHS, FAILED]
@@ -105,7 +105,7 @@ def widths_text(widths: dict[str, int]) -> str:
     return ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= 0.005)  # noqa: PLR2004 — rounds to 0
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: SweepRow) -> dict[str, str]:
     texts = {
         reading.MODE: row.mode,
         INT4: f"{row.int4:g}",
@@ -127,7 +127,7 @@ def _cells(row: Row) -> dict[str, str]:
     return texts | {column: f"{value:.5g}" for column, value in figures.items() if value is not None}
 
 
-_Kept = TypeVar("_Kept", "State", Row)
+_Kept = TypeVar("_Kept", "State", SweepRow)
 
 ENDING = ".sweep"
 _STATE, ROW = "sweep.json", "row.json"
@@ -146,7 +146,7 @@ class State(msgspec.Struct):
     version: int = 1
 
 
-class Folder:
+class SweepFolder:
     """The folder of the sweep whose results are ``output``."""
 
     def __init__(self, output: pathlib.Path) -> None:
@@ -187,18 +187,18 @@ class Folder:
         self.check()
         write_file(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
 
-    def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
+    def rows(self, grid: Sequence[Configuration]) -> dict[str, SweepRow]:
         """Return the rows of a grid that have ended, by name, without those whose settings have changed.
 
         Raises NncfToolsError for a row that is damaged.
         """
         try:
-            rows = [(configuration, _read(self.of(configuration.name) / ROW, Row)) for configuration in grid]
+            rows = [(configuration, _read(self.of(configuration.name) / ROW, SweepRow)) for configuration in grid]
         except NncfToolsError as error:
             raise NncfToolsError(f"{error}; remove that file to run its configuration again") from error
         return {kept.name: row for kept, row in rows if row is not None and row.settings == kept.settings()}
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: SweepRow) -> None:
         """Write the row of a configuration that ended. Raises OSError."""
         self.check()
         folder = self.of(row.name)
@@ -219,7 +219,7 @@ class Folder:
         folder.mkdir()
         return folder
 
-    def write_table(self, state: State, rows: Sequence[Row]) -> None:
+    def write_table(self, state: State, rows: Sequence[SweepRow]) -> None:
         """Write the results, whole or not at all. Raises OSError."""
         self.check()
         write_file(self.output, table(state.model, state.setup, rows).encode())

@@ -15,7 +15,7 @@ from nncftools.cli.series import Runner
 from nncftools.cli.sweep import results, steps
 from nncftools.cli.sweep.grid import Configuration
 from nncftools.cli.sweep.options import SweepOptions
-from nncftools.cli.sweep.results import Folder, Row, State
+from nncftools.cli.sweep.results import State, SweepFolder, SweepRow
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
@@ -34,7 +34,7 @@ class Expected(NamedTuple):
     """The largest memory of compression and of inference in a run before, in bytes."""
 
 
-def expected(configuration: Configuration, grid: Sequence[Configuration], before: Mapping[str, Row]) -> Expected:
+def expected(configuration: Configuration, grid: Sequence[Configuration], before: Mapping[str, SweepRow]) -> Expected:
     """Return what to expect of a configuration, from the rows of earlier runs by name.
 
     The time of one that never ran is its usual effort times the seconds per effort of those that ran.
@@ -50,7 +50,7 @@ def expected(configuration: Configuration, grid: Sequence[Configuration], before
 
 
 def time_left_s(
-    todo: Sequence[Configuration], grid: Sequence[Configuration], before: Mapping[str, Row]
+    todo: Sequence[Configuration], grid: Sequence[Configuration], before: Mapping[str, SweepRow]
 ) -> float | None:
     """Return the seconds that configurations may still take; None for unknown."""
     times = [expected(configuration, grid, before).seconds for configuration in todo]
@@ -74,15 +74,15 @@ class Sweep:
     """All configurations: those that ended before stay in the results."""
     chosen: Sequence[Configuration]
     """The configurations that have a row at the end."""
-    folder: Folder
+    folder: SweepFolder
     state: State
     inputs: Mapping[str, pathlib.Path]
     """Paths by what they are for; ``model`` is the folder or file that the user named."""
     code: str
     """The user's file of ``--kind``, as it was when it was checked."""
-    before: Mapping[str, Row]
+    before: Mapping[str, SweepRow]
     """Rows of an earlier sweep that is replaced: only for the time that is left."""
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, SweepRow] = field(default_factory=dict)
     """The rows of the configurations that have ended, by name."""
     measured_s: float = 0.0
     """For how many seconds the measured processes ran."""
@@ -159,7 +159,9 @@ class Sweep:
         continuations = None if reference is None or not reference.is_complete else reference.continuations
         without = set() if configuration.is_baseline or continuations is not None else {PROMPTS}
         return Task(
-            row=Row(configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank),
+            row=SweepRow(
+                configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank
+            ),
             is_baseline=configuration.is_baseline,
             needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
             inputs={name: path for name, path in inputs.items() if name not in without},
@@ -173,7 +175,7 @@ class Sweep:
             reference=continuations,
         )
 
-    def _ended(self, row: Row) -> None:
+    def _ended(self, row: SweepRow) -> None:
         """Write a row to the disk before anything else is done."""
         row.failed = row.failed or collapsed(row, self.rows.get(self.grid[0].name))
         self.rows[row.name] = row
@@ -215,7 +217,7 @@ def dry_run(plan: Sweep) -> str:
     return "".join(f"{printable(line)}\n" for line in [first, *lines])
 
 
-def _outcome(row: Row) -> str:
+def _outcome(row: SweepRow) -> str:
     if not row.is_complete:
         return f"failed: {row.failed}"
     size = "size unknown" if row.size is None else f"{brief_size(row.size)} of weights"
@@ -224,7 +226,7 @@ def _outcome(row: Row) -> str:
     return ", ".join([size, *quality, *peak])
 
 
-def collapsed(row: Row, baseline: Row | None) -> str:
+def collapsed(row: SweepRow, baseline: SweepRow | None) -> str:
     """Return which figure is beyond all comparison with the baseline's; empty if none is."""
     for column, (value, _) in row.figures.items():
         base = None if baseline is None else baseline.figures.get(column)
@@ -233,7 +235,7 @@ def collapsed(row: Row, baseline: Row | None) -> str:
     return ""
 
 
-def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
+def define(table: pathlib.Path, rows: Sequence[SweepRow]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])

@@ -24,7 +24,7 @@ from nncftools.analysis.session import Session
 from nncftools.cli import destination, options
 from nncftools.cli.series import LONGEST_REASON, Runner, why
 from nncftools.cli.sweep import grid, worker
-from nncftools.cli.sweep.results import Row
+from nncftools.cli.sweep.results import SweepRow
 from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
@@ -42,7 +42,7 @@ MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada"
 class Task(msgspec.Struct, frozen=True):
     """What to run for one configuration, and with which inputs."""
 
-    row: Row
+    row: SweepRow
     """The row, with what is known before the task runs."""
     is_baseline: bool
     needs_data: bool
@@ -100,7 +100,7 @@ def parent_group() -> groups.ParentGroup | None:
         return None
 
 
-def run_task(task: Task, runner: Runner) -> Row:
+def run_task(task: Task, runner: Runner) -> SweepRow:
     """Compress, save and evaluate one configuration; return its row.
 
     What fails makes a row with the verdict. Raises Interrupted, and NncfToolsError if no process can be started.

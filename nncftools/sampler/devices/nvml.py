@@ -62,7 +62,7 @@ class _Rates(Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
-class Device:
+class Gpu:
     """A GPU, or an instance of one."""
 
     def __init__(self, name: str, handle: c_void_p) -> None:
@@ -84,7 +84,7 @@ class Nvml:
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._library: Any = None
-        self._devices: list[Device] = []
+        self._devices: list[Gpu] = []
         self._is_container = True
         with contextlib.suppress(OSError):
             self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
@@ -122,7 +122,7 @@ class Nvml:
         for number in range(min(count.value, _MOST_DEVICES)):
             handle, name = c_void_p(), f"nvidia{number}"
             if (failed := self._call("nvmlDeviceGetHandleByIndex_v2", number, byref(handle))) == _SUCCESS:
-                self._devices += list(self._instances(name, handle)) or [Device(name, handle)]
+                self._devices += list(self._instances(name, handle)) or [Gpu(name, handle)]
             elif failed != _NO_PERMISSION:  # this user, or this control group, cannot use it either
                 run.write("warning", f"memory of {name} is unknown: {self._error(failed)}")
         for device in self._devices:
@@ -134,7 +134,7 @@ class Nvml:
             run.write("device", device.facts)
         return bool(self._devices)
 
-    def _instances(self, name: str, handle: c_void_p) -> Iterator[Device]:
+    def _instances(self, name: str, handle: c_void_p) -> Iterator[Gpu]:
         """Yield the MIG instances of a GPU."""
         enabled, pending, most = c_uint(), c_uint(), c_uint()
         if self._call("nvmlDeviceGetMigMode", handle, byref(enabled), byref(pending)) or not enabled.value:
@@ -143,9 +143,9 @@ class Nvml:
         for number in range(min(most.value, _MOST_DEVICES)):
             instance = c_void_p()
             if self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number, byref(instance)) == _SUCCESS:
-                yield Device(f"{name}.mig{number}", instance)
+                yield Gpu(f"{name}.mig{number}", instance)
 
-    def _held(self, device: Device, of_run: Collection[Process], too_much: int) -> tuple[int | None, str]:
+    def _held(self, device: Gpu, of_run: Collection[Process], too_much: int) -> tuple[int | None, str]:
         """Return what processes hold; or None, and why that is unknown."""
         listed: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
@@ -190,7 +190,7 @@ class Nvml:
                 break
         return (), status
 
-    def _text(self, function: str, device: Device) -> str:
+    def _text(self, function: str, device: Gpu) -> str:
         text = create_string_buffer(_TEXT)
         self._call(function, device.handle, text, c_uint(_TEXT))
         return text.value.decode(errors="replace")

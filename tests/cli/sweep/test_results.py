@@ -8,7 +8,7 @@ import pytest
 
 from nncftools.cli.sweep import grid, runs
 from nncftools.cli.sweep.grid import Layers
-from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp, table, widths_text
+from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, differing, stamp, table, widths_text
 from nncftools.cli.sweep.runs import expected, time_left_s
 from nncftools.compression.outputs import Request, make
 from nncftools.errors import NncfToolsError, UsageError
@@ -18,16 +18,16 @@ PERPLEXITY = "held-out text, word perplexity"
 MIB = 2**20
 
 
-def row_of(name: str, **figures: object) -> Row:
+def row_of(name: str, **figures: object) -> SweepRow:
     """Return the row of a configuration of the grid."""
     one = next(one for one in GRID if one.name == name)
-    found = Row(one.name, one.settings(), one.title, *one.shares, one.rank)
+    found = SweepRow(one.name, one.settings(), one.title, *one.shares, one.rank)
     for field, value in figures.items():
         setattr(found, field, value)
     return found
 
 
-def cells(rows: list[Row]) -> list[dict[str, str]]:
+def cells(rows: list[SweepRow]) -> list[dict[str, str]]:
     """Return the rows of the CSV file."""
     return list(csv.DictReader(io.StringIO(table("M", "model, group size 64", rows))))
 
@@ -65,7 +65,7 @@ def test_widths_leave_out_what_rounds_to_nothing() -> None:
 
 def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
     """A row is found again by its name; one whose configuration has changed is not."""
-    folder = Folder(tmp_path / "results.csv")
+    folder = SweepFolder(tmp_path / "results.csv")
     folder.keep(row_of("int4", failed="x"))
     folder.keep(row_of("int8"))
     changed = grid.weight_grid("quick", Layers(frozenset({64}), None))[0]
@@ -78,7 +78,7 @@ def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
 
 def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
     """Names that look the same as folders, or lead elsewhere, have folders of their own inside the sweep's."""
-    folder = Folder(tmp_path / "results.csv")
+    folder = SweepFolder(tmp_path / "results.csv")
     names = ["80% int4", "80, int4", "../../x", "..", "model"]
 
     assert len({folder.of(name) for name in names}) == len(names)
@@ -88,7 +88,7 @@ def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
 
 def test_damaged_row_is_named(tmp_path: pathlib.Path) -> None:
     """A file that is none is an error with its name."""
-    folder = Folder(tmp_path / "results.csv")
+    folder = SweepFolder(tmp_path / "results.csv")
     folder.keep(row_of("int4"))
     (folder.of("int4") / "row.json").write_text("{")
 
@@ -121,8 +121,8 @@ def test_time_is_expected_by_runs_before() -> None:
 
 def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
     """A second sweep would end the steps of the first; the folder is free again after it."""
-    folder = Folder(tmp_path / "results.csv")
-    with folder.locked(), pytest.raises(UsageError, match="another sweep runs in"), Folder(folder.output).locked():
+    folder = SweepFolder(tmp_path / "results.csv")
+    with folder.locked(), pytest.raises(UsageError, match="another sweep runs in"), SweepFolder(folder.output).locked():
         pass
     with folder.locked():
         pass
@@ -130,7 +130,7 @@ def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
 
 def test_folder_of_something_else_is_known(tmp_path: pathlib.Path) -> None:
     """A folder or a file that only has the name; an empty folder is free."""
-    folder = Folder(tmp_path / "results.csv")
+    folder = SweepFolder(tmp_path / "results.csv")
     free = folder.is_foreign
     folder.path.mkdir()
     empty = folder.is_foreign

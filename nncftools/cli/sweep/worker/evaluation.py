@@ -32,7 +32,7 @@ class Model(Protocol):
         ...
 
 
-class Figure(NamedTuple):
+class Score(NamedTuple):
     """A measured figure."""
 
     value: float
@@ -87,7 +87,7 @@ def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[l
         yield list(tokens[begin:start]), list(tokens[start:end])
 
 
-def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Figure:
+def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
     """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are what whitespace separates."""
     words = sum(len(re.split(r"\s+", document)) for document in documents)
     blocks: list[tuple[float, int]] = []
@@ -98,10 +98,10 @@ def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, pref
         blocks += [(float(part.sum()), len(part)) for part in cut]
     value = _exp(-math.fsum(total for total, _ in blocks) / words)
     error = _error_of_sum(blocks)
-    return Figure(value, None if error is None else value * error / words)
+    return Score(value, None if error is None else value * error / words)
 
 
-def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[Figure, Figure]:
+def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[Score, Score]:
     """Return accuracy and perplexity of the last word of passages: what follows the last blank, after all before it.
 
     A word counts as right when each of its tokens is the most probable one. Perplexity is exp(−(mean log-likelihood)).
@@ -113,18 +113,18 @@ def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[F
     right = np.array([each.is_greedy for each in likelihoods], dtype=float)
     logs = np.array([each.of_tokens.sum() for each in likelihoods])
     perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)
-    accuracy = Figure(float(right.mean()), _error_of_mean(right))
-    return accuracy, Figure(perplexity, None if error is None else perplexity * error)
+    accuracy = Score(float(right.mean()), _error_of_mean(right))
+    return accuracy, Score(perplexity, None if error is None else perplexity * error)
 
 
-def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
+def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Score:
     """Return how alike continuations are: per pair, twice the number of matching tokens ÷ the number of both.
 
     Matching runs of tokens are found as by ``difflib.SequenceMatcher``; 1 is the same text, 0 has no token in common.
     """
     pairs = zip(continuations, reference, strict=True)
     ratios = np.array([difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in pairs])
-    return Figure(float(ratios.mean()), _error_of_mean(ratios))
+    return Score(float(ratios.mean()), _error_of_mean(ratios))
 
 
 def _exp(value: float) -> float:

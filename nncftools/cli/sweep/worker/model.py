@@ -312,7 +312,7 @@ def evaluate(job: dict[str, Any]) -> dict[str, Any]:
     encode = tokenizer(folder)
     model = LanguageModel(folder)
     documents = evaluation.documents(job["text"])
-    figures: dict[str, evaluation.Figure] = {
+    figures: dict[str, evaluation.Score] = {
         f"{TEXT}, word perplexity": evaluation.word_perplexity(model, documents, encode, prefix(folder), window(folder))
     }
     if job["lambada"] is None:
