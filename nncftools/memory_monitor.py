@@ -12,6 +12,6 @@ __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "memory_monitor_context"
 if __name__ == "__main__":
     import sys
 
-    from nncftools.cli.memory_monitor import main
+    from nncftools.cli.record import memory_monitor
 
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(memory_monitor(sys.argv[1:]))

@@ -49,7 +49,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """The subcommands with what they do, by section of the help. Each is a function of its module."""
 _FILE_OF = {"replay": "watch", "fit": "fit.command", "forecast": "forecast.command", "sweep": "sweep.command"}
-_FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("metrics", "schema"), "reference")
+_FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("mark", "metrics", "schema"), "short")
 _FILE_OF |= dict.fromkeys(("list", "prune"), "runs") | dict.fromkeys(("viz-compression", "from-lm-eval"), "compression")
 """The module of a subcommand, where it has another name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}

@@ -1,19 +1,24 @@
-"""``nncf-tools monitor`` records a command, ``nncf-tools profile`` also what each of its operations costs."""
+"""``nncf-tools monitor`` records a command, ``nncf-tools profile`` also what each of its operations costs.
+
+``python -m nncftools.memory_monitor`` does so with the command line of NNCF's memory monitor.
+"""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
 from nncftools.cli.parameters import with_options
-from nncftools.errors import UsageError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import View
+from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
+    from nncftools.analysis.session import Session
     from nncftools.cli.recording import Recorded
     from nncftools.marks.calls import Call
 
@@ -161,3 +166,80 @@ def _capture(request: Request) -> pathlib.Path | None:
     if request.repeat > 1 and request.opens:
         raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     return capture
+
+
+_MEMORY_MONITOR = "memory_monitor"
+_EXAMPLES = """examples:
+  python -m nncftools.memory_monitor --log-dir ./logs python allocate.py
+  python -m nncftools.memory_monitor "optimum-cli export openvino --model DIR OUT"
+  python -m nncftools.memory_monitor "python a.py > out.txt"
+
+`nncf-tools monitor` does the same without a shell, and more."""
+
+
+def memory_monitor(words: Sequence[str]) -> int:
+    """Record the command that the words name, write its logs, print the peaks; return the command's exit status."""
+    import argparse
+
+    from nncftools.cli import screen
+
+    parser = argparse.ArgumentParser(
+        prog=_MEMORY_MONITOR,
+        description="Record the memory of a shell command and of its descendants: RSS, and the system's.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        default=str(options.DEFAULT_LOG_DIR),
+        help="the folder of the logs, the pictures and the session (default: %(default)s)",
+    )
+    parser.add_argument("executable", nargs="+", help="the command, for the shell; quote it if it has options")
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
+    screen.prepare()
+    try:
+        return _record_line(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
+    except NncfToolsError as error:
+        screen.to_stderr(f"{_MEMORY_MONITOR}: error: {printable(str(error))}\n")
+        return error.exit_code
+
+
+_TYPES = ["rss,system"]
+"""As NNCF's tool records."""
+
+
+def _record_line(log_dir: pathlib.Path, line: str) -> int:
+    from nncftools.cli import closing, recording, screen
+    from nncftools.sampler.client import Starter
+
+    argv = [planning.SHELL, "-c", line]
+    request = options.Request(types=_TYPES)
+    metrics, columns = planning.columns(request)
+    target = destination.in_folder(log_dir, metrics)
+    view = View(metrics=metrics)
+    with Starter() as starter:
+        screen.starter = starter
+        run = recording.RecordingJob(starter, request, argv, planning.plan(columns, request), target)
+        with target.place:
+            recorded = recording.record(run, view)
+            closing.show(recorded, run, view, quiet=True)
+    if recorded.session is not None:
+        screen.if_read(_summary(recorded.session, metrics, view.unit), screen.OUT)
+    return recorded.status
+
+
+def _summary(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
+    from math import isnan
+
+    from tabulate import tabulate
+
+    rows = []
+    for metric in metrics:
+        peak = session.peaks[metric].low
+        first = next((value for value in session.samples[metric] if not isnan(value)), None)
+        above = None if peak is None or first is None else peak - first
+        rows += [[metric, True, unit.label(above)], [metric, False, unit.label(peak)]]
+    return f"\nMemory summary:\n{tabulate(rows, headers=['Memory type', 'From zero', 'Peak value'])}\n"

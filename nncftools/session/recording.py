@@ -326,10 +326,23 @@ class WholeRecording(Recording):
         self._files: dict[str, int] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
+        self._lists: dict[str, list[Any]] = {
+            "exec": self._execs,
+            "group": self._fields["control_groups"],
+            "oom_kills": self._fields["oom_kills"],
+            "warning": self._warnings,
+        }
+        """By key of a line, where its value goes."""
 
     def take(self, line: JournalLine) -> None:
         """Take a line that is not a sample."""
         super().take(line)
+        fields: dict[str, Any] = {**line}
+        for key, value in fields.items():
+            if key in self._lists:
+                self._lists[key].append(value)
+            elif key in {"limit_reached", "floor"}:
+                self._fields[key] = value
         if "process" in line:
             self._processes.setdefault(line["process"]["id"], {}).update(line["process"])
         elif "rise" in line:
@@ -338,36 +351,18 @@ class WholeRecording(Recording):
         elif "held" in line:
             if all(len(entry) > 1 for entry in line["held"]["rss"] or ()):
                 self._held.append(line["held"])
-        elif "exec" in line or "late" in line:
-            self._take_span(line)
-        elif "group" in line:
-            self._fields["control_groups"].append(line["group"])
-        elif "oom_kills" in line:
-            self._fields["oom_kills"].append(line["oom_kills"])
+        elif "late" in line:
+            self._late[line["late"]["from_s"]] = line["late"]["to_s"]
         elif "file_system" in line:
             room = line["file_system"]
             self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
-        elif "devices" in line or "device" in line:
-            self._take_devices(line)
+        elif "device" in line:
+            self._devices[line["device"].device] = line["device"]
+        elif "devices" in line:
+            self._device_readings.append((line["devices"]["at_s"], line["devices"]["values"]))
         elif "files_read" in line:
             for path, size in line["files_read"]["files"]:
                 self._files[path] = max(size, self._files.get(path, 0))
-        elif "warning" in line:
-            self._warnings.append(line["warning"])
-        else:
-            self._fields.update((name, value) for name, value in line.items() if name in {"limit_reached", "floor"})
-
-    def _take_span(self, line: JournalLine) -> None:
-        if "exec" in line:
-            self._execs.append(line["exec"])
-        if "late" in line:
-            self._late[line["late"]["from_s"]] = line["late"]["to_s"]
-
-    def _take_devices(self, line: JournalLine) -> None:
-        if "device" in line:
-            self._devices[line["device"].device] = line["device"]
-        if "devices" in line:
-            self._device_readings.append((line["devices"]["at_s"], line["devices"]["values"]))
 
     def _add_devices(self) -> dict[str, model.Peak]:
         """Add the columns of devices; return the peaks of those that the run did not use."""

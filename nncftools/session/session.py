@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -18,10 +18,6 @@ from nncftools.journal import reading
 from nncftools.session import recording
 from nncftools.session.model import FIELDS, FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.samples import Samples
-
-if TYPE_CHECKING:
-    pass
-
 
 STILL_RUNS = "unfinished: the recording still runs"
 

@@ -163,7 +163,7 @@ class Measuring:
         if not (self.meter.is_own_process and self.meter.is_started):
             return
         if self._output is None:
-            self.meter.drop()
+            self.meter.reader.drop()
             return
         try:
             for text in self.meter.save(self._output):

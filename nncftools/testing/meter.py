@@ -352,10 +352,6 @@ class Meter:
         largest = None if self._begun is None else self._begun.largest
         return None if largest is None else self.reader.largest_process(largest)
 
-    def drop(self) -> None:
-        """End the recording."""
-        self.reader.drop()
-
     def save(self, path: pathlib.Path) -> list[str]:
         """End the recording and write it; return its warnings. Raises OSError."""
         self._note_mark(self._memory())

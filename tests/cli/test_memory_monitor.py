@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nncftools import Session
-from nncftools.cli.memory_monitor import main
+from nncftools.cli.record import memory_monitor as main
 from tests.conftest import HANGING_S
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -11,25 +11,19 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Encode = Callable[[str], list[int]]
 """Returns the tokens of a text, without special ones."""
+Logits = Callable[[Sequence[int]], Iterator[NDArray[np.float32]]]
+"""Yields the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
 
 BLOCK = 64
 """Tokens whose log-likelihoods are summed to one observation of the standard error: neighbours depend on each other."""
 _FEWEST = 2
-
-
-class Model(Protocol):
-    """What computes logits."""
-
-    def logits(self, tokens: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-        """Yield the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
-        ...
 
 
 class Score(NamedTuple):
@@ -49,14 +43,14 @@ class Likelihood(NamedTuple):
     """Whether each token is the most probable one."""
 
 
-def likelihood(model: Model, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
     """Return how probable a continuation is after a context, which holds at least one token."""
     tokens = [*context, *continuation[:-1]]
     wanted = np.asarray(continuation)
     skipped = len(context) - 1
     of_tokens = np.empty(len(wanted))
     is_greedy, at = True, 0
-    for logits in model.logits(tokens):
+    for logits in logits_of(tokens):
         first, last = max(skipped - at, 0), len(logits)
         at += last
         if first >= last:
@@ -87,12 +81,12 @@ def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[l
         yield list(tokens[begin:start]), list(tokens[start:end])
 
 
-def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
+def word_perplexity(logits_of: Logits, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
     """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are what whitespace separates."""
     words = sum(len(re.split(r"\s+", document)) for document in documents)
     blocks: list[tuple[float, int]] = []
     for document in documents:
-        parts = [likelihood(model, *window).of_tokens for window in windows(encode(document), prefix, length)]
+        parts = [likelihood(logits_of, *window).of_tokens for window in windows(encode(document), prefix, length)]
         of_tokens = np.concatenate(parts) if parts else np.empty(0)
         cut = (of_tokens[start : start + BLOCK] for start in range(0, len(of_tokens), BLOCK))
         blocks += [(float(part.sum()), len(part)) for part in cut]
@@ -101,7 +95,7 @@ def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, pref
     return Score(value, None if error is None else value * error / words)
 
 
-def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[Score, Score]:
+def last_words(logits_of: Logits, passages: Sequence[str], encode: Encode) -> tuple[Score, Score]:
     """Return accuracy and perplexity of the last word of passages: what follows the last blank, after all before it.
 
     A word counts as right when each of its tokens is the most probable one. Perplexity is exp(−(mean log-likelihood)).
@@ -109,7 +103,7 @@ def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[S
     likelihoods = []
     for passage in passages:
         before, whole = encode(passage.rpartition(" ")[0]), encode(passage)
-        likelihoods.append(likelihood(model, whole[: len(before)], whole[len(before) :]))
+        likelihoods.append(likelihood(logits_of, whole[: len(before)], whole[len(before) :]))
     right = np.array([each.is_greedy for each in likelihoods], dtype=float)
     logs = np.array([each.of_tokens.sum() for each in likelihoods])
     perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)

@@ -313,14 +313,16 @@ def evaluate(job: dict[str, Any]) -> dict[str, Any]:
     model = LanguageModel(folder)
     documents = evaluation.documents(job["text"])
     figures: dict[str, evaluation.Score] = {
-        f"{TEXT}, word perplexity": evaluation.word_perplexity(model, documents, encode, prefix(folder), window(folder))
+        f"{TEXT}, word perplexity": evaluation.word_perplexity(
+            model.logits, documents, encode, prefix(folder), window(folder)
+        )
     }
     if job["lambada"] is None:
         source, passages = TEXT, [passage for document in documents for passage in evaluation.passages(document)]
     else:
         source, passages = PASSAGES, [line for line in evaluation.lines(job["lambada"]) if " " in line]
     if passages:
-        accuracy, perplexity = evaluation.last_words(model, passages, encode)
+        accuracy, perplexity = evaluation.last_words(model.logits, passages, encode)
         figures |= {f"{source}, last-word acc": accuracy, f"{source}, last-word perplexity": perplexity}
     continuations, latency = _generate(model, _prompts(job, documents, encode))
     reference = continuations if job["reference"] is None else job["reference"]

@@ -51,7 +51,7 @@ def encode(text: str) -> list[int]:
 def test_likelihood_is_that_of_each_token_after_all_before(piece: int) -> None:
     """The logarithms are those of a direct computation, whatever the pieces in which logits come."""
     context, continuation = [4, 2, 7, 1], [3, 9, 5, 5, 2]
-    found = evaluation.likelihood(MadeUpModel(piece), context, continuation)
+    found = evaluation.likelihood(MadeUpModel(piece).logits, context, continuation)
     tokens = [*context, *continuation]
     direct = [log_probability(tokens[: 4 + place], token) for place, token in enumerate(continuation)]
 
@@ -65,9 +65,9 @@ def test_greedy_continuation_is_known() -> None:
     for _ in range(4):
         tokens.append(int(logits_after(tokens).argmax()))
 
-    assert evaluation.likelihood(MadeUpModel(), tokens[:2], tokens[2:]).is_greedy
+    assert evaluation.likelihood(MadeUpModel().logits, tokens[:2], tokens[2:]).is_greedy
     wrong = (tokens[-1] + 1) % VOCABULARY
-    assert not evaluation.likelihood(MadeUpModel(), tokens[:2], [*tokens[2:-1], wrong]).is_greedy
+    assert not evaluation.likelihood(MadeUpModel().logits, tokens[:2], [*tokens[2:-1], wrong]).is_greedy
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 10, 13])
@@ -93,7 +93,7 @@ def test_no_tokens_make_no_window() -> None:
 def test_word_perplexity_is_that_of_a_direct_computation() -> None:
     """It is exp(−log-likelihood ÷ words) over all documents, each in windows of its own."""
     documents = ["the quick brown fox", "jumps over\nthe lazy dog"]
-    found = evaluation.word_perplexity(MadeUpModel(), documents, encode, PREFIX, 1000)
+    found = evaluation.word_perplexity(MadeUpModel().logits, documents, encode, PREFIX, 1000)
     total = 0.0
     for document in documents:
         tokens = [PREFIX, *encode(document)]
@@ -105,8 +105,8 @@ def test_word_perplexity_is_that_of_a_direct_computation() -> None:
 def test_word_perplexity_has_an_error_from_blocks() -> None:
     """The standard error grows with what differs between blocks; one block has none."""
     text = "a few words and some more of them, " * 12
-    found = evaluation.word_perplexity(MadeUpModel(), [text], encode, PREFIX, 50)
-    short = evaluation.word_perplexity(MadeUpModel(), ["one block"], encode, PREFIX, 50)
+    found = evaluation.word_perplexity(MadeUpModel().logits, [text], encode, PREFIX, 50)
+    short = evaluation.word_perplexity(MadeUpModel().logits, ["one block"], encode, PREFIX, 50)
 
     assert found.stderr is not None
     assert 0 < found.stderr < found.value
@@ -116,7 +116,7 @@ def test_word_perplexity_has_an_error_from_blocks() -> None:
 def test_last_words_are_those_of_a_direct_computation() -> None:
     """Perplexity is of the last word with its blank, after all before it; accuracy is the share of greedy ones."""
     passages = ["one two three", "four five six seven", "eight nine"]
-    accuracy, perplexity = evaluation.last_words(MadeUpModel(), passages, encode)
+    accuracy, perplexity = evaluation.last_words(MadeUpModel().logits, passages, encode)
     sums = []
     for passage in passages:
         tokens = encode(passage)
@@ -159,7 +159,7 @@ def test_perplexity_beyond_all_numbers_is_infinite() -> None:
             found[:, 99] = 1e6
             yield found
 
-    assert evaluation.word_perplexity(Collapsed(), ["ab"], encode, 0, 8).value == math.inf
+    assert evaluation.word_perplexity(Collapsed().logits, ["ab"], encode, 0, 8).value == math.inf
 
 
 def test_documents_are_lines_that_hold_something(tmp_path: pathlib.Path) -> None:

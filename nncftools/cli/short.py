@@ -1,13 +1,16 @@
-"""``nncf-tools metrics`` lists what can be recorded; ``nncf-tools schema`` prints the JSON Schema of a session file."""
+"""Subcommands that look at no recording: ``nncf-tools mark``, ``metrics`` and ``schema``."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import screen
-from nncftools.cli.parameters import OTHER, option
+from nncftools.cli.parameters import OTHER, argument, option
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.marks.line import VARIABLE, opened
 from nncftools.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -67,3 +70,35 @@ def schema() -> None:
     from nncftools.session import session
 
     screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")
+
+
+def mark(name: Annotated[str, argument("NAME", "The operation's name in the report.")]) -> None:
+    """Start an operation in the current recording; the next mark ends it.
+
+    \b
+    Example, in a script that `nncf-tools profile ./compress.sh` runs:
+      nncf-tools mark Export
+      optimum-cli export openvino --model DIR OUT
+      nncf-tools mark 'Weight Compression'
+      python compress.py OUT
+
+    Outside a recording it does nothing. From any other language, append a line to
+    the file that NNCF_TOOLS_MARKS names (docs/marks.md).
+    """
+    if not name.strip():
+        raise UsageError("argument NAME: at least one character expected")
+    log = os.environ.get(VARIABLE)
+    if not log:
+        return
+    from nncftools.marks.operations import mark_from_outside
+
+    try:
+        descriptor = opened(os.fsencode(log))
+        try:
+            mark_from_outside(descriptor, name, "shell")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise NncfToolsError(
+            f"the marks log {log!r}, named by {VARIABLE}, cannot be written: {error.strerror}"
+        ) from error
