@@ -115,7 +115,7 @@ class Recorder:
         except OSError as error:
             self._clear()
             raise NncfToolsError(f"the recording could not be started: {error}") from error
-        if not self._sampler.has_news(_READY_WITHIN_S) or not self._sampler.has_begun():
+        if not self._sampler.has_begun(_READY_WITHIN_S):
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
         if self._takes_stacks and self._folder is not None:  # not where the journal is in memory

@@ -500,9 +500,9 @@ class DetachedSampler:
         """Wait for the first sample, then for the sampler's end; return whether it came within ``within_s``."""
         return bool(readable([self._link.descriptor], within_s))
 
-    def has_begun(self) -> bool:
-        """Wait for the first sample or the sampler's end; return whether the first sample was taken."""
-        return link.SAMPLED in (self._link.next_message() or {})
+    def has_begun(self, within_s: float) -> bool:
+        """Wait for the first sample; return whether it was taken within ``within_s``."""
+        return self.has_news(within_s) and link.SAMPLED in (self._link.next_message() or {})
 
     def stop(self) -> None:
         """End the recording by closing the pipe. A write could raise SIGPIPE, which the program may not ignore."""

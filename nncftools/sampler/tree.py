@@ -317,15 +317,11 @@ class Process:
         except OSError:
             return False
 
-    def read_status(self) -> bytes:
-        """Return its status file, which is kept open after the first reading. Raises OSError."""
+    def read_memory(self) -> bytes:
+        """Return its status file, which stays open, and keep which kinds of memory it has. Raises OSError."""
         if self._status is None:
             self._status = self._keep("status")
-        return read_all(self._status) if self._status >= 0 else self.read("status")
-
-    def read_memory(self) -> bytes:
-        """Return its status file, and keep which kinds of memory it has. Raises OSError."""
-        status = self.read_status()
+        status = read_all(self._status) if self._status >= 0 else self.read("status")
         inherited = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
         self.kinds.take(status, self.rss, inherited)
         return status
