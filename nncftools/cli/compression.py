@@ -13,7 +13,7 @@ from nncftools.errors import UsageError
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from nncftools.compression.outputs import Outcome
+    from nncftools.compression.outputs import Visualization
 
 
 class Format(StrEnum):
@@ -152,7 +152,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     return 0
 
 
-def _draw(outcome: Outcome, max_error: float | None) -> None:
+def _draw(outcome: Visualization, max_error: float | None) -> None:
     """Print a chart of each model, as wide as the terminal and at most two thirds of its height."""
     import shutil
     import sys

@@ -264,7 +264,7 @@ class Request(NamedTuple):
     """Results with a larger error are not drawn."""
 
 
-class Outcome(NamedTuple):
+class Visualization(NamedTuple):
     """The results and the files written."""
 
     comparisons: Sequence[Comparison]
@@ -294,7 +294,7 @@ def visualize(
     return list(outcome.files)
 
 
-def make(request: Request) -> Outcome:
+def make(request: Request) -> Visualization:
     """Make and write the outputs. Raises ResultsError; nothing is written then."""
     from nncftools.compression.picture import draw, rendered
 
@@ -328,7 +328,7 @@ def make(request: Request) -> Outcome:
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
     notes += left_out
-    return Outcome(comparisons, list(contents), notes, drawing.left_out)
+    return Visualization(comparisons, list(contents), notes, drawing.left_out)
 
 
 def _targets(request: Request) -> dict[str, pathlib.Path]:

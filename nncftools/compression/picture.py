@@ -62,7 +62,7 @@ _HANDLE_IN = 0.6
 _GREY = "#777777"
 
 
-class Shown(NamedTuple):
+class ShownResult(NamedTuple):
     """A result that the picture shows: the model's place, its number over all results, its colour."""
 
     model: int
@@ -74,7 +74,7 @@ class Shown(NamedTuple):
 class Point(NamedTuple):
     """A result in a panel, in the panel's unit."""
 
-    shown: Shown
+    shown: ShownResult
     low: float
     y: float
     """The end of a bracket that counts."""
@@ -167,9 +167,9 @@ def rendered(drawing: Drawing, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float | None) -> list[Shown]:
+def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float | None) -> list[ShownResult]:
     """Return the results to draw; their number counts over all results, as in the table."""
-    shown: list[Shown] = []
+    shown: list[ShownResult] = []
     numbers = itertools.count()
     for model, comparison in enumerate(comparisons):
         of_model = PALETTE[model % len(PALETTE)] if len(comparisons) > 1 else None
@@ -179,7 +179,7 @@ def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float
             if max_error is not None and result.error > max_error:
                 drawing.left_out += 1
                 continue
-            shown.append(Shown(model, number, result, of_model or _COLOURS[result.group]))
+            shown.append(ShownResult(model, number, result, of_model or _COLOURS[result.group]))
     drawing.points = [(each.result, each.colour) for each in shown]
     return shown
 
@@ -208,7 +208,7 @@ def _add_titles(drawn: Sequence[Panel], comparisons: Sequence[Comparison]) -> No
 
 
 def _mixed_precision(
-    drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], shown: Sequence[Shown]
+    drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], shown: Sequence[ShownResult]
 ) -> list[Segment]:
     """Draw lines through results with a growing share of int4; return them."""
     lines: list[Segment] = []
@@ -269,7 +269,7 @@ def _mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Line2D:
     return Line2D([], [], marker=marker, color=colour, label=label, alpha=alpha, **look)
 
 
-def fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown], fronts: Sequence[str]) -> None:
+def fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[ShownResult], fronts: Sequence[str]) -> None:
     """Draw what has the panel's figure: points, brackets, and each model's front in its colour."""
     best = {id(result) for comparison in comparisons for result in _best(comparison, panel.figure)}
     known = [(each, ends) for each in shown if (ends := _ends(each.result, panel.figure))]

@@ -30,7 +30,7 @@ _LONGEST_LINE = 4 << 20
 _SHOWN = 60
 
 
-class Lines(NamedTuple):
+class LogLines(NamedTuple):
     """Some lines of a file, one after another, without their ends."""
 
     number: int
@@ -87,7 +87,7 @@ class Source:
         left_out = [f"lines left out: {self._left_out:,}; the first is {self.first_left_out}"] if self._left_out else []
         return [*left_out, *self._warnings]
 
-    def lines(self) -> Iterator[Lines]:
+    def lines(self) -> Iterator[LogLines]:
         """Yield all lines, each up to 4 MiB, until the gzip data is damaged. Raises SessionFileError, OSError."""
         number = 1
         rest = b""
@@ -96,12 +96,12 @@ class Source:
                 *texts, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
                 rest = rest[:_LONGEST_LINE]
                 if texts:
-                    yield Lines(number, texts)
+                    yield LogLines(number, texts)
                     number += len(texts)
         except intake.DAMAGED as error:
             self.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
         if rest and not rest.isspace():
-            yield Lines(number, [rest], is_whole=False)
+            yield LogLines(number, [rest], is_whole=False)
 
 
 def shown(line: bytes) -> str:

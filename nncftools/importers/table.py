@@ -22,7 +22,7 @@ import msgspec
 from nncftools import metrics
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.importers.source import Lines, Source
+from nncftools.importers.source import LogLines, Source
 from nncftools.intake import LARGEST, LATEST_S
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import is_memory
@@ -39,7 +39,7 @@ Columns = dict[str, Sequence[Any]]
 """The values of several rows, by the column's name."""
 
 
-class Table:
+class LogTable:
     """The samples of a log as they are read, with their count and longest gap.
 
     Beyond a limit, rows merge into buckets of equal numbers of original rows, so early and late rows count alike.
@@ -105,7 +105,7 @@ class Children:
 
     def __init__(self) -> None:
         """Start without processes."""
-        self.tables: dict[int | None, Table] = {}
+        self.tables: dict[int | None, LogTable] = {}
         self._commands: dict[int | None, list[str]] = {}
         self._left_out = False
         self._rows = 0
@@ -118,7 +118,7 @@ class Children:
             if len(self.tables) == MAX_PROCESSES:
                 self._left_out = True
                 return
-            self.tables[pid] = Table(["rss"])
+            self.tables[pid] = LogTable(["rss"])
             self._commands[pid] = list(command)
         self.tables[pid].extend({TIME: times, "rss": sizes})
         self._rows += len(times)
@@ -200,7 +200,7 @@ class RowLog:
     def reset(self) -> None:
         """Drop all rows: another recording begins in the same file."""
         self.began: float | None = None
-        self.table = Table(metrics.in_order(name for name in self.columns if metrics.of(name)))
+        self.table = LogTable(metrics.in_order(name for name in self.columns if metrics.of(name)))
         self.children = Children()
 
     def take(self, columns: Columns) -> None:
@@ -283,14 +283,14 @@ class RowLog:
         session.processes = processes  # their own peaks say nothing of the sum
         return session
 
-    def _read_lines(self, lines: Lines) -> None:
+    def _read_lines(self, lines: LogLines) -> None:
         try:
             columns = self._rows_of(lines.texts)
         except _UNREADABLE as why:
             half = len(lines.texts) // 2
             if half:
-                self._read_lines(Lines(lines.number, lines.texts[:half]))
-                self._read_lines(Lines(lines.number + half, lines.texts[half:]))
+                self._read_lines(LogLines(lines.number, lines.texts[:half]))
+                self._read_lines(LogLines(lines.number + half, lines.texts[half:]))
             else:
                 self._read_other(lines, why)
         else:
@@ -311,7 +311,7 @@ class RowLog:
             raise ValueError(f"its time of {times[0]:.6g} s is before that of the row before, {last_s:.6g} s")
         return columns
 
-    def _read_other(self, lines: Lines, why: object) -> None:
+    def _read_other(self, lines: LogLines, why: object) -> None:
         """Take a line that is not a row."""
         (text,) = lines.texts
         match = re.fullmatch(self.others, text.decode("utf-8", "backslashreplace"))

@@ -7,7 +7,7 @@ import pytest
 
 from nncftools.importers import table
 from nncftools.importers.source import Source
-from nncftools.importers.table import Children, Table
+from nncftools.importers.table import Children, LogTable
 from nncftools.session.samples import TIME
 
 
@@ -26,9 +26,9 @@ def source(tmp_path: pathlib.Path) -> Iterator[Source]:
         yield source
 
 
-def filled(rows: int) -> Table:
+def filled(rows: int) -> LogTable:
     """Return a table of this many rows, seven equal ones at a time."""
-    table = Table(["rss", "threads"])
+    table = LogTable(["rss", "threads"])
     for place in range(0, rows, 5):
         times = [float(time) for time in range(place, place + 5)]
         table.extend({TIME: times, "rss": [time * 13 % 7 for time in times], "threads": [1.0] * 5})
@@ -64,7 +64,7 @@ def test_early_and_late_rows_count_alike() -> None:
 
 def test_one_row_at_a_time() -> None:
     """Rows added one by one give the same rows."""
-    table = Table(["rss"])
+    table = LogTable(["rss"])
     for place in range(3):
         table.extend({TIME: [place * 2.0], "rss": [5.0]})
 
@@ -73,7 +73,7 @@ def test_one_row_at_a_time() -> None:
 
 def test_halving_nothing() -> None:
     """Without rows there is nothing to halve."""
-    rows = Table(["rss"])
+    rows = LogTable(["rss"])
     rows.halve()
 
     assert len(rows) == 0
