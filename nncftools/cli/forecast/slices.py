@@ -37,6 +37,10 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
+_NAMES_CODE = re.compile(r"/|--|\.py\b")
+"""A repository, a path, a class of a repository, or a file of code."""
+_LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
+"""Keys of a config whose values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 
@@ -114,12 +118,26 @@ def read(folder: pathlib.Path, words: Sequence[str] | None = None) -> Model:
 
 def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
     """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
-    if "auto_map" in config:
-        raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
+    _refuse_code(config)
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
         raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
     return python
+
+
+def _refuse_code(config: Mapping[str, Any]) -> None:
+    """Raise NncfToolsError for a config with a value, however deep, by which transformers would load other code."""
+    pending: list[tuple[str, object]] = list(config.items())
+    while pending:
+        key, value = pending.pop()
+        if key in _LOADS_NOTHING:
+            continue
+        if key == "auto_map" or (isinstance(value, str) and _NAMES_CODE.search(value)):
+            raise NncfToolsError(f"option --from-config: {CONFIG} names code or a repository in {key!r}; it is not run")
+        if isinstance(value, list):
+            pending += [(key, one) for one in value]
+        elif isinstance(value, dict):
+            pending += [(inner or key, one) for inner, one in value.items()]
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:

@@ -80,13 +80,34 @@ class TestOptions:
         assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures it whole" in done.stderr
         assert not (tmp_path / "memory_logs").exists()
 
-    def test_code_of_the_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A config that needs code of its folder is refused: none of it runs."""
-        models.write(tmp_path / "model", 8, auto_map={"AutoModel": "mine.Mine"})
+    @pytest.mark.parametrize(
+        ("config", "key"),
+        [
+            ({"auto_map": {"AutoModel": "mine.Mine"}}, "auto_map"),
+            ({"attn_implementation": "evil/kernel"}, "attn_implementation"),
+            ({"attn_implementation": {"": "paged|evil/kernel@v1:f"}}, "attn_implementation"),
+            ({"experts_implementation": "evil/kernel"}, "experts_implementation"),
+            ({"quantization_config": {"parts": [{"processor": "https://evil"}]}}, "processor"),
+            ({"quantization_config": {"auto_map": None}}, "auto_map"),
+            ({"custom": "evil--mine.Mine"}, "custom"),
+            ({"custom": "mine.py"}, "custom"),
+        ],
+    )
+    def test_code_of_others(self, in_process: Run, tmp_path: pathlib.Path, config: dict[str, Any], key: str) -> None:
+        """A config that names code or a repository is refused, however deep it does: none of it runs."""
+        models.write(tmp_path / "model", 8, **config)
         done = in_process("forecast", "--from-config", "--", sys.executable, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
-        assert "config.json has auto_map: the folder's own code is not run" in done.stderr
+        assert f"option --from-config: config.json names code or a repository in {key!r}" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_names_that_load_nothing(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The name of the model itself, and names of classes, may have any characters: nothing is loaded by them."""
+        models.write(tmp_path / "model", 8, _name_or_path="owner/model", id2label={"0": "n/a"}, hidden_act="silu")
+        done = in_process("forecast", "--from-config", "--no-output", "--", "true", "model")
+
+        assert "which Python runs 'true' is not known" in done.stderr
 
 
 class TestPlan:
