@@ -31,7 +31,8 @@ from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
+_NEEDED = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".tokenizer")
+"""The endings of configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
 _COUNTS = "num_hidden_layers", "n_layer"
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
@@ -76,6 +77,15 @@ class Model:
     def size(self, layers: int) -> int:
         """Return how many bytes the weights of a slice have."""
         return sum(one.size for one in self.kept(layers).values())
+
+    def files(self) -> list[pathlib.Path]:
+        """Return the files that loading needs beside config and weights."""
+        needed = [file for file in self.folder.iterdir() if file.name.endswith(_NEEDED) and file.name != CONFIG]
+        return [file for file in needed if file.is_file() and not file.name.endswith(".index.json")]
+
+    def disk_size(self, layers: int) -> int:
+        """Return how many bytes a slice takes on a disk. Raises OSError."""
+        return self.size(layers) + sum(file.stat().st_size for file in self.files())
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: its number of layers, and lists with an entry per layer cut to it."""
@@ -198,9 +208,8 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
 def write(model: Model, layers: int, target: pathlib.Path) -> None:
     """Write a slice to a new folder: config, files of the tokenizer, and weights. Raises OSError, NncfToolsError."""
     target.mkdir()
-    for file in model.folder.iterdir():
-        if file.name != CONFIG and not file.name.endswith(_NO_COPY) and file.is_file():
-            shutil.copy(file, target / file.name)
+    for file in model.files():
+        shutil.copy(file, target / file.name)
     write_file(target / CONFIG, msgspec.json.encode(model.config_of(layers)))
     if model.python is None:
         _copy(model.kept(layers), target / _WEIGHTS)
