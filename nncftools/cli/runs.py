@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -79,11 +80,14 @@ def prune(
       nncf-tools prune --older 30d --yes
 
     Only folders that `monitor` and `profile` made are removed, and only if nothing
-    else is in them. What is still being recorded stays.
+    else is in them. What is still being recorded stays, and with --yes also what
+    cannot be read as a recording.
     """
     if (keep is None) == (older is None):
         raise UsageError("option --keep: either --keep or --older expected; see `nncf-tools prune --help`")
     log_dir = folder or options.DEFAULT_LOG_DIR
+    with destination.writing("--keep", log_dir), contextlib.suppress(FileNotFoundError):
+        files.Folder(log_dir).close()
     paths = destination.in_order(log_dir)
     before_s = time.time() - (older or 0.0)
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
@@ -94,18 +98,43 @@ def prune(
         screen.message("nothing to remove")
         return 0
     _show(runs, screen.ERR, [paths.index(run.path) for run in runs])
-    what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
-    size = size_text(sum(run.size for run in runs))
-    if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
-        screen.message("nothing was removed")
-        return 1
-    for shown, status in {path.parent: status for path, status in removable.items()}.items():
+    removed = [run for part in _parts(runs) if _may_remove(part, yes=yes) for run in part]
+    for shown, status in {run.path.parent: removable[run.path] for run in removed}.items():
         _remove(shown, status)
     link = log_dir / destination.LATEST
-    if link.is_symlink() and not link.exists():
+    if link.is_symlink() and not link.exists() and not files.other_owner(link.lstat()):
         link.unlink()
-    screen.line(f"Removed {what}, {size}")
-    return 0
+    if removed:
+        screen.line(f"Removed {_count_text(removed)}")
+        return 0
+    screen.message("nothing was removed")
+    return int(not yes)
+
+
+def _parts(runs: Sequence[_Run]) -> Iterator[Sequence[_Run]]:
+    """Yield the recordings, and then the files of each folder in which none can be read as one."""
+    readable = {run.path.parent for run in runs if run.session is not None}
+    recordings = [run for run in runs if run.path.parent in readable]
+    if recordings:
+        yield recordings
+    for folder in dict.fromkeys(run.path.parent for run in runs if run.path.parent not in readable):
+        yield [run for run in runs if run.path.parent == folder]
+
+
+def _may_remove(part: Sequence[_Run], *, yes: bool) -> bool:
+    """Ask whether to remove recordings; ``--yes`` agrees, but for a file that cannot be read as a recording."""
+    if any(run.session is not None for run in part):
+        return yes or _agreed(f"Remove {_count_text(part)}? [y/N] ")
+    name = repr(str(part[0].path.parent))
+    if yes:
+        screen.message(f"{name} stays: it cannot be read as a recording; without --yes you are asked")
+        return False
+    return _agreed(f"Remove {name}, which cannot be read as a recording? [y/N] ")
+
+
+def _count_text(runs: Sequence[_Run]) -> str:
+    what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
+    return f"{what}, {size_text(sum(run.size for run in runs))}"
 
 
 def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
@@ -113,10 +142,14 @@ def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
         return False
-    is_ours = not files.other_owner(folder.stat()) and all(
-        _OURS.fullmatch(file.name) and (file.is_file() or file.is_symlink()) for file in folder.iterdir()
-    )
+    is_ours = not files.other_owner(folder.stat()) and all(map(_is_ours, folder.iterdir()))
     return is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}")))
+
+
+def _is_ours(file: pathlib.Path) -> bool:
+    """Return whether a recording of this user wrote a file, or made a link."""
+    is_file = file.is_file() or file.is_symlink()
+    return bool(_OURS.fullmatch(file.name)) and is_file and not files.other_owner(file.lstat())
 
 
 def _remove(folder: pathlib.Path, shown: os.stat_result) -> None:
@@ -126,7 +159,7 @@ def _remove(folder: pathlib.Path, shown: os.stat_result) -> None:
             if not os.path.samestat(os.fstat(held.descriptor), shown):
                 raise OSError(f"{folder} is another folder now")
             for file in held.descriptor_path.iterdir():
-                if _OURS.fullmatch(file.name):
+                if _is_ours(file):
                     file.unlink()
         folder.rmdir()
 
