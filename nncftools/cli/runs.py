@@ -92,44 +92,37 @@ def prune(
     before_s = time.time() - (older or 0.0)
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
     with destination.writing("--keep", log_dir):  # another prune may remove them now
-        removable = {path: path.parent.stat() for path in unwanted if _is_removable(path, log_dir)}
+        removable = [path for path in unwanted if _is_removable(path, log_dir)]
+        shown = {path.parent: path.parent.stat() for path in removable}
     runs = [*map(_run, removable)]
     if not runs:
         screen.message("nothing to remove")
         return 0
     _show(runs, screen.ERR, [paths.index(run.path) for run in runs])
-    removed = [run for part in _parts(runs) if _may_remove(part, yes=yes) for run in part]
-    for shown, status in {run.path.parent: removable[run.path] for run in removed}.items():
-        _remove(shown, status)
+    agreed = _choose(runs, yes=yes)
+    for removed in sorted(agreed):
+        _remove(removed, shown[removed])
     link = log_dir / destination.LATEST
     if link.is_symlink() and not link.exists() and not files.other_owner(link.lstat()):
         link.unlink()
-    if removed:
-        screen.line(f"Removed {_count_text(removed)}")
+    if agreed:
+        screen.line(f"Removed {_count_text([run for run in runs if run.path.parent in agreed])}")
         return 0
     screen.message("nothing was removed")
     return int(not yes)
 
 
-def _parts(runs: Sequence[_Run]) -> Iterator[Sequence[_Run]]:
-    """Yield the recordings, and then the files of each folder in which none can be read as one."""
+def _choose(runs: Sequence[_Run], *, yes: bool) -> set[pathlib.Path]:
+    """Ask which folders to remove; ``yes`` means all but those in which no file can be read as a recording."""
     readable = {run.path.parent for run in runs if run.session is not None}
     recordings = [run for run in runs if run.path.parent in readable]
-    if recordings:
-        yield recordings
+    agreed = {*readable} if recordings and (yes or _agreed(f"Remove {_count_text(recordings)}? [y/N] ")) else set()
     for folder in dict.fromkeys(run.path.parent for run in runs if run.path.parent not in readable):
-        yield [run for run in runs if run.path.parent == folder]
-
-
-def _may_remove(part: Sequence[_Run], *, yes: bool) -> bool:
-    """Ask whether to remove recordings; ``--yes`` agrees, but for a file that cannot be read as a recording."""
-    if any(run.session is not None for run in part):
-        return yes or _agreed(f"Remove {_count_text(part)}? [y/N] ")
-    name = repr(str(part[0].path.parent))
-    if yes:
-        screen.message(f"{name} stays: it cannot be read as a recording; without --yes you are asked")
-        return False
-    return _agreed(f"Remove {name}, which cannot be read as a recording? [y/N] ")
+        if yes:
+            screen.message(f"{str(folder)!r} stays: it cannot be read as a recording; without --yes you are asked")
+        elif _agreed(f"Remove {str(folder)!r}, which cannot be read as a recording? [y/N] "):
+            agreed.add(folder)
+    return agreed
 
 
 def _count_text(runs: Sequence[_Run]) -> str:

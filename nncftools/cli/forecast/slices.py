@@ -31,8 +31,10 @@ from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_NEEDED = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".tokenizer")
-"""The endings of configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
+_NEEDED = re.compile(
+    r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
+)
+"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
 _COUNTS = "num_hidden_layers", "n_layer"
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
@@ -80,8 +82,7 @@ class Model:
 
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
-        needed = [file for file in self.folder.iterdir() if file.name.endswith(_NEEDED) and file.name != CONFIG]
-        return [file for file in needed if file.is_file() and not file.name.endswith(".index.json")]
+        return [file for file in self.folder.iterdir() if _NEEDED.fullmatch(file.name) and file.is_file()]
 
     def disk_size(self, layers: int) -> int:
         """Return how many bytes a slice takes on a disk. Raises OSError."""
