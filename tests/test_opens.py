@@ -32,7 +32,7 @@ BARE = {
         "api.recorder tempfile.mkdtemp",
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
-        "cli.forecast.runs tempfile.TemporaryDirectory",
+        "cli.forecast.runs tempfile.mkdtemp",
         "cli.recording tempfile.mkdtemp",
         "cli.report tempfile.mkdtemp",
         "cli.sweep.cluster (folder / ROW).write_bytes",
