@@ -40,7 +40,7 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
-_NAMES_CODE = re.compile(r"/|--|\.py\b")
+_NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
 """A repository, a path, a class of a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Keys of a config whose values are only shown."""
@@ -143,7 +143,7 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
         key, value = pending.pop()
         if key in _LOADS_NOTHING:
             continue
-        if key == "auto_map" or (isinstance(value, str) and _NAMES_CODE.search(value)):
+        if key in {"auto_map", "custom_pipelines"} or (isinstance(value, str) and _NAMES_CODE.search(value)):
             raise NncfToolsError(f"option --from-config: {CONFIG} names code or a repository in {key!r}; it is not run")
         if isinstance(value, list):
             pending += [(key, one) for one in value]

@@ -92,6 +92,7 @@ class TestOptions:
             ({"quantization_config": {"auto_map": None}}, "auto_map"),
             ({"custom": "evil--mine.Mine"}, "custom"),
             ({"custom": "mine.py"}, "custom"),
+            ({"custom_pipelines": {"mine": {"impl": "mine.Mine"}}}, "custom_pipelines"),
         ],
     )
     def test_code_of_others(self, in_process: Run, tmp_path: pathlib.Path, config: dict[str, Any], key: str) -> None:
@@ -105,7 +106,9 @@ class TestOptions:
 
     def test_names_that_load_nothing(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The name of the model itself, and names of classes, may have any characters: nothing is loaded by them."""
-        models.write(tmp_path / "model", 8, _name_or_path="owner/model", id2label={"0": "n/a"}, hidden_act="silu")
+        models.write(
+            tmp_path / "model", 8, _name_or_path="o/m", id2label={"0": "n/a"}, chunkwise_kernel="chunk--native"
+        )
         done = in_process("forecast", "--from-config", "--no-output", "--", "true", "model")
 
         assert "which Python runs 'true' is not known" in done.stderr
