@@ -5,6 +5,7 @@ Their result is shown as text, Markdown and picture.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
