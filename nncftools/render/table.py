@@ -60,6 +60,8 @@ class Cell(NamedTuple):
     """An addition in small print."""
     size: float | None = None
     """The bytes that ``text`` states in a unit that suits them; a table may write all sizes in one unit instead."""
+    value: float | None = None
+    """The figure in ``text``, which a picture shows as a bar."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
         """Return the text; a size without a unit of its own is in ``unit``."""
@@ -73,7 +75,7 @@ def size_cell(size: float | None, unit: MemoryUnit, *, is_signed: bool = False, 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
     """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits it."""
-    return Cell(text_of(value, unit), size=value if unit == "B" else None)
+    return Cell(text_of(value, unit), size=value if unit == "B" else None, value=value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +216,7 @@ class Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         parts = [[0]]
-        for group in _groups(self._table):
+        for group in column_groups(self._table):
             if len(parts[-1]) > 1 and not self._fits([*parts[-1], *group], console, options):
                 parts.append([0])
             parts[-1] += group
@@ -237,7 +239,7 @@ class Fitting:
         return painted(table, widths=widths, unit=self._unit, has_header=self._has_header)
 
 
-def _groups(table: Table) -> list[list[int]]:
+def column_groups(table: Table) -> list[list[int]]:
     """Return the columns after the first by group; one without a heading belongs to the one before."""
     groups: list[list[int]] = []
     for index, (before, column) in enumerate(pairwise(table.columns), 1):
