@@ -37,18 +37,27 @@ _MANY_TIMES_P = 900
 """From this change in per cent on, a figure is so many times the other."""
 
 
-def figures(comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit) -> Table:
-    """Return the figures of the run or of one operation; peaks in ``unit``, other figures in the unit that suits them.
-
-    What was neither read nor written on either side is left out.
-    """
+def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return the figures of the runs, then of each operation; peaks in ``unit``, others in the unit that suits them."""
+    rows = list(_figure_rows(comparison, comparison.figures, unit))
+    operations, left_out = shown(comparison.operations)
     columns = columns_of(comparison)
-    shown = [
-        of
-        for name, of in differences.items()
-        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median)
-    ]
-    return Table(columns=columns, rows=[Row(cells=cells(of, unit)[: len(columns)]) for of in shown])
+    for operation in operations:
+        empty = [Cell("")] * (len(columns) - 1)
+        rows.append(Row(cells=[Cell(title_of(operation, comparison), is_strong=True), *empty]))
+        rows += _figure_rows(comparison, operation.differences, unit, "  ")
+    more = f"and {left_out:,} operations that changed less" if left_out else ""
+    return Table(columns=columns, rows=rows, more=more)
+
+
+def _figure_rows(
+    comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = ""
+) -> Iterator[Row]:
+    """Yield the figures of the runs or of an operation, without what was neither read nor written on either side."""
+    count = len(columns_of(comparison))
+    for name, of in differences.items():
+        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median):
+            yield Row(cells=cells(of, unit, f"{indent}{of.figure.label}")[:count])
 
 
 def columns_of(comparison: Comparison) -> list[Column]:

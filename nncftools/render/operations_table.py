@@ -30,7 +30,7 @@ from nncftools.render.listing import (
     timeline,
     without_small,
 )
-from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, painted, size_cell
+from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, size_cell
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit, about_text, cores_text, number_text, printable, seconds_text, shortened
 
@@ -40,8 +40,8 @@ _TITLE, _FUNCTION = 60, 140
 _NOT_ZERO = set("123456789")
 _FIRST = 5
 """The columns that are always there: number, name, peak, change, duration."""
-_LEAST_ROOM, _ROOM, _LEAST_DETAILS = 18, 28, 12
-"""Characters: the fewest for names beside figures, and beside many figures, and the fewest for details."""
+_LEAST_DETAILS, _LONGEST = 12, 300
+"""Characters: the fewest for details, and the most for a name with details."""
 
 
 def operations_table(session: Session, view: View, most: int) -> RenderableType | None:
@@ -202,39 +202,18 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
 
 
 class _TextTable(NamedTuple):
-    """The table in a terminal: columns that do not fit continue below, with the names again.
-
-    Where peak, change and duration leave no room for the names, they are below them.
-    """
+    """The table in a terminal: number, name and details beside the figures."""
 
     table: Table
     view: View
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows, unit = self.table.rows, self.view.unit
-        lines = [[cell.shown(unit) for cell in row.cells] for row in rows]
-        headings = [heading.split("\n") for heading in self.table.headings("\n", has_units=False)]
-        figures = zip(*lines, strict=True)
-        widths = [
-            max(map(cell_len, (*heading, *column))) + 1 for heading, column in zip(headings, figures, strict=True)
+        whole = self._names(_LONGEST)
+        rows = [
+            replace(row, cells=[Cell(name), *row.cells[2:]]) for name, row in zip(whole, self.table.rows, strict=True)
         ]
-        width = options.max_width - max(len(row.note) + 1 for row in rows)
-        end = len(widths)
-        if width - sum(widths[2:]) < _ROOM:
-            end = _FIRST
-        room = width - sum(widths[2:end])
-        if room >= _LEAST_ROOM:
-            yield painted(self._beside_names(self.table, room, range(2, end)), unit=unit)
-        else:
-            yield Text(f"Operations, {unit}: peak, change, duration", style="bold")
-            for name, row, line in zip(self._names(options.max_width), rows, lines, strict=True):
-                style = "bold" if row.note else ""
-                yield Text(name, style=style)
-                yield Text("  ".join(["", *line[2:_FIRST], row.note]).rstrip(), style=style)
-        if end < len(widths):
-            without_notes = replace(self.table, rows=[replace(row, note="") for row in rows])
-            yield Text()
-            yield Fitting(self._beside_names(without_notes, options.max_width // 3, range(end, len(widths))), unit)
+        columns = [Column(f"Operations, {self.view.unit}", is_text=True), *self.table.columns[2:]]
+        yield Fitting(replace(self.table, rows=rows, columns=columns), self.view.unit, _FIRST - 2, self._names)
 
     def _names(self, room: int) -> list[str]:
         """Return number, name and details of each operation, in at most ``room`` characters."""
@@ -249,11 +228,3 @@ class _TextTable(NamedTuple):
                 name += f"  {shortened(row.details, left)}"
             names.append(name if cell_len(name) <= room else set_cell_size(name, room))
         return names
-
-    def _beside_names(self, table: Table, room: int, places: Sequence[int]) -> Table:
-        """Return some columns of a table beside the names."""
-        table = table.with_columns([0, *places])
-        cells = zip(self._names(room), table.rows, strict=True)
-        rows = [replace(row, cells=[Cell(name), *row.cells[1:]]) for name, row in cells]
-        heading = Column(f"Operations, {self.view.unit}", is_text=True)
-        return replace(table, rows=rows, columns=[heading, *table.columns[1:]])
