@@ -16,7 +16,7 @@ from nncftools.analysis.gates import Verdict
 from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
-from nncftools.render.table import Cell, Column, Row, Table
+from nncftools.render.table import Cell, Column, Row, Table, signed
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 Write = Callable[[float], str]
@@ -72,7 +72,7 @@ def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cel
     label = label or figure.label
     name, write = writer(figure, max(*base.values, *new.values), unit)
     uncertain = _UNCERTAIN if difference.is_within_brackets else " "
-    change = _signed(write(difference.change))
+    change = signed(write(difference.change))
     return [
         Cell(f"{label}, {name}" if name else label),
         Cell(write(base.median), below=_range(write, base.values)),
@@ -96,7 +96,7 @@ def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
     columns = [Column("Base", "", f"{unit}"), Column("New"), Column("Change "), Column(STACKS, is_text=True)]
     rows = []
     for stack in comparison.stacks or ():
-        change = f"{_signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
+        change = f"{signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
         sizes = [Cell(unit.text(size)) for size in (stack.base, stack.new)]
         rows.append(Row(cells=[*sizes, Cell(change, is_strong=True), Cell(stack.label)]))
     return Table(columns=columns, rows=rows)
@@ -114,15 +114,10 @@ def _range(write: Write, values: Sequence[float]) -> str:
     return f"{lowest}–{highest}" if lowest != highest else ""
 
 
-def _signed(text: str) -> str:
-    is_zero_or_less = text.startswith("-") or not text.strip("0.,")
-    return text if is_zero_or_less else f"+{text}"
-
-
 def _percent(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{_signed(fixed(percent, 1))}%"
+    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{signed(fixed(percent, 1))}%"
 
 
 def _times(percent: float) -> str:
@@ -223,19 +218,23 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield f"RSS peak of base {base}, of new {new}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
         yield f"{_UNCERTAIN} code: it may have held the same: not all of it is certain"
-    for where, names in (
-        ("only in base", [figure.label for figure in comparison.only_base]),
-        ("only in new", [figure.label for figure in comparison.only_new]),
-        *((f"operations {side}", [of.title for of in operations]) for side, operations in _only_one_side(comparison)),
-    ):
-        if names:
-            more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-            yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
+    yield from _some("only in base", [figure.label for figure in comparison.only_base])
+    yield from _some("only in new", [figure.label for figure in comparison.only_new])
+    yield from only_one_side(comparison)
 
 
-def _only_one_side(comparison: Comparison) -> Iterator[tuple[str, list[ComparedOperation]]]:
-    yield "only in base", [operation for operation in comparison.operations if not operation.new_runs]
-    yield "only in new", [operation for operation in comparison.operations if not operation.base_runs]
+def only_one_side(comparison: Comparison) -> Iterator[str]:
+    """Yield the operations that only one side has."""
+    base = [name_of(operation) for operation in comparison.operations if not operation.new_runs]
+    new = [name_of(operation) for operation in comparison.operations if not operation.base_runs]
+    yield from _some("Operations only in base", base)
+    yield from _some("Operations only in new", new)
+
+
+def _some(where: str, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+        yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _about_groups(base: int, new: int) -> Iterator[str]:
@@ -336,7 +335,7 @@ def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     likely = "likely " if any(place.is_within_bounds for place in best) else ""
     if share > _WHOLE:
         return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
-    return f"most of it {likely}{label}, {_signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
+    return f"most of it {likely}{label}, {signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
@@ -394,14 +393,6 @@ def settings(comparison: Comparison) -> Table:
     rows = [[shortened(printable(text), _SETTING) or UNKNOWN for text in row] for row in every[:_MOST_SETTINGS]]
     left_out = len(every) - len(rows)
     return _of_texts(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
-
-
-def only_one_side(comparison: Comparison) -> Iterator[str]:
-    """Yield the operations that only one side has."""
-    for where, operations in _only_one_side(comparison):
-        if operations:
-            more = " …" if len(operations) > 5 else ""  # noqa: PLR2004
-            yield f"Operations {where}: {', '.join(map(name_of, operations[:5]))}{more}"
 
 
 def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:

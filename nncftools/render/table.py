@@ -69,9 +69,9 @@ class Cell(NamedTuple):
         return self.text if unit is None or self.size is None else unit.text(self.size)
 
 
-def size_cell(size: float | None, unit: MemoryUnit, *, is_signed: bool = False, is_strong: bool = False) -> Cell:
-    """Return the cell of bytes in a unit, which the heading names; a difference has a sign."""
-    return Cell(f"{'+' if is_signed and size is not None and size > 0 else ''}{unit.text(size)}", is_strong)
+def size_cell(size: float | None, unit: MemoryUnit, *, is_strong: bool = False) -> Cell:
+    """Return the cell of bytes in a unit, which the heading names."""
+    return Cell(unit.text(size), is_strong)
 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
@@ -211,7 +211,7 @@ class Fitting(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table.of(Output.TEXT)
-        widths = _widths(table, self.unit)
+        widths = column_widths(table, self.unit)
         room = options.max_width - max((len(row.note) + 1 for row in table.rows if row.note), default=0)
         names = min(widths[0], _NAMES, options.max_width // 3)
         parts = _split(column_groups(table), widths, room - names)
@@ -234,7 +234,7 @@ class Fitting(NamedTuple):
             yield shown
 
 
-def _widths(table: Table, unit: MemoryUnit | None) -> list[int]:
+def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:
     """Return the widths of the columns, each with the gap before it."""
     headings = table.headings("\n", has_units=unit is None)
     widths = []
@@ -264,12 +264,6 @@ def column_groups(table: Table) -> list[list[int]]:
     return groups
 
 
-def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether a table fits without being cut."""
-    unbounded = options.update(max_width=10_000)
-    return console.measure(of, options=unbounded).maximum <= options.max_width
-
-
 NOTE = "≈: an estimate; memory changed while the operation was marked"
 
 
@@ -278,20 +272,14 @@ def has_estimates(operations: Iterable[Operation]) -> bool:
     return any(operation.of("rss").delta_is_estimate for operation in operations)
 
 
-def level_text(size: float | None, write: Callable[[float], str], *, is_estimate: bool) -> str:
-    """Return a size as ``write`` formats it; an estimate has a ``≈``."""
-    return UNKNOWN if size is None else _estimated(write(size), is_estimate)
-
-
 def change_text(of: Figures, write: Callable[[float], str]) -> str:
     """Return with its sign by how much memory grew; an estimate has a ``≈``."""
-    return UNKNOWN if of.delta is None else _estimated(signed(write, of.delta), of.delta_is_estimate)
+    if of.delta is None:
+        return UNKNOWN
+    return f"{'≈' if of.delta_is_estimate else ''}{signed(write(of.delta))}"
 
 
-def _estimated(text: str, is_estimate: bool) -> str:  # noqa: FBT001 — private
-    return f"≈{text}" if is_estimate else text
-
-
-def signed(write: Callable[[float], str], change: float) -> str:
-    """Return a change with its sign."""
-    return f"{'+' if change > 0 else ''}{write(change)}"
+def signed(change: str) -> str:
+    """Return the text of a change with its sign, unless it is 0 as written."""
+    is_zero_or_less = change.startswith(("-", UNKNOWN)) or not change.strip("0.,")
+    return change if is_zero_or_less else f"+{change}"

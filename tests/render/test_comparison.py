@@ -419,7 +419,7 @@ class TestText:
         place = [line.strip() for line in lines].index("Export")
 
         assert row(lines[place:], "Duration, s") == ["0.500", "0.200", "-0.300", "-60.0%"]
-        assert "operations only in new: Save" in lines
+        assert "Operations only in new: Save" in lines
 
     @pytest.mark.parametrize(
         ("base", "new", "expected"),
