@@ -6,7 +6,7 @@ Long times without operations have rows, too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 
 from nncftools import metrics
-from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.operation import RSS, Figures, Operation
 from nncftools.analysis.operations import unmarked
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import hidden_time
@@ -170,8 +170,7 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
     yield Column("Operation", is_text=True), [Cell(shortened(row.title, _TITLE)) for row in rows]
     rss = [operation.of(RSS) for operation in operations]
     yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low), value=levels.peak_low) for levels in rss]
-    changes = [Cell(change_text(levels, unit.text), value=levels.delta) for levels in rss]
-    yield Column("Change", unit=f"{unit}"), changes
+    yield Column("Change", unit=f"{unit}"), [_change(levels, unit.text) for levels in rss]
     times = [operation.known_duration_s for operation in operations]
     yield Column("Duration"), [Cell(seconds_text(time_s), value=time_s) for time_s in times]
     devices = [name for name in session.peaks if metrics.name_of(name) == DEVICE_MEMORY and session.peaks[name].low]
@@ -196,9 +195,13 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
         write = unit.text if metric.is_memory else number_text
         yield (
             Column("peak", metric.label, f"{unit}" if metric.is_memory else ""),
-            [Cell(write(levels.peak_low)) for levels in figures],
+            [Cell(write(levels.peak_low), value=levels.peak_low) for levels in figures],
         )
-        yield Column("change", metric.label), [Cell(change_text(levels, write)) for levels in figures]
+        yield Column("change", metric.label), [_change(levels, write) for levels in figures]
+
+
+def _change(of: Figures, write: Callable[[float], str]) -> Cell:
+    return Cell(change_text(of, write), value=of.delta)
 
 
 class _TextTable(NamedTuple):

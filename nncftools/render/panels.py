@@ -25,7 +25,7 @@ from nncftools.metrics import cpu_counters
 from nncftools.render.listing import counters_of, numbered, timeline
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, draw_table, table_height
 from nncftools.render.operations_table import longest, table_of, with_gaps
-from nncftools.render.peak_lines import MemoryLine
+from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import draw_memory
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
@@ -50,9 +50,9 @@ def _draw_run(axes: Axes, session: Session, view: View) -> None:
     samples = session.samples
     has_rss = "rss" in samples and samples.figures("rss").known
     name = "rss" if has_rss else next(iter(view.metrics), "rss")
-    lines = draw_memory(axes, session, replace(view, metrics=[name]))
-    if has_rss and not view.from_zero:
-        _draw_parts(axes, session, view, lines[0])
+    if has_rss and not view.from_zero and (line := memory_line(session, view, name)) is not None:
+        _draw_parts(axes, session, view, line)
+    draw_memory(axes, session, replace(view, metrics=[name]))
     if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
 
@@ -75,12 +75,12 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 def _draw_devices(axes: Axes, session: Session, view: View) -> None:
     """Draw what the run held of each GPU and NPU."""
     names = _devices(session)
-    lines = draw_memory(axes, session, replace(view, metrics=names))
+    draw_memory(axes, session, replace(view, metrics=names))
     axes.set_ylabel(f"Devices{view.above} ({view.unit})")
     columns = 1 + (len(names) > _MOST_IN_A_COLUMN)
-    highest = max((line.peak_size for line in lines), default=0.0)
-    axes.set_ylim(0, highest * (1 + 0.26 * ceil(len(names) / columns)) or 1)
-    _legend(axes, loc="upper right", ncols=columns, borderaxespad=0.2)
+    axes.set_ylim(0, axes.dataLim.ymax * (1 + 0.26 * ceil(len(names) / columns)) or 1)
+    if len(names) > 1:
+        _legend(axes, loc="upper right", ncols=columns, borderaxespad=0.2)
 
 
 def _devices(session: Session) -> list[str]:

@@ -16,7 +16,7 @@ from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE, Ruler
 from nncftools.render.listing import numbered, timeline
 from nncftools.render.operation_bars import Band
-from nncftools.render.peak_lines import MemoryLine, drawn_limit, memory_line, peak_label
+from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import RankRun
 from nncftools.units import printable, shortened
@@ -49,8 +49,8 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     drawing.save(picture, path)
 
 
-def draw_memory(axes: Axes, session: Session, view: View) -> list[MemoryLine]:
-    """Draw the metrics of the view, their peaks, and the limit; return the lines that were drawn.
+def draw_memory(axes: Axes, session: Session, view: View) -> None:
+    """Draw the metrics of the view, their peaks, and the limit.
 
     The peak's text is beside the peak when the metric is the only one, and otherwise in the legend. Ranks of a job have
     thin lines.
@@ -61,11 +61,11 @@ def draw_memory(axes: Axes, session: Session, view: View) -> list[MemoryLine]:
     if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
     limit = drawn_limit(session, view)
-    lines = []
+    has_data = False
     for number, metric in enumerate(view.metrics):
         if (line := memory_line(session, view, metric)) is None:
             continue
-        lines.append(line)
+        has_data = True
         colour, style = (INK, "-") if is_single else drawing.line_style(number)
         text = name if is_single else line.peak_text
         drawing.draw_line(axes, (line.time_s, line.sizes), (colour, style), text, is_sparse=line.is_sparse)
@@ -76,16 +76,15 @@ def draw_memory(axes: Axes, session: Session, view: View) -> list[MemoryLine]:
                 size = limit.size
             below = peak_label(session, view.unit) if metric == "rss" else ""
             _write_beside(axes, (at_s, size), line.peak_text, below, is_left=at_s < run_s(session) / 2)
-    if not lines:
+    if not has_data:
         drawing.draw_note(axes, "no samples were recorded")
-        return lines
+        return
     lowest, highest = axes.dataLim.intervaly
     if limit is not None:
         drawing.draw_limit(axes, limit.size, limit.label)
         highest = max(highest, limit.size)
     if highest > lowest:
         axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)
-    return lines
 
 
 def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
