@@ -39,31 +39,26 @@ _MANY_TIMES_P = 900
 
 def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
     """Return the figures of the runs, then of each operation; peaks in ``unit``, others in the unit that suits them."""
-    rows = list(_figure_rows(comparison, comparison.figures, unit))
+    rows = list(_figure_rows(comparison.figures, unit))
     operations, left_out = shown(comparison.operations)
-    columns = columns_of(comparison)
     for operation in operations:
-        empty = [Cell("")] * (len(columns) - 1)
-        rows.append(Row(cells=[Cell(title_of(operation, comparison), is_strong=True), *empty]))
-        rows += _figure_rows(comparison, operation.differences, unit, "  ")
+        rows.append(Row(cells=[Cell(title_of(operation, comparison), is_strong=True), *[Cell("")] * _COLUMNS]))
+        rows += _figure_rows(operation.differences, unit, "  ")
     more = f"and {left_out:,} operations that changed less" if left_out else ""
-    return Table(columns=columns, rows=rows, more=more)
+    return _table(rows, _COLUMNS + comparison.is_of_groups, more)
 
 
-def _figure_rows(
-    comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = ""
-) -> Iterator[Row]:
+def _table(rows: Sequence[Row], count: int, more: str = "") -> Table:
+    """Return a table with the first ``count`` columns of rows of figures."""
+    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", "", "p  "))]
+    return Table(columns=columns, rows=rows, more=more).with_columns(range(count))
+
+
+def _figure_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
     """Yield the figures of the runs or of an operation, without what was neither read nor written on either side."""
-    count = len(columns_of(comparison))
     for name, of in differences.items():
         if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median):
-            yield Row(cells=cells(of, unit, f"{indent}{of.figure.label}")[:count])
-
-
-def columns_of(comparison: Comparison) -> list[Column]:
-    """Return the columns of a table of figures."""
-    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
-    return [*columns, Column("p  ")] if comparison.is_of_groups else columns
+            yield Row(cells=cells(of, unit, f"{indent}{of.figure.label}"))
 
 
 def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cell]:
@@ -355,7 +350,6 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     What changed by more than noise is strong. The function of an operation is there where both sides have the same;
     where they differ, it is one of the settings.
     """
-    columns = columns_of(comparison)[:_COLUMNS]
     of_devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_peak_name(comparison) or "", *of_devices, *_OF_RUN))
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
@@ -367,7 +361,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
         is_same = operation.base_signatures == operation.new_signatures
         function = shortened(function_text(operation), _BRIEF_FUNCTION) if is_same else ""
         rows.append(_row(shown, difference, function))
-    return Table(columns=columns, rows=rows)
+    return _table(rows, _COLUMNS)
 
 
 def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
@@ -397,7 +391,7 @@ def settings(comparison: Comparison) -> Table:
 
 def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
     strong = [cell._replace(is_strong=difference.stands_out and cell.is_strong) for cell in shown]
-    return Row(cells=strong[:_COLUMNS], function=function)
+    return Row(cells=strong, function=function)
 
 
 def _peak_name(comparison: Comparison) -> str | None:
