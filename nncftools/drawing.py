@@ -82,12 +82,6 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 
 
-def label_values(axes: Axes, text: str) -> None:
-    """Label the y axis, and write its numbers with thousands separators."""
-    axes.set_ylabel(text, fontsize=9, parse_math=False)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
-
-
 def line_style(number: int) -> tuple[str, str]:
     """Return the colour and the line style of line ``number``; 14 lines look different."""
     return PALETTE[number % len(PALETTE)], _LINES[number // len(PALETTE) % len(_LINES)]
@@ -96,21 +90,6 @@ def line_style(number: int) -> tuple[str, str]:
 def marker_for(points: Sized) -> str:
     """Return the marker of a line's points: a line of few points shows where they are."""
     return "." if len(points) <= _FEW_POINTS else ""
-
-
-def draw_line(
-    axes: Axes, points: tuple[Any, Any], look: tuple[str, str], label: str, *, is_sparse: bool = False
-) -> None:
-    """Draw a line in a colour and style; where it has few points, each is marked."""
-    colour, style = look
-    marker = "." if is_sparse else marker_for(points[0])
-    axes.plot(*points, style, color=colour, linewidth=1.6, marker=marker, label=label)
-
-
-def draw_note(axes: Axes, text: str) -> None:
-    """Write why a panel has no data."""
-    axes.set(yticks=[], ylim=(0, 1))
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=9)
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:

@@ -22,6 +22,7 @@ from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.listing import NumberedOperation, fills, short_names
 from nncftools.render.operation_bars import LANE, Band, inches_above
 from nncftools.render.peak_lines import MemoryLine, memory_line
+from nncftools.render.plot import draw_line, label_values
 from nncftools.render.view import View, label
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
@@ -92,7 +93,7 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     memory = axes[0]
     for number, (name, lines) in enumerate(drawn):
         _draw_group(memory, name, lines, unit, drawing.line_style(number))
-    drawing.label_values(memory, f"{label(metric)} ({unit})")
+    label_values(memory, f"{label(metric)} ({unit})")
     memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
     if differences:
         memory.set_xlabel("")
@@ -154,7 +155,7 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
         low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
     time, value = _median(lines)
-    drawing.draw_line(axes, (time, value / unit.factor), look, f"{shortened(printable(name), _NAME)}: {text}")
+    draw_line(axes, (time, value / unit.factor), look, f"{shortened(printable(name), _NAME)}: {text}")
     if not several:
         span_s = lines[0].span_s
         mark = span_s if span_s is not None and span_s[0] < span_s[1] else None
@@ -197,4 +198,4 @@ def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit)
         axes.plot(time, sizes, color=drawing.line_style(number)[0], linewidth=1.1)
         if len(differences) == 1:
             axes.fill_between(time, 0, sizes, color=drawing.line_style(number)[0], alpha=0.2, linewidth=0)
-    drawing.label_values(axes, f"difference ({unit})")
+    label_values(axes, f"difference ({unit})")

@@ -26,7 +26,7 @@ from nncftools.render.listing import counters_of, numbered, timeline
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, draw_table, table_height
 from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.peak_lines import MemoryLine, memory_line
-from nncftools.render.plot import draw_memory
+from nncftools.render.plot import draw_line, draw_memory, draw_note, label_values
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
 from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
@@ -99,7 +99,7 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
         spent = cpu_s(session)
         is_recorded = spent is not None and counters and len(session.samples)
         too_short = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
-        drawing.draw_note(axes, too_short if is_recorded else "CPU time was not recorded")
+        draw_note(axes, too_short if is_recorded else "CPU time was not recorded")
         return
     average = cores_average(session)
     highest = float(max(busy[~np.isnan(busy)].max(initial=0), average or 0))
@@ -121,16 +121,16 @@ def _draw_io(axes: Axes, session: Session, _view: View) -> None:
     shown = {name: metric.short_label for name, metric in sizes.items() if samples.figures(name).known}
     highest = max((samples.figures(name).highest for name in shown), default=0.0)
     unit = unit_for(highest)
-    drawing.label_values(axes, f"I/O ({unit})")
+    label_values(axes, f"I/O ({unit})")
     axes.set_ylim(0, highest / unit.factor * 1.08 or 1)
     if not shown:
-        drawing.draw_note(axes, "I/O was not recorded")
+        draw_note(axes, "I/O was not recorded")
         return
     for number, (name, text) in enumerate(shown.items()):
         time, value = decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
         total = session.totals.get(name)
         size = size_text(known(samples[name])[-1] if total is None else total)
-        drawing.draw_line(axes, (time, value / unit.factor), drawing.line_style(number), f"{text} {size}")
+        draw_line(axes, (time, value / unit.factor), drawing.line_style(number), f"{text} {size}")
     _legend(axes, loc="lower right", ncols=len(shown), borderaxespad=0.2)
 
 

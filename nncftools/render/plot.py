@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -57,7 +58,7 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
     """
     is_single = len(view.metrics) == 1
     name = label(view.metrics[0]) if is_single else "Memory"
-    drawing.label_values(axes, f"{name}{view.above} ({view.unit})")
+    label_values(axes, f"{name}{view.above} ({view.unit})")
     if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
     limit = drawn_limit(session, view)
@@ -68,7 +69,7 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
         has_data = True
         colour, style = (INK, "-") if is_single else drawing.line_style(number)
         text = name if is_single else line.peak_text
-        drawing.draw_line(axes, (line.time_s, line.sizes), (colour, style), text, is_sparse=line.is_sparse)
+        draw_line(axes, (line.time_s, line.sizes), (colour, style), text, is_sparse=line.is_sparse)
         drawing.draw_peak(axes, line.peak, colour, line.mark)
         if is_single:
             at_s, size = line.peak
@@ -77,7 +78,7 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
             below = peak_label(session, view.unit) if metric == "rss" else ""
             _write_beside(axes, (at_s, size), line.peak_text, below, is_left=at_s < run_s(session) / 2)
     if not has_data:
-        drawing.draw_note(axes, "no samples were recorded")
+        draw_note(axes, "no samples were recorded")
         return
     lowest, highest = axes.dataLim.intervaly
     if limit is not None:
@@ -85,6 +86,27 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
         highest = max(highest, limit.size)
     if highest > lowest:
         axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)
+
+
+def label_values(axes: Axes, text: str) -> None:
+    """Label the y axis, and write its numbers with thousands separators."""
+    axes.set_ylabel(text, fontsize=9, parse_math=False)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
+
+
+def draw_line(
+    axes: Axes, points: tuple[Any, Any], look: tuple[str, str], label: str, *, is_sparse: bool = False
+) -> None:
+    """Draw a line in a colour and style; where it has few points, each is marked."""
+    colour, style = look
+    marker = "." if is_sparse else drawing.marker_for(points[0])
+    axes.plot(*points, style, color=colour, linewidth=1.6, marker=marker, label=label)
+
+
+def draw_note(axes: Axes, text: str) -> None:
+    """Write why a panel has no data."""
+    axes.set(yticks=[], ylim=(0, 1))
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=9)
 
 
 def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
