@@ -176,6 +176,15 @@ def test_other_user(nncf_tools: Run) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root directory")
+def test_chroot(nncf_tools: Run) -> None:
+    """A Python whose file is not below its root directory is not said to lack symbols."""
+    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", f"import os, time; os.chroot('.')\n{GROWS}")
+
+    assert re.search("not below its root directory: .* in a chroot; start nncf-tools in there", found), found
+
+
+@pytest.mark.long
 def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The stacks of a Python that is newer than nncf-tools cannot be read."""
     found = run(nncf_tools, "monitor", "--stacks", "--", python("3.10"), "-c", GROWS, env=future_python(tmp_path))
