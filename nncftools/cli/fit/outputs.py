@@ -20,7 +20,7 @@ from nncftools.cli import destination, screen
 from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial, limit_text, whole_mib
 from nncftools.cli.options import SeriesRequest
-from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
 from nncftools.render.markdown import render_table
@@ -294,7 +294,7 @@ def write_beside(result: Shown, folder: pathlib.Path, kind: Kind = KIND) -> None
         if result.draw is not None:
             result.draw(folder / picture)
     except Exception as error:  # matplotlib fails in many ways if its installation is broken
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        reason = memory_shortage(error) or " ".join(str(getattr(error, "strerror", None) or error).split())
         files = f"{kind.state} in {str(folder)!r} is complete, {text} or {picture} is not"
         raise NncfToolsError(f"option --output: {files}: {reason}") from error
 

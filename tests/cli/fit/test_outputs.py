@@ -14,6 +14,7 @@ from nncftools.cli import screen
 from nncftools.cli.fit import outputs, picture
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
+from nncftools.errors import NncfToolsError
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -77,6 +78,16 @@ def test_files(tmp_path: pathlib.Path) -> None:
     assert outputs.write_beside(free, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
+
+
+def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
+    """Where matplotlib cannot be loaded because memory is missing, the error says no more than that."""
+
+    def draw(_: pathlib.Path) -> None:
+        raise ImportError("PLEASE READ THIS\n\nOriginal error was: x.so: failed to map segment from shared object")
+
+    with pytest.raises(NncfToolsError, match=r"fit.png is not: not enough memory; if `ulimit -v` limits the address"):
+        outputs.write_beside(outputs.shown(FOUND, GIB)._replace(draw=draw), tmp_path)
 
 
 FAILED = trial(5.2, ended="out of memory")
