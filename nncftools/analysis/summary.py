@@ -23,7 +23,7 @@ from nncftools.session.peaks import drift, mark_of_tree
 from nncftools.session.readings import rss_error
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, seconds_text
+from nncftools.units import MemoryUnit, printable, seconds_text, size_text
 
 _FEWEST_SAMPLES = 2
 
@@ -329,7 +329,14 @@ def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
     of_run = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session)]
+    return [*recorded, *_at_the_limit(session), *filter(None, [hugetlb(session)])]
+
+
+def hugetlb(session: Session) -> str:
+    """Return which processes held hugetlb pages; empty if none did."""
+    held = sorted((-(process.hugetlb or 0), process.name) for process in session.processes if process.hugetlb)
+    texts = [f"{printable(name)} {size_text(-size)}" for size, name in held[:_NAMED]]
+    return f"RSS does not include hugetlb pages: {', '.join(texts)}" if texts else ""
 
 
 def of_recording(session: Session) -> list[str]:

@@ -205,6 +205,8 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
+    if hugetlb := summary.hugetlb(session):
+        yield "Hugetlb pages", hugetlb
     if devices := [text for device in session.devices if (text := _device(session, device, unit))]:
         yield "Devices", "; ".join(devices)
     yield "CPU", _cpu(session)
