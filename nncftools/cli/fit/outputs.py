@@ -195,7 +195,23 @@ def folder_of_runs(request: SeriesRequest, kind: Kind = KIND) -> Iterator[pathli
     with destination.locked("--output", folder, busy):
         if not request.resume:
             remove_earlier(folder, kind)
-        yield folder
+        try:
+            yield folder
+        except NncfToolsError:
+            if request.output is None:
+                _remove_unused(folder)
+            raise
+
+
+def _remove_unused(folder: pathlib.Path) -> None:
+    """Remove a folder that we made, if it has nothing but empty files: the first run was refused."""
+    with contextlib.suppress(OSError):
+        logs = list(folder.iterdir())
+        if not any(log.stat().st_size for log in logs):
+            for log in logs:
+                log.unlink()
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def results_folder(request: SeriesRequest, kind: Kind = KIND) -> pathlib.Path:

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from nncftools.cli import screen
 from nncftools.cli.fit import outputs, picture
+from nncftools.cli.fit.options import FitOptions
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -78,6 +79,20 @@ def test_files(tmp_path: pathlib.Path) -> None:
     assert outputs.write_beside(free, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_refused_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
+    """Where the first run is refused, as by a full disk, no dated folder is left; what a run wrote stays."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError), outputs.folder_of_runs(FitOptions(words=["work"])) as folder:  # noqa: PT012 — it is within
+        (folder / "run-1.log").touch()
+        if is_used:
+            (folder / "run-1.json").write_text("{}")
+        raise UsageError("No space left on device")
+
+    assert {path.name for path in tmp_path.rglob("run-1.*")} == ({"run-1.log", "run-1.json"} if is_used else set())
+    assert (tmp_path / "memory_logs").exists() is is_used
 
 
 def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
