@@ -39,6 +39,13 @@ if os.fork():
     os._exit(0)
 {GROWS}"""
 """Forbids reading its memory, and grows in a child: the helper may have opened the memory of the first process."""
+IN_CHROOT = f"""import os, time
+os.chroot('.')
+if os.fork():
+    os.wait()
+    os._exit(0)
+{GROWS}"""
+"""Grows in a child, too: the helper may have looked at the first process before."""
 KILLS_HELPER = f"""import os, signal
 folders = (f"/proc/{{pid}}/cmdline" for pid in os.listdir("/proc") if pid.isdigit())
 for cmdline in folders:
@@ -180,7 +187,7 @@ def test_other_user(nncf_tools: Run) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root directory")
 def test_chroot(nncf_tools: Run) -> None:
     """A Python whose file is not below its root directory is not said to lack symbols."""
-    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", f"import os, time; os.chroot('.')\n{GROWS}")
+    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", IN_CHROOT)
 
     assert re.search("not below its root directory: .* in a chroot; start nncf-tools in there", found), found
 
