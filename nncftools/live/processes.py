@@ -1,12 +1,11 @@
-"""The processes of a run as a table: a command shortened to its differences, CPU, memory, a bar of its share."""
+"""The processes of a run as a table: a short command, CPU, memory, a bar of its share."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.align import Align
@@ -23,81 +22,32 @@ if TYPE_CHECKING:
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
-_INTERPRETER = re.compile(r"((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)")
-_LONG, _HEAD, _CONTEXT = 32, 20, 8
-"""How many equal characters of a long word stay: at its beginning, and before the first that differs."""
-_LEFT_OUT = "…"
+_LEADING = re.compile(
+    r"(?:(?:\S*/)?(?:(?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)(?: -[BEIOSsu])* (?=[^-]))?(?:\S*/)?(?=\S)"
+)
+"""The interpreter of a script with its flags, and the folders of the program or script."""
+_LONG, _HEAD, _CONTEXT = 40, 20, 8
+"""How many equal characters of commands stay: at their beginning, and before the first that differs."""
 
 
-def without_interpreter(command: Sequence[str]) -> list[str]:
-    """Return the words of a command, harmless and without folders of programs and scripts."""
-    words = [printable(word[:_MOST_CHARACTERS]) for word in command[:_MOST_WORDS]]
-    first = _INTERPRETER.fullmatch(_name(words[0])) if words else None
-    if first is not None:
-        rest = words[1:]
-        while rest and rest[0] in {"-B", "-E", "-I", "-O", "-S", "-s", "-u"}:  # without a value
-            rest = rest[1:]
-        words = rest if rest and not rest[0].startswith("-") else [first[1].rstrip("0123456789."), *rest]
-    return [_name(words[0]), *words[1:]] if words else []
+def short_command(command: Sequence[str]) -> str:
+    """Return a command without folders and without the interpreter of a script, harmless to a terminal."""
+    words = " ".join(word[:_MOST_CHARACTERS] for word in command[:_MOST_WORDS])
+    return shortened(printable(_LEADING.sub("", words, count=1)), _MOST_CHARACTERS)
 
 
-@lru_cache(maxsize=4)
-def short_commands(commands: tuple[tuple[int, tuple[str, ...]], ...]) -> dict[int, str]:
-    """Return a short text for each command, by number: its program, and the words that differ between its commands.
-
-    Folders, and the interpreter of a script, are left out; words that all have are ``…``.
-    """
-    words = {number: without_interpreter(command) for number, command in commands}
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for number, command in words.items():
-        groups[_program(command)].append(number)
-    texts = {}
-    for program, numbers in groups.items():
-        for number, kept in zip(numbers, _different([words[number] for number in numbers], len(program)), strict=True):
-            texts[number] = shortened(" ".join(kept), _MOST_CHARACTERS)
+def short_commands(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    """Return a short text for each command, by number; a long beginning that several share is cut."""
+    texts = {number: short_command(command) for number, command in commands.items()}
+    alike = defaultdict[str, list[str]](list)
+    for text in texts.values():
+        alike[text[:_LONG]].append(text)
+    for number, text in texts.items():
+        others = alike[text[:_LONG]]
+        common = len(os.path.commonprefix(others))  # noqa: RUF071 — characters are meant
+        if len(set(others)) > 1 and common >= _LONG:
+            texts[number] = f"{text[:_HEAD]}…{text[common - _CONTEXT :]}"
     return texts
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2] or path
-
-
-def _program(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that name the program: of code on the command line, the option and how it begins."""
-    if len(command) > 2 and command[1] in {"-c", "-m"}:  # noqa: PLR2004 — and a value
-        return command[0], command[1], " ".join(command[2].split()[:2])
-    return tuple(command[:1])
-
-
-def _different(commands: Sequence[list[str]], least: int) -> Iterable[list[str]]:
-    """Return the commands of one program without the words that all have; the first ``least`` words stay."""
-    if len(set(map(tuple, commands))) <= 1:
-        return commands
-    longest = max(map(len, commands))
-    columns = [[command[number] for command in commands if len(command) > number] for number in range(longest)]
-    shared = [len(set(words)) == 1 and len(words) == len(commands) for words in columns]
-    return [_shown(command, shared, columns, least) for command in commands]
-
-
-def _shown(command: list[str], shared: Sequence[bool], columns: Sequence[list[str]], least: int) -> list[str]:
-    kept: list[str] = []
-    for number, word in enumerate(command):
-        names_the_next = word.startswith("-") and number + 1 < len(command) and not shared[number + 1]
-        if not shared[number]:
-            kept.append(_without_common(word, columns[number]))
-        elif number < least or names_the_next:
-            kept.append(word)
-        elif kept[-1] != _LEFT_OUT:
-            kept.append(_LEFT_OUT)
-    return kept[:-1] if kept[-1] == _LEFT_OUT else kept
-
-
-def _without_common(word: str, others: Sequence[str]) -> str:
-    """Shorten the beginning that a long word shares with all others in its position."""
-    if len(word) <= _LONG:
-        return word
-    common = len(os.path.commonprefix([word, *others]))  # noqa: RUF071 — characters are meant
-    return word if common <= _HEAD + _CONTEXT else f"{word[:_HEAD]}{_LEFT_OUT}{word[common - _CONTEXT :]}"
 
 
 _PID, _CPU, _RSS = 7, 11, 13
@@ -121,8 +71,7 @@ def process_table(
     shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], settings: ViewSettings, width: int
 ) -> Table:
     """Return a row for each process that is ``shown``; ``seen`` are all of them."""
-    compared = sorted({process.number: process for process in [*shown, *seen[:_MOST]]}.items())
-    labels = short_commands(tuple((number, tuple(process.live.command)) for number, process in compared))
+    labels = short_commands({process.number: process.live.command for process in [*seen[:_MOST], *shown]})
     whole = sum(map(_size, seen))
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
     bar = min(width // 5, _LONGEST_BAR) + 1 if width >= _BAR_FROM else 0
