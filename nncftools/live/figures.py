@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from rich.color import ColorSystem
 from nncftools import metrics
 from nncftools.analysis.code_places import brief_label
 from nncftools.limits.needs import Available, available
-from nncftools.live.run import LiveProcess, Run, SampledPeak
+from nncftools.live.run import Floats, LiveProcess, Run, SampledPeak
 from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
@@ -31,39 +30,43 @@ if TYPE_CHECKING:
 _MOST = 200
 """The most processes that one reading looks at."""
 _MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
-_FEWEST = 10
-_SHORTEST_S = 5.0
+_FEWEST = 20
+_SHORTEST_S, _RECENT_S, _LATEST_S = 5.0, 30.0, 900.0
 
 
-def time_until_full(used: Iterable[tuple[float, float]], available: float, size: float | None) -> float | None:
+def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
 
-    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts if
+    The trend is the least-squares line through the used bytes of the last half minute, at least 20.
+    It counts if
 
     - it rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of the
       residuals;
     - the last figure is above the mean of the second half, and less than a tenth of the rise below the highest one:
       memory that is freed now and then need not grow further;
-    - the memory is used up within thirty times the span of the figures, a quarter of an hour. With half of it free,
-      only the next minute is foretold; with nine tenths free, nothing.
+    - the memory is used up within a quarter of an hour, and within thirty times the span of the figures. With half of
+      it free, only the next minute is foretold; with nine tenths free, nothing.
     """
+    known = ~np.isnan(used)
+    time, value = time_s[known], used[known]
     free = 0.0 if not size else available / size
-    if free >= _MOSTLY_FREE:
+    if len(time) < _FEWEST or free >= _MOSTLY_FREE:
         return None
-    known = [(at_s, level) for at_s, level in used if not isnan(level)]
-    time, value = np.array(known).reshape(-1, 2).T
-    if len(time) < _FEWEST or time[-1] - time[0] < _SHORTEST_S:
+    begin = min(int(np.searchsorted(time, time[-1] - _RECENT_S)), len(time) - _FEWEST)
+    time, value = time[begin:] - time[-1], value[begin:]
+    span_s = -float(time[0])
+    if span_s < _SHORTEST_S:
         return None
-    slope, level = np.polyfit(time - time[-1], value, 1)
-    risen = slope * (time[-1] - time[0])
-    deviation = float(np.std(value - (level + slope * (time - time[-1]))))
-    half = len(time) // 2
-    if risen <= max(16 << 20, 3 * deviation) or value[half:].mean() >= value[-1]:
+    slope, level = np.polyfit(time, value, 1)
+    risen = slope * span_s
+    deviation = float(np.std(value - (level + slope * time)))
+    if risen <= max(16 << 20, 3 * deviation) or value[len(time) // 2 :].mean() >= value[-1]:
         return None
     if value.max() - value[-1] > 0.1 * risen:
         return None
     left_s = available / float(slope)
-    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else 30 * (time[-1] - time[0])) else None
+    most_s = _SOON_S if free >= _HALF_FREE else min(30 * span_s, _LATEST_S)
+    return left_s if left_s <= most_s else None
 
 
 _STEP = 10
@@ -221,8 +224,9 @@ def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
     if available is None or run.ended:
         return None
-    size = run.host.memory if run.limit is None else run.limit.size
-    return time_until_full(run.recent, available, size)
+    limit, total = run.limit, run.host.memory
+    name = "system" if limit is None and total and "system" in run.columns else "rss"
+    return time_until_full(*run.history.points(name), available, total if limit is None else limit.size)
 
 
 def at(moment_s: float) -> str:
@@ -256,7 +260,7 @@ def during(run: Run, peak: SampledPeak) -> str:
     """Return the operation of a peak; empty when no operation holds it."""
     if peak.operation is not None:
         return shortened(printable(peak.operation), _NAME)
-    for span in run.operations.outermost(run.latest_s):
+    for span in run.outermost_operations:
         if span.start_s <= peak.at_s and (span.end_s is None or peak.at_s <= span.end_s):
             return shortened(printable(span.name), _NAME)
     return ""
@@ -276,7 +280,7 @@ def activity(run: Run) -> list[str]:
 
 def operation(run: Run) -> str:
     """Return the current operations, and since when; empty when nothing is marked."""
-    spans = run.operations.current(run.latest_s)
+    spans = run.open_operations
     if not spans or run.ended:
         return ""
     names = [shortened(printable(span.name), _NAME) for span in spans]

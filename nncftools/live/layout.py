@@ -143,7 +143,7 @@ def _over_time(
 ) -> Iterator[tuple[RenderableType, int]]:
     """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
     shown = _window(run.latest_s, max(10, width - style.gutter - 1), has_ended=run.ended)
-    spans = run.operations.outermost(run.latest_s)
+    spans = run.outermost_operations
     below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
     below += _rates(run, shown, style, height)
     if height >= _SMALLEST_CHART:

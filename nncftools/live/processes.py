@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 
 
 _MOST_WORDS, _MOST_CHARACTERS = 64, 200
-_LEADING = re.compile(
-    r"(?:(?:\S*/)?(?:(?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)(?: -[BEIOSsu])* (?=[^-]))?(?:\S*/)?(?=\S)"
+_INTERPRETER = re.compile(
+    r"(?:\S*/)?((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)(?: -[BEIOSsu])* "  # flags without a value
 )
-"""The interpreter of a script with its flags, and the folders of the program or script."""
+_FOLDERS = re.compile(r"\S*/(?=\S)")
 _LONG, _HEAD, _CONTEXT = 40, 20, 8
 """How many equal characters of commands stay: at their beginning, and before the first that differs."""
 
 
 def short_command(command: Sequence[str]) -> str:
     """Return a command without folders and without the interpreter of a script, harmless to a terminal."""
-    words = " ".join(word[:_MOST_CHARACTERS] for word in command[:_MOST_WORDS])
-    return shortened(printable(_LEADING.sub("", words, count=1)), _MOST_CHARACTERS)
+    text = " ".join(word[:_MOST_CHARACTERS] for word in command[:_MOST_WORDS])
+    interpreter = _INTERPRETER.match(text)
+    if interpreter is not None:
+        rest = text[interpreter.end() :]
+        text = f"{interpreter[1]} {rest}" if rest.startswith("-") else rest
+    folders = _FOLDERS.match(text)
+    return shortened(printable(text if folders is None else text[folders.end() :]), _MOST_CHARACTERS)
 
 
 def short_commands(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -349,6 +349,12 @@ class Span:
     start_s: float
     end_s: float | None = None
     kind: str | None = None
+    depth: int = 0
+    """0 for an outermost one."""
+
+    def up_to(self, now_s: float) -> Span:
+        """Return this as it was at a moment: without an end that comes later."""
+        return self if self.end_s is not None and self.end_s <= now_s else replace(self, end_s=None)
 
 
 def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -> Text:
