@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.align import Align
@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nncftools.live.figures import ShownProcess, ViewSettings
+from nncftools.live.figures import ViewSettings
+from nncftools.live.run import LiveProcess
 from nncftools.render.terminal_style import AXIS, CURVES, GOOD, TITLE
 from nncftools.units import cores_text, printable, shortened
 
@@ -41,13 +42,13 @@ def short_command(command: Sequence[str]) -> str:
     return shortened(printable(text if folders is None else text[folders.end() :]), _MOST_CHARACTERS)
 
 
-def short_commands(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:
-    """Return a short text for each command, by number; a long beginning that several share is cut."""
-    texts = {number: short_command(command) for number, command in commands.items()}
+def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
+    """Return a short text for each command; a long beginning that several share is cut."""
+    texts = [short_command(command) for command in commands]
     alike = defaultdict[str, list[str]](list)
-    for text in texts.values():
+    for text in texts:
         alike[text[:_LONG]].append(text)
-    for number, text in texts.items():
+    for number, text in enumerate(texts):
         others = alike[text[:_LONG]]
         common = len(os.path.commonprefix(others))  # noqa: RUF071 — characters are meant
         if len(set(others)) > 1 and common >= _LONG:
@@ -63,21 +64,11 @@ _MOST = 200
 """The most commands that those on the screen are compared with."""
 
 
-def sort_processes(seen: Sequence[ShownProcess]) -> list[ShownProcess]:
-    """Return processes, the largest first."""
-    return sorted(seen, key=lambda process: (-_size(process), process.number))
-
-
-def _size(process: ShownProcess) -> int:
-    return process.rss if process.rss is not None else process.live.most or 0
-
-
-def process_table(
-    shown: Sequence[ShownProcess], seen: Sequence[ShownProcess], settings: ViewSettings, width: int
-) -> Table:
-    """Return a row for each process that is ``shown``; ``seen`` are all of them."""
-    labels = short_commands({process.number: process.live.command for process in [*seen[:_MOST], *shown]})
-    whole = sum(map(_size, seen))
+def process_table(seen: Sequence[LiveProcess], first: int, rows: int, settings: ViewSettings, width: int) -> Table:
+    """Return so many rows, from the process with the number ``first`` on; ``seen`` are all processes."""
+    last = first + rows
+    names = short_commands(process.command for process in seen[: max(last, _MOST)])
+    whole = sum(process.size for process in seen)
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in seen)
     bar = min(width // 5, _LONGEST_BAR) + 1 if width >= _BAR_FROM else 0
     table = Table.grid(expand=True)  # without padding, whose place differs between releases of rich
@@ -87,16 +78,17 @@ def process_table(
     for size, style in widths:
         table.add_column(justify="right", style=style, width=size)
     room = width - _PID - sum(size for size, _ in widths)
-    for process in shown:
-        name = labels.get(process.number) or printable(process.live.name or "?")
-        cells: list[RenderableType] = [f"{process.live.pid or ''}", Text(f" {shortened(name, max(1, room - 1))}")]
+    for process, command in zip(seen[first:last], names[first:last], strict=True):
+        name = shortened(command or printable(process.name or "?"), max(1, room - 1))
+        cells: list[RenderableType] = [f"{process.pid or ''}", Text(f" {name}")]
         if has_cpu:
             cells.append("" if process.cpu is None else cores_text(process.cpu))
         at_most = "" if process.rss is not None else "≤" if settings.unicode else "<="
-        cells.append(f"{at_most}{settings.unit.label(_size(process))}")
+        cells.append(f"{at_most}{settings.unit.label(process.size)}")
         if bar:
-            share = _size(process) / whole if whole else 0.0
-            gauge = ProgressBar(1.0, share, bar - 1, complete_style=CURVES[0], finished_style=CURVES[0], style=AXIS)
+            gauge = ProgressBar(
+                whole or 1.0, process.size, bar - 1, style=AXIS, complete_style=CURVES[0], finished_style=CURVES[0]
+            )
             cells.append(Align.right(gauge))
         table.add_row(*cells)
     return table

@@ -161,6 +161,13 @@ class LiveProcess:
     command: Sequence[str] = ()
     most: int | None = None
     """The most memory it held by itself in a run that is replayed."""
+    cpu: float | None = None
+    """How many cores it keeps busy."""
+
+    @property
+    def size(self) -> int:
+        """Its memory, or the most that it held."""
+        return self.rss if self.rss is not None else self.most or 0
 
 
 class SampledPeak(NamedTuple):

@@ -352,6 +352,10 @@ class Span:
     depth: int = 0
     """0 for an outermost one."""
 
+    def holds(self, at_s: float) -> bool:
+        """Return whether it goes on at a moment."""
+        return self.start_s <= at_s and (self.end_s is None or at_s <= self.end_s)
+
     def up_to(self, now_s: float) -> Span:
         """Return this as it was at a moment: without an end that comes later."""
         return self if self.end_s is not None and self.end_s <= now_s else replace(self, end_s=None)

@@ -106,7 +106,7 @@ def test_readings() -> None:
     of, here = run(), Machine(is_here=True)
     of.processes = {0: LiveProcess(os.getpid()), 1: LiveProcess(2**22 - 1), 2: LiveProcess(None)}
     (first,) = here.processes(of)
-    here._read(of)
+    here._read(of.processes)
     (second,) = here.processes(of)
 
     assert first.rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
@@ -120,3 +120,11 @@ def test_no_readings_of_another_machine() -> None:
     of.processes = {0: LiveProcess(os.getpid())}
 
     assert Machine(is_here=False).processes(of) == []
+
+
+def test_order() -> None:
+    """The largest process comes first; of equal ones, the one that began first."""
+    of = run()
+    of.processes = {number: LiveProcess(100 + number, rss=rss) for number, rss in enumerate([2, 2, 9])}
+
+    assert [process.pid for process in Machine(is_here=False).processes(of)] == [102, 100, 101]

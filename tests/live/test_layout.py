@@ -237,7 +237,7 @@ def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
     grouped.belongs_to_v2({"/job": 300 * MIB}, used=210 * MIB)
     here, of = Machine(is_here=True, proc=str(grouped.proc)), run(limit=300 * MIB)
 
-    assert figures.memory_left(of, here.available(of))[1].startswith("200 of 300 MiB, 67 %; 90 MiB available")
+    assert figures.memory_left(of, here.available(of)).amount.startswith("200 of 300 MiB, 67 %; 90 MiB available")
     grouped.charge("cg/job", "memory.current", 0)
     assert here.available(of) == 90 * MIB
 
@@ -315,7 +315,7 @@ def test_operation_of_the_peak() -> None:
     """The peak is named with its moment and its operation, as in the report."""
     of = with_operation(run(), "Export", 50.0)
 
-    assert figures.memory(of, ViewSettings()).endswith("peak 199.9 MiB at 1:38 during Export")
+    assert "; RSS 199.9 MiB, peak 199.9 MiB at 1:38 in Export; " in status_line(of, PLAIN, Machine(is_here=False))
     assert "◆ peak 199.9 MiB at 1:38 in Export" in frame(of)[1]
 
 
