@@ -94,11 +94,11 @@ class GrowthLog:
 
     def _take_window(self, line: Window) -> None:
         """Take where the thread stood at last that touches most new memory; with several, one of them must."""
-        seen = {
-            thread: [change.stack for change in changes if change.stack is not None]
-            for thread, changes in line["threads"].items()
-        }
-        threads = {thread: stacks[-1] for thread, stacks in seen.items() if stacks}
+        threads = dict[int, int]()
+        for thread, changes in line["threads"].items():
+            for change in changes:
+                if change.stack is not None:
+                    threads[thread] = change.stack
         faults = self._faults.get(line["process"], {})
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
@@ -276,15 +276,15 @@ class Replay:
             Span(mark.name, mark.start_s, end_s, mark.kind, mark.depth)
             for mark, end_s in with_ends(session.marks, session)
         ]
+        rises = (rise for process in session.processes for rise in process.rises)
+        self._rises = sorted(rises, key=lambda rise: rise.to_s)
+        self._peaks = list(_peaks(session))
         self._begin()
 
     def _begin(self) -> None:
         session = self._session
         self._now_s = 0.0
         self._taken = 0
-        rises = (rise for process in session.processes for rise in process.rises)
-        self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
-        self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
         sampler = session.sampler
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
@@ -307,12 +307,10 @@ class Replay:
         """Move by a twentieth of the run (``<``, ``>``) or to its peak (``g``); return whether the key does that."""
         duration_s = self._session.duration_s
         now_s = min(self._now_s, duration_s)
-        peaks = list(_peaks(self._session))
-        of_rss = [to_s for to_s, name, _ in peaks if name == "rss"]
         moments = {
             "<": max(0.0, now_s - duration_s / _MOVES),
             ">": min(duration_s, now_s + duration_s / _MOVES),
-            "g": next(iter([*of_rss, *(to_s for to_s, _, _ in peaks)]), now_s),
+            "g": self._peaks[0][0] if self._peaks else now_s,
         }
         if key not in moments:
             return False
@@ -327,29 +325,36 @@ class Replay:
         new = slice(self._taken, taken)
         self.run.take_samples(np.stack([column[new] for column in self._columns], axis=1))
         self._taken = taken
-        while self._rises and self._rises[-1].to_s <= now_s:
-            rise = self._rises.pop()
-            self.run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
-        while self._peaks and self._peaks[-1][0] <= now_s:
-            _, name, peak = self._peaks.pop()
-            self.run.peaks[name] = peak
+        for rise in self._rises:
+            if rise.to_s <= now_s:
+                self.run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+        for to_s, name, peak in self._peaks:
+            if to_s <= now_s:
+                self.run.peaks[name] = peak
         self.run.operations = [span.up_to(now_s) for span in self._spans if span.start_s <= now_s]
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
-        self.run.processes = {
-            process.id: _live(process, now_s)
-            for process in self._session.processes
-            if self.run.ended or _is_alive(process, now_s)
-        }
+        self.run.processes = {}
+        for process in self._session.processes:
+            end_s = np.inf if process.end_s is None else process.end_s
+            is_alive = (process.start_s or 0.0) <= now_s < end_s
+            if is_alive or self.run.ended:
+                rss = _rss(process, now_s) if is_alive else None
+                most = most_memory(process) or None
+                self.run.processes[process.id] = LiveProcess(process.pid, process.name, rss, process.command, most)
 
 
-def _is_alive(process: Process, now_s: float) -> bool:
-    return (process.start_s or 0.0) <= now_s < (np.inf if process.end_s is None else process.end_s)
+def _rss(process: Process, now_s: float) -> int | None:
+    """Return the RSS of a process at a moment, as far as it was recorded."""
+    series = process.series
+    if series is None or not series.time_s or now_s < series.time_s[0]:
+        return None
+    return series.rss[bisect_right(series.time_s, now_s) - 1]
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
-    """Yield when the peak of each metric was reached, and the peak as every report names it."""
+    """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
         from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
@@ -357,14 +362,3 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
             yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
-
-
-def _live(process: Process, now_s: float) -> LiveProcess:
-    rss = _rss(process, now_s) if _is_alive(process, now_s) else None
-    most = most_memory(process) or None
-    return LiveProcess(process.pid, process.name, rss, process.command, most)
-
-
-def _rss(process: Process, now_s: float) -> int | None:
-    count = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
-    return None if process.series is None or not count else process.series.rss[count - 1]
