@@ -275,14 +275,16 @@ class Rate(NamedTuple):
     """``cores``, ``B``, ``s`` or empty."""
     colour: str
 
-    def figure(self, value: float) -> str:
-        """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
+    def figure(self, value: float, room: int) -> str:
+        """Return a rate as text of fewer than ``room`` characters: ``0.98`` of cores, ``1.2 MiB/s``, ``1M/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
-        if not value or self.unit:
-            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
-        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
-        return f"{value / factor:.0f}{letter}/s"
+        number, _, unit = text_of(value, self.unit).partition(" ")
+        if not unit and value >= 1e4:  # noqa: PLR2004 — a count with five digits or more
+            number, unit = f"{value / 1e3:.0f}", "k"
+        whole = f"{float(number.replace(',', '')):.0f}"
+        texts = (f"{number} {unit}/s", f"{whole} {unit}/s", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
+        return next((text for text in texts if len(text) < room), whole)[:room]
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
@@ -316,20 +318,10 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
         label = Text(" " * (gutter + 1))
         if not below:
             room = gutter - _NAME
-            value = "" if figure is None else _fitted(rate.figure(figure), room)
+            value = "" if figure is None else rate.figure(figure, room)
             label = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
         levels = np.clip(filled - below * (len(_BLOCKS) - 1), 0, len(_BLOCKS) - 1)
         yield label.append("".join(_BLOCKS[level] for level in levels), rate.colour)
-
-
-def _fitted(figure: str, room: int) -> str:
-    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
-    number, _, unit = figure.partition(" ")
-    if len(figure) < room or not unit:
-        return figure[:room]
-    whole = f"{float(number.replace(',', '')):.0f}"
-    shorter = (f"{whole} {unit}", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
-    return next((short for short in shorter if len(short) < room), whole)[:room]
 
 
 _SHORTEST_NAME = 4
@@ -361,14 +353,12 @@ def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -
     """Return one row with the names of the operations, each at the time of its operation."""
     row = Text(f"{_LABEL if len(_LABEL) < style.gutter else '':<{style.gutter + 1}}", AXIS)
     colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in spans])
-    last = shown.column(shown.now_s)
+    begins = [shown.column(span.start_s) for span in spans]
     column = 0
-    for number, span in enumerate(spans):
-        begin = max(column, shown.column(span.start_s))
-        end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
-        if number + 1 < len(spans):  # the next one must keep a column of its own
-            end = min(end, shown.column(spans[number + 1].start_s) - 1)
-        room = min(end + 1, shown.columns) - begin
+    for span, begin, following in zip(spans, begins, [*begins[1:], shown.columns], strict=True):
+        begin = max(column, begin)  # noqa: PLW2901 — after the one before
+        end = shown.column(shown.now_s if span.end_s is None else span.end_s) + 1
+        room = min(end, following) - begin  # the next one keeps a column of its own
         if room <= 0:
             continue
         row.append(" " * (begin - column), "none")
