@@ -95,11 +95,6 @@ class Relay:
             raise NncfToolsError(f"the command's output cannot be passed on: {error}") from error
         return self
 
-    def _resize(self) -> None:
-        """Set the command's terminals to the current size of ours."""
-        for outer, descriptor in list(self._terminals.items()):
-            _fit(outer, descriptor)
-
     def start(self, released: Callable[[int], object]) -> None:
         """Close our copies of the command's ends, so that output ends when its last writer closes it.
 
@@ -117,7 +112,8 @@ class Relay:
         from nncftools.live.viewer import Keyboard
 
         while not self._has_ended.wait(_KEYS_S):
-            self._resize()
+            for terminal, descriptor in list(self._terminals.items()):
+                _fit(terminal, descriptor)
             with contextlib.suppress(OSError):
                 readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
                 pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
@@ -126,7 +122,7 @@ class Relay:
                     continue
                 with Keyboard(ours) as keyboard:
                     while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
-                        self._resize()
+                        _fit(outer, ours)
                         keyboard.take_over()
                         os.write(outer, keyboard.read(_KEYS_S))
 

@@ -60,9 +60,8 @@ def time_until_full(time_s: Floats, used: Floats, available: float, size: float 
     slope, level = np.polyfit(time, value, 1)
     risen = slope * span_s
     deviation = float(np.std(value - (level + slope * time)))
-    if risen <= max(16 << 20, 3 * deviation) or value[len(time) // 2 :].mean() >= value[-1]:
-        return None
-    if value.max() - value[-1] > 0.1 * risen:
+    freed = value.max() - value[-1]
+    if risen <= max(16 << 20, 3 * deviation, 10 * freed) or value[len(time) // 2 :].mean() >= value[-1]:
         return None
     left_s = available / float(slope)
     most_s = _SOON_S if free >= _HALF_FREE else min(30 * span_s, _LATEST_S)
@@ -70,6 +69,7 @@ def time_until_full(time_s: Floats, used: Floats, available: float, size: float 
 
 
 _STEP = 10
+_OF_DEVICE = metrics.DEVICE_MEMORY
 
 
 @dataclass(frozen=True)
@@ -102,27 +102,16 @@ class ViewSettings:
         """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, here) or here
-        together = sorted(filter(_fits_the_run, asked), key=_is_part)[:4]
-        alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
+        known = {name: metric for name in asked if (metric := metrics.of(name)) is not None and not metric.is_virtual}
+        of_run = [name for name, metric in known.items() if metric.scope == metrics.TREE or metric.name == _OF_DEVICE]
+        together = sorted(of_run, key=lambda name: known[name].part_of != "")[:MOST_LINES]
+        alone = [[name] for name in dict.fromkeys((*asked, *here))]
         return [together, *alone] if len(together) > 1 else alone
 
     def chart(self, columns: Sequence[str]) -> list[str]:
         """Return the metrics in the chart."""
         charts = self.charts(columns)
         return charts[self.choice % len(charts)] if charts else []
-
-
-def _fits_the_run(column: str) -> bool:
-    """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
-    metric = metrics.of(column)
-    if metric is None or metric.is_virtual:
-        return False
-    return metric.scope == metrics.TREE or metric.name == metrics.DEVICE_MEMORY
-
-
-def _is_part(column: str) -> bool:
-    metric = metrics.of(column)
-    return metric is not None and metric.part_of != ""
 
 
 def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
@@ -226,7 +215,7 @@ def at(moment_s: float) -> str:
 
 def charted(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
-    first, *others = settings.chart(run.columns)[:MOST_LINES] or [""]
+    first, *others = settings.chart(run.columns) or [""]
     highest = run.peaks[first].value if first in run.peaks else 0.0
     seen = (name for name in others if name in run.peaks and run.peaks[name].value >= highest / 200)
     return [first, *seen] if first else []

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.segment import Segment
 
+    Part = tuple[RenderableType, int]
+    """A part of the view, and its number of rows."""
+
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
@@ -97,7 +100,7 @@ class Drawing:
         style = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
         if width >= _NARROW and height >= _BOXED_ROWS:
             content: RenderableType = Panel(
-                self._inside(run, settings, style, width - _SIDES, height - 2),
+                _stack(self._inside(run, settings, style, width - _SIDES, height - 2)),
                 box=box.ROUNDED,
                 title=_title(run, settings, width - _SIDES - 2, "─"),
                 title_align="left",
@@ -107,16 +110,13 @@ class Drawing:
                 height=height,
             )
         else:
-            keys = [_keys(settings, width)] if settings.keys else []
-            layout = self._inside(run, settings, style, width, height - 1 - len(keys))
-            content = Layout()
-            content.split_column(Layout(_title(run, settings, width, " "), size=1), layout)
-            for row in keys:
-                content.add_split(Layout(row, size=1))
+            keys = [(_keys(settings, width), 1)] if settings.keys else []
+            inside = self._inside(run, settings, style, width, height - 1 - len(keys))
+            content = _stack([(_title(run, settings, width, " "), 1), *inside, *keys])
         return render_rows(content, width, height, style)
 
-    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Layout:
-        """Return ``height`` rows between title and keys."""
+    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> list[Part]:
+        """Return what is between title and keys: ``height`` rows."""
         head = [_summary(run, settings, width), *_current(run, settings, width)]
         foot = _memory_left(run, self._here.available(run), width)
         room = max(0, height - len(head) - 1)
@@ -128,20 +128,22 @@ class Drawing:
             rows = min(len(processes), room - 1)
         below = [] if rows <= 0 else _listed(processes, settings, rows, width)
         room -= sum(size for _, size in below)
-        above: list[tuple[RenderableType, int]] = []
+        above: list[Part] = []
         if settings.helping:
             size = min(room, len(render_rows(_help(settings), width, None, style)))
-            above.append((_help(settings), size))
+            above = [(_help(settings), size)]
             room -= size
-        parts = [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
-        layout = Layout(size=height)
-        layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
-        return layout
+        return [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
 
 
-def _over_time(
-    run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int
-) -> Iterator[tuple[RenderableType, int]]:
+def _stack(parts: Sequence[Part]) -> Layout:
+    """Return parts below each other."""
+    layout = Layout()
+    layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
+    return layout
+
+
+def _over_time(run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Iterator[Part]:
     """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
     shown = _window(run.latest_s, max(10, width - style.gutter - 1), has_ended=run.ended)
     spans = run.outermost_operations
@@ -179,9 +181,7 @@ def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
     return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
 
 
-def _listed(
-    processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int
-) -> list[tuple[RenderableType, int]]:
+def _listed(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
     """Return so many rows of processes below a line with their number."""
     first = min(settings.first, max(0, len(processes) - rows))
     words = f" {len(processes)} by memory{f', from number {first + 1}' if first else ''}"
