@@ -68,7 +68,7 @@ def time_until_full(time_s: Floats, used: Floats, available: float, size: float 
     return left_s if left_s <= most_s else None
 
 
-_STEP = 10
+_SCROLLS = {"j": 1, "k": -1, "J": 10, "K": -10}
 _OF_DEVICE = metrics.DEVICE_MEMORY
 
 
@@ -116,19 +116,16 @@ class ViewSettings:
 
 def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
     """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
-    last = max(0, processes - 1)
-    changes = {
-        "p": {"paused": not settings.paused},
-        " ": {"paused": not settings.paused},
-        "m": {"choice": settings.choice + 1},
-        "l": {"listing": not settings.listing},
-        "?": {"helping": not settings.helping},
-        "j": {"first": min(settings.first + 1, last)},
-        "k": {"first": max(0, settings.first - 1)},
-        "J": {"first": min(settings.first + _STEP, last)},
-        "K": {"first": max(0, settings.first - _STEP)},
-    }
-    return replace(settings, **changes.get(key, {}))  # type: ignore[arg-type] # each value fits its name
+    if key in {"p", " "}:
+        return replace(settings, paused=not settings.paused)
+    if key == "m":
+        return replace(settings, choice=settings.choice + 1)
+    if key == "l":
+        return replace(settings, listing=not settings.listing)
+    if key == "?":
+        return replace(settings, helping=not settings.helping)
+    first = settings.first + _SCROLLS.get(key, 0)
+    return replace(settings, first=max(0, min(first, processes - 1)))
 
 
 _NAME = 40

@@ -276,7 +276,8 @@ _ERASE_BELOW = "\x1b[J"
 _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
-_MOST_WAITING = 1 << 18
+_MOST_WAITING = 2000
+"""With more lines, the command waits until they are painted."""
 
 
 class SharedTerminal(Terminal):
@@ -288,7 +289,6 @@ class SharedTerminal(Terminal):
         self._lock = threading.RLock()
         self._tail = Tail()
         self._waiting: list[str] = []
-        self._waiting_length = 0
         self.has_output = False
         """Whether output of the command waits to be painted."""
         self._view: list[str] = []
@@ -307,11 +307,9 @@ class SharedTerminal(Terminal):
             if self.is_aside:
                 self._write(data)
                 return
-            lines = self._tail.feed(data)
-            self._waiting += lines
-            self._waiting_length += sum(map(len, lines))
+            self._waiting += self._tail.feed(data)
             self.has_output = True
-            if self._waiting_length > _MOST_WAITING:
+            if len(self._waiting) > _MOST_WAITING:
                 self.paint()
 
     def show(self, view: Sequence[str]) -> None:
@@ -353,7 +351,7 @@ class SharedTerminal(Terminal):
     def _output(self, columns: int, rows: int) -> str:
         """Return the text that erases view and tail, then writes waiting output and the tail again."""
         erasing = self._erasing()
-        lines, self._waiting, self._waiting_length = self._waiting, [], 0
+        lines, self._waiting = self._waiting, []
         tail = self._tail.shown(columns - 1)[-max(1, rows - len(self._view) - 1) :]
         missing = max(0, self._tail_rows - len(lines) - len(tail))
         self._tail_rows = len(tail)
