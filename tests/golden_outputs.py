@@ -261,16 +261,13 @@ def _picture(line: str) -> Callable[[], str]:
 
 
 def page(text: str) -> str:
-    """Return a page without the program of plotly, whose release it depends on."""
-    text = re.sub(r"(id=\"plotly\">)[^<]*", r"\1", text)
-    return re.sub(r"(script-src) 'sha256-[^']*'", r"\1 PLOTLY", text)
-
-
-def data(text: str) -> str:
-    """Return the data of a page."""
+    """Return what a page shows, and its data: without its programs and its look, a line for each part."""
+    start = text.index("<body>")
+    body = re.sub(r"<script.*?</script>\n?", "", text[start:], flags=re.DOTALL)
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
-    return readable_json(found[1])
+    figures = {name: of for name, of in json.loads(found[1]).items() if name != "look"}
+    return re.sub("(?=<(tr|p|dt|li)[ >])", "\n", body) + readable_json(json.dumps(figures))
 
 
 def readable_json(text: str) -> str:
@@ -279,8 +276,8 @@ def readable_json(text: str) -> str:
     return re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), indented) + "\n"
 
 
-def _page_data(files: str, more: str = "--depth 2") -> Callable[[], str]:
-    return lambda: data(command(f"report {files} -f html {more}").out)
+def _page(files: str, more: str = "--depth 2") -> Callable[[], str]:
+    return lambda: page(command(f"report {files} -f html {more}").out)
 
 
 def _parquet(file: str) -> str:
@@ -298,7 +295,7 @@ def _notebook(file: str) -> str:
     """Return what Python and a notebook show of a session, and its report."""
     with _folder(file), _environment():
         session = nncftools.Session.load(file)
-        shown = (repr(session), session._repr_html_().replace("><", ">\n<"), session.report())
+        shown = (repr(session), re.sub("(base64,)[^)]*", r"\1", session._repr_markdown_()), session.report())
     return "\n\n".join(shown)
 
 
@@ -473,11 +470,11 @@ def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def _pages() -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "page.html", lambda: page(command(f"report {_EXPORT} -f html").out)
+    yield "page.export.html", _page(_EXPORT, "")
     for name in ("parallel", "recorded", "built_up", "job", "hostile", "died_of_limit"):
-        yield f"page.{name}.json", _page_data(_SESSIONS[name], "")
+        yield f"page.{name}.html", _page(_SESSIONS[name], "")
     for name in ("export.json", "recorded.json", "parallel.json", "built_up.json", "died_of_limit.json"):
-        yield f"notebook.{name.partition('.')[0]}.html", _notebook_of(name)
+        yield f"notebook.{name.partition('.')[0]}.md", _notebook_of(name)
 
 
 def _notebook_of(file: str) -> Callable[[], str]:

@@ -32,7 +32,7 @@ BARE = {
         "api.recorder tempfile.mkdtemp",
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
-        "cli.forecast.runs tempfile.TemporaryDirectory",
+        "cli.forecast.runs tempfile.mkdtemp",
         "cli.recording tempfile.mkdtemp",
         "cli.report tempfile.mkdtemp",
         "cli.sweep.cluster (folder / ROW).write_bytes",
@@ -52,6 +52,7 @@ BARE = {
         "cli.sweep.worker.steps open",
         "compression.picture drawing.figure.savefig",
         "drawing drawing.savefig",
+        "render.notebook panels.page(session, view).savefig",
     },
     "a library writes it, in the folder of a configuration that this sweep has made anew": {
         "cli.sweep.worker.model openvino.save_model",
@@ -69,36 +70,33 @@ BARE = {
         "session.sources open",
         "session.sources os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"cli.fit.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"cli.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
-        "cli.recording os.open",
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",
+        "cli.series os.open",
         "limits.verdict os.open",
         "live.viewer os.open",
         "marks.autoload open",
         "sampler.client open",
-        "sampler.control_groups open",
-        "sampler.control_groups os.open",
-        "sampler.devices.drm open",
         "sampler.link os.open",
-        "sampler.occasional open",
         "sampler.probes.machine os.open",
-        "sampler.probes.smaps os.open",
-        "sampler.service open",
+        "sampler.process_records open",
         "sampler.service os.open",
         "sampler.target open",
         "sampler.tree open",
         "sampler.tree os.open",
         "sampler.tree self.open",
         "snapshots.helper open",
-        "snapshots.python_memory open",  # /proc/PID/mem
-        "snapshots.python_memory os.open",  # /proc/PID/mem, and a file that the process has mapped, O_NONBLOCK
+        "snapshots.finding open",  # /proc/PID/mem
+        "snapshots.finding os.open",  # a file that the process has mapped, or that a newer Python runs, O_NONBLOCK
+        "snapshots.python_memory open",  # /proc/PID/stat
+        "snapshots.python_memory os.open",  # /proc/PID/mem
         "snapshots.tree_watch open",
         "testing.meter pathlib.Path(_CLEAR_REFS).write_bytes",
     },
     "it opens no file": {
-        "cli.closing webbrowser.open",
+        "cli.screen webbrowser.open",
         "live.run self._nesting.open",
         "marks.resolving self._nesting.open",
         "render.terminal_plot low.copy",

@@ -43,7 +43,6 @@ LONGER = {
     "compression.outputs": "the table and the pictures of viz-compression share columns and files",
     "compression.picture": "the trade-off picture, with the solver that keeps its labels apart",
     "render.comparison": "the tables of compare",
-    "render.page": "the page, with its data and its script",
     "session.recording": "the one reader of a recording's lines",
 }
 """Files that are longer, and why they are one."""

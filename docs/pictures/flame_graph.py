@@ -20,7 +20,7 @@ from nncftools.render.view import View
 
 WIDTH, HEIGHT, COLOURS = 1000, 1400, 48
 ALONE = (
-    "<style>body > :not(#flame), #flame form, #flame .more { display: none !important; }"
+    "<style>body > :not(#flame, #js-plotly-tester), #flame nav, #flame .hint { display: none !important; }"
     " :root { color-scheme: light; } body { margin: 0; padding: 0 8px; }</style></head>"
 )
 

@@ -28,10 +28,10 @@ WIDE, NARROW, PAPER = 1400, 420, 703
 SHEET_HIGH = 1400
 """What is lower is left out."""
 FOR_README = (
-    "<style>section:has(table), #hint, form, #flame .more, .modebar-container { display: none !important; }"
+    "<style>section:has(table), .hint, nav, .modebar-container { display: none !important; }"
     " body { margin-top: .6rem; }</style></head>"
 )
-README_WIDE, README_HIGH = 1000, 1500
+README_WIDE, README_HIGH = 1000, 1900
 
 
 def sheets() -> None:

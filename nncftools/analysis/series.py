@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nncftools.analysis.operation import CPU, RATE_WINDOW_S, spaced
+from nncftools.analysis.reduction import MOST_POINTS, keep_extremes
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
-from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
-from nncftools.session.session import Session
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
@@ -22,12 +23,13 @@ GAP = 2.5
 _SHORTEST_S = 1e-3
 
 
-def decimated_with_gaps(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = 4000) -> Points:
-    """Return time and values of at most about ``points`` points that look like the whole column.
+def decimated_with_gaps(
+    time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = MOST_POINTS
+) -> Points:
+    """Return time and values of at most ``points`` points that look like the whole column.
 
-    Every bucket keeps its smallest and its largest value, so that no peak is lost. Where samples are missing, one NaN
-    breaks the line. A figure that most samples do not hold (PSS) has its own, changing interval: only its known values
-    are returned.
+    Where samples are missing, one NaN breaks the line. A figure that most samples do not hold (PSS) has its own,
+    changing interval: only its known values are returned.
     """
     time, value = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = ~np.isnan(value)
@@ -37,27 +39,7 @@ def decimated_with_gaps(time_s: ArrayLike, values: ArrayLike, interval_s: float 
         after = np.flatnonzero(np.diff(time) > GAP * interval_s) + 1
         if len(after):
             time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
-    return decimated(time, value, points)
-
-
-def decimated(time: Floats, value: Floats, points: int) -> Points:
-    """Return the smallest and largest value of each of at most ``points / 2`` buckets, in time order.
-
-    A bucket also keeps its NaN, so that a gap stays a gap.
-    """
-    if len(time) <= points:
-        return time, value
-    unknown = np.isnan(value)
-    length = -(-len(time) // (points // 2))
-    whole = len(value) - len(value) % length
-    kept = [np.flatnonzero(unknown)]
-    for extreme, instead in ((np.argmin, np.inf), (np.argmax, -np.inf)):
-        filled = np.where(unknown, instead, value) if len(kept[0]) else value
-        kept.append(np.arange(0, whole, length) + extreme(filled[:whole].reshape(-1, length), axis=1))
-        if whole < len(value):
-            kept.append(np.array([whole + extreme(filled[whole:])]))
-    places = np.unique(np.concatenate(kept))
-    return time[places], value[places]
+    return keep_extremes(time, value, points)
 
 
 def run_s(session: Session) -> float:
@@ -89,7 +71,7 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
     column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""
-    of_operations = (operation.of(column).peak_low for operation in session.operations)
+    of_operations = (operation.rates.get(column) for operation in session.operations)
     known = [*sampled[~np.isnan(sampled)].tolist(), *(rate for rate in of_operations if rate is not None)]
     return max(known, default=None)
 

@@ -123,9 +123,9 @@ class Profiler:
         """Show the report in a terminal."""
         printer.text(_NOTHING if self._recorder.session is None else self.report())
 
-    def _repr_html_(self) -> str:
-        """Show chart and tables in a notebook, in its own colours."""
-        return f"<div>{_NOTHING}</div>" if self._recorder.session is None else self.session._repr_html_()
+    def _repr_markdown_(self) -> str:
+        """Show the picture and tables in a notebook."""
+        return f"{self!r}" if self._recorder.session is None else self.session._repr_markdown_()
 
 
 _INTERVAL_S = 0.05
@@ -188,7 +188,7 @@ def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
 def _explained(session: Session) -> str:
     from nncftools.analysis.summary import level
 
-    rss = level(session.samples, "rss", session.peaks)
+    rss = level(session, "rss")
     peak, added = (MemoryUnit.MiB.label(size) for size in (rss.peak, rss.from_zero().peak))
     number = len(session.samples)
     samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"

@@ -7,21 +7,21 @@ import os
 import pathlib
 from typing import overload
 
+from nncftools.analysis import session as analysis
 from nncftools.metrics import memory_of
 from nncftools.render.view import PICTURES, View
-from nncftools.session import session
 
 _SHOWN = ("rss", "pss", "uss", "system")
 """Where a session has one of these, outputs show these and no other memory."""
 _WIDTH = 100
 
 
-class Session(session.Session):
+class Session(analysis.Session):
     """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
 
     ``Session.load(path)`` reads a session or journal of the commands. Then ``report()`` is text, ``plot("run.png")`` a
     picture, ``to_html()`` a page, ``to_pandas()`` the samples as a table, and ``save(path)`` a file. A notebook shows
-    chart and tables.
+    the picture and tables.
     """
 
     def report(self) -> str:
@@ -76,8 +76,8 @@ class Session(session.Session):
 
         return five_lines(self, self._view().metrics)
 
-    def _repr_html_(self) -> str:
-        """Show chart and tables in a notebook, in its own colours."""
+    def _repr_markdown_(self) -> str:
+        """Show the picture and tables in a notebook."""
         from nncftools.render.notebook import cell
 
         return cell(self, self._view())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, opening, options, planning, screen
 from nncftools.cli.options import Request
 from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
@@ -19,7 +20,6 @@ from nncftools.journal import reading
 from nncftools.journal.reading import is_recording
 from nncftools.metrics import memory_of
 from nncftools.render.view import View
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -202,7 +202,6 @@ def replay(
       nncf-tools replay
       nncf-tools replay run.json --speed 60
 
-    \b
     Keys: q quit, space pause, ← → move, g peak, m metric, l list of processes, ? help.
     """
     from nncftools.live.follower import Replay

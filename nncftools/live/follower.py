@@ -19,10 +19,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.frames import best_frame
+from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.limits.verdict import most_memory
 from nncftools.live.run import LiveOperations, LiveProcess, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
@@ -30,11 +31,8 @@ from nncftools.redaction import Redaction
 from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Start
-from nncftools.session.operations import with_ends
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import mark_of_tree
+from nncftools.session.nesting import with_ends
 from nncftools.session.recording import Line, Recording
-from nncftools.session.session import Session
 from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
 
@@ -341,7 +339,7 @@ class Replay:
             is_alive = (process.start_s or 0.0) <= now_s < end_s
             if is_alive or self.run.ended:
                 rss = _rss(process, now_s) if is_alive else None
-                most = most_memory(process) or None
+                most = process.most_memory or None
                 self.run.processes[process.id] = LiveProcess(process.pid, process.name, rss, process.command, most)
 
 
@@ -357,7 +355,7 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
-        from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
+        from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)
         if peak.low is not None:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis import series
+from nncftools.analysis.operation import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, charted
 from nncftools.live.processes import process_table
@@ -41,7 +42,6 @@ from nncftools.render.terminal_style import (
     render_rows,
 )
 from nncftools.render.view import label
-from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:

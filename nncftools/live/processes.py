@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rich.align import Align
@@ -50,7 +50,8 @@ def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
         alike[text[:_LONG]].append(text)
     for number, text in enumerate(texts):
         others = alike[text[:_LONG]]
-        common = len(os.path.commonprefix(others))  # noqa: RUF071 — characters are meant
+        equal = takewhile(lambda letters: len(set(letters)) == 1, zip(*others, strict=False))
+        common = len(list(equal))
         if len(set(others)) > 1 and common >= _LONG:
             texts[number] = f"{text[:_HEAD]}…{text[common - _CONTEXT :]}"
     return texts

@@ -19,7 +19,7 @@ from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit
-from nncftools.session.peaks import noise
+from nncftools.session.samples import noise
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]

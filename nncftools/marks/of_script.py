@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .context import Open
 
 MAIN = "__main__"
+_NAMES = MAIN, "__mp_main__", "<fake __main__>"
+"""The names of the script: also in children that multiprocessing does not fork from it, and in other interpreters."""
 _TOOL = 4
 """One of the two IDs that no kind of tool has by convention."""
 
@@ -124,7 +126,7 @@ class ScriptTracer:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore] # from Python 3.12 on
         name = code.co_qualname  # type: ignore[attr-defined,unused-ignore] # from Python 3.11 on
         frame_of_code = sys._getframe(1)  # noqa: SLF001 — the only way
-        if name not in self._calls or frame_of_code.f_globals.get("__name__") != MAIN:
+        if name not in self._calls or frame_of_code.f_globals.get("__name__") not in _NAMES:
             return monitoring.DISABLE
         if code.co_flags & context.GENERATOR:  # from Python 3.13 on, to close one may cause no event
             hint = "write `@nncftools.operation(NAME)` there"

@@ -26,14 +26,13 @@ from nncftools.analysis.build_up import (
 )
 from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
-from nncftools.analysis.holders import holders
-from nncftools.analysis.memory_kinds import Kinds
+from nncftools.analysis.holders import Kinds, holders
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
-from nncftools.render.view import View, command_text
+from nncftools.render.view import BREAK, View, command_text, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 
@@ -228,52 +227,101 @@ def _largest(every: Iterable[NumberedOperation]) -> list[tuple[NumberedOperation
     return [item for item in known if item[0].number in numbers]
 
 
-_MOST_NODES = 1500
-_SMALLEST = 0.002
-"""As a share of the peak: what is smaller is summed."""
-_FLAME_NAME = 120
+_MOST_NODES = 1000
+"""With what is merged inside each of them, at most twice as many boxes."""
+_SMALLEST_BOX = 0.002
+"""As a share of the peak: what is smaller is merged."""
+_MOST_LEVELS = 40
+_LEVEL_HEIGHT, _PATH_HEIGHT = 21, 22
+_FLAME_NAME, _LONGEST_TEXT = 120, 400
+_CHARACTERS, _FEWEST_CHARACTERS = 150, 8
+"""The graph's width, and the shortest part of a name that is written into a box."""
 _WHOLE = "RSS at its peak"
+_CERTAIN = 0.5
+"""A box is hatched if a smaller part of it is certain."""
 
 
 def flame(session: Session, view: View) -> dict[str, Any] | None:
-    """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
+    """Return the flame graph for the page, parents first; None when the session has no stacks of its peak."""
     if (build_up := of_peak(session)) is None:
         return None
     boxes = _boxes(tree_of(build_up))
-    frames = [node.frame for _, node in boxes]
-    packages = [None if frame is None else package_of(frame.file) for frame in frames]
+    packages = [None if node.frame is None else package_of(node.frame.file) for _, node in boxes]
     largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
     fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
-    places: dict[str | None, int] = {package: place for place, package in enumerate(fills)}
+    legend = {
+        _package_name(package) if fill != listing.OTHER_PACKAGES else "other packages": fill.colour
+        for package, fill in fills.items()
+    }
+    labels, texts, hovers, sought = [], [], [], []
+    levels: list[int] = []
+    for (parent, node), package in zip(boxes, packages, strict=True):
+        name, place = _box_name(node), "" if node.frame is None else place_text(node.frame)
+        labels.append(plotly_text(name))
+        texts.append(plotly_text(_fitted(name, place, int(node.size / build_up.size * _CHARACTERS)), _LONGEST_TEXT))
+        hovers.append(_box_text(node, place, build_up.size, view.unit))
+        sought.append([name, place, "" if package is None else _package_name(package)])
+        levels.append(1 if parent is None else levels[parent] + 1)
+    fill_of = [listing.REST if package is None else fills[package] for package in packages]
+    trace = {
+        "type": "icicle",
+        "ids": [f"{number}" for number in range(len(boxes))],
+        "parents": ["" if parent is None else f"{parent}" for parent, _ in boxes],
+        "labels": labels,
+        "values": [node.size for _, node in boxes],
+        "text": texts,
+        "hovertext": hovers,
+        "hovertemplate": "<b>%{label}</b><br>%{hovertext}<extra></extra>",
+        "customdata": sought,
+        "insidetextfont": {"color": [fill.ink for fill in fill_of]},
+        "marker": {
+            "colors": [fill.colour for fill in fill_of],
+            "pattern": {"shape": ["/" if _is_likely(node) else "" for _, node in boxes]},
+        },
+    }
+    height = min(max(levels), _MOST_LEVELS) * _LEVEL_HEIGHT + _PATH_HEIGHT
     return {
-        "parent": [parent for parent, _ in boxes],
-        "name": [_box_name(node) for _, node in boxes],
-        "place": ["" if frame is None else place_text(frame) for frame in frames],
-        "size": [node.size for _, node in boxes],
-        "certain": [node.certain for _, node in boxes],
-        "package": [places.get(package) for package in packages],
-        "packages": [
-            {
-                "name": shortened(printable(package), _FLAME_NAME) or "the program itself",
-                "colour": fill.colour,
-                "ink": fill.ink,
-                "other": fill == listing.OTHER_PACKAGES,
-            }
-            for package, fill in fills.items()
-        ],
-        "rest": {"colour": listing.REST.colour, "ink": listing.REST.ink},
+        "traces": [trace],
+        "layouts": [{"height": height, "margin": {"l": 0, "r": 0, "t": _PATH_HEIGHT, "b": 0}}],
         "unit": view.unit,
-        "factor": view.unit.factor,
+        "bytes": view.unit.factor,
         "digits": view.unit.decimals,
         "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
+        "legend": legend,
     }
 
 
+def _fitted(name: str, place: str, letters: int) -> str:
+    """Return the text in a box that is so wide: as much as fits, but the name where a reader must zoom in anyway."""
+    short = name.removeprefix("import ")
+    for text in (f"{name}  {place}", name, short):
+        if len(text) <= letters:
+            return text
+    return shortened(short, letters) if letters >= _FEWEST_CHARACTERS else name
+
+
+def _package_name(package: str) -> str:
+    return shortened(printable(package), _FLAME_NAME) or "the program itself"
+
+
+def _is_likely(node: Node) -> bool:
+    return node.frame is not None and node.certain < node.size * _CERTAIN
+
+
+def _box_text(node: Node, place: str, whole: int, unit: MemoryUnit) -> str:
+    """Return what is written when the mouse points at a box: its place, its size, and how much of it is certain."""
+    lines = [plotly_text(place), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
+    if node.frame is not None or node.certain:
+        is_certain = node.certain == node.size
+        lines.append("all of it certain" if is_certain else f"{unit.label(node.certain)} of it certain")
+    return BREAK.join(filter(None, lines))
+
+
 def _boxes(root: Node) -> list[tuple[int | None, Node]]:
-    """Return what to draw, each after the box that contains it, whose number it has; what is too small is one box."""
+    """Return the boxes, parents first, each with the number of its parent; small ones are merged."""
     large = [root]
     for node in large:  # it grows, level by level: of equal ones, the outermost are first
-        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST]
+        large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]
     drawn = {id(node) for node in sorted(large, key=lambda node: -node.size)[:_MOST_NODES]}
     boxes: list[tuple[int | None, Node]] = []
     waiting: list[tuple[int | None, Node]] = [(None, root)]

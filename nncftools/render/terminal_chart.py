@@ -15,16 +15,16 @@ from rich.segment import SegmentLines
 from rich.text import Text
 
 from nncftools.analysis import series
-from nncftools.analysis.peak_text import span_text
+from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
+from nncftools.render.sentences import span_text
 from nncftools.render.terminal_plot import SIGNS, Line, Span, Window
 from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, fitting, render_rows
 from nncftools.render.view import View, label
-from nncftools.session.operation import RATE_WINDOW_S
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 _LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24

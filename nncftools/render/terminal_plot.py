@@ -19,10 +19,10 @@ from rich.color import Color
 from rich.text import Text
 
 from nncftools import metrics
+from nncftools.analysis.operation import Operation
 from nncftools.metrics import cpu_counters
 from nncftools.render.listing import fills
 from nncftools.render.terminal_style import AREA, AXIS, CURVES, GOOD, PEAK, WARNING, TerminalStyle, name_style
-from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
 Floats = NDArray[np.float64]

@@ -17,15 +17,17 @@ import importlib
 import math
 import pathlib
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Union
 
 import msgspec
 
 from nncftools import metrics
+from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
@@ -59,6 +61,14 @@ def label(column: str) -> str:
     """Return the display name of a column."""
     metric = metrics.of(column)
     return printable(column if metric is None else metric.label)
+
+
+BREAK = "<br>"
+
+
+def plotly_text(text: str, letters: int = 70) -> str:
+    """Return a text in lines of so many letters for plotly, which interprets some HTML."""
+    return BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
 
 
 def command_text(session: Session) -> str:

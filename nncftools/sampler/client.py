@@ -29,7 +29,7 @@ from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import references, resolved, why_unavailable
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT
+from nncftools.sampler.tree import DETACHED_ARGUMENT, content_of, value_of
 
 if TYPE_CHECKING:
     from nncftools.sampler.devices.client import Helper
@@ -57,23 +57,15 @@ def host() -> dict[str, Any]:
         "machine": of.machine,
         "cpus": os.cpu_count(),
         "memory": memory,
-        "swap": _swap(),
+        "swap": value_of(content_of(f"{PROC}/meminfo"), b"\nSwapTotal:"),
         "python": sys.version.split()[0],
         "boot_id": boot_id(),
     }
 
 
-def _swap() -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(pathlib.Path(PROC, "meminfo").read_bytes().partition(b"SwapTotal:")[2].split(None, 1)[0]) * 1024
-    return None
-
-
 def boot_id() -> str:
     """Return the kernel's ID of this boot; empty for unknown."""
-    with contextlib.suppress(OSError):
-        return pathlib.Path(PROC, "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
+    return content_of(f"{PROC}/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 class Offer(NamedTuple):
@@ -507,7 +499,4 @@ def _status_of_orphan(pid: int | None) -> ExitStatus | None:
 
 def _children() -> dict[int, None]:
     """Return the children of this process, in the order of their start; empty where that is unknown."""
-    with contextlib.suppress(OSError):
-        children = pathlib.Path(PROC, "self", "task", str(os.getpid()), "children").read_text(encoding="ascii")
-        return dict.fromkeys(map(int, children.split()))
-    return {}
+    return dict.fromkeys(map(int, content_of(f"{PROC}/self/task/{os.getpid()}/children").split()))

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, span
-from nncftools.sampler.tree import PAGE
+from nncftools.sampler.tree import PAGE, content_of, number_after
+from nncftools.sampler.tree import number_in as number_in  # noqa: PLC0414 — ``fit`` reads groups with it, too
 
 TYPE_CHECKING = False
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 1 << 62
 """v1 writes its largest counter, which depends on the page size, for no limit."""
-_MOST = 16384
 
 
 class ControlGroup:
@@ -43,28 +43,30 @@ class ControlGroup:
         return f"{self.folder}/{'memory.current' if self.is_v2 else 'memory.usage_in_bytes'}"
 
     def limits(self) -> list[Limit]:
-        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
-        all_limits = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
+        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set.
+
+        ``hierarchical_memory_limit`` of v1 also knows groups that this mount does not show.
+        """
+        settings = list(self._settings())
+        if not self.is_v2:
+            effective = self.in_stat(b"hierarchical_memory_limit ")
+            if effective is None or effective >= _UNLIMITED:
+                return []
+            above = GROUP, effective, f"above {self.folder}"
+            return [next((limit for limit in settings if limit[1] == effective), above)]
         smallest: dict[str, Limit] = {}
-        for limit in all_limits:
-            if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
+        for limit in settings:
+            if limit[1] < smallest.setdefault(limit[0], limit)[1]:
                 smallest[limit[0]] = limit
         return list(smallest.values())
 
-    def _limits_of_v1(self) -> Iterator[Limit]:
-        """Yield what ``hierarchical_memory_limit`` says: it also knows groups that this mount does not show."""
-        effective = self.in_stat(b"hierarchical_memory_limit ")
-        if effective is None:
-            return
-        files = (f"{folder}/memory.limit_in_bytes" for folder in self._upwards())
-        setting = next((file for file in files if number_in(file) == effective), f"above {self.folder}")
-        yield GROUP, effective, setting
-
-    def _limits_of_v2(self) -> Iterator[Limit]:
+    def _settings(self) -> Iterator[Limit]:
+        """Yield the limits that files of this group and of all groups above it set."""
+        kinds = {"memory.max": GROUP, "memory.high": THROTTLE} if self.is_v2 else {"memory.limit_in_bytes": GROUP}
         for folder in self._upwards():
-            for kind, name in ((GROUP, "memory.max"), (THROTTLE, "memory.high")):
+            for name, kind in kinds.items():
                 size = number_in(f"{folder}/{name}")
-                if size is not None:
+                if size is not None and size < _UNLIMITED:
                     yield kind, size, f"{folder}/{name}"
 
     def _upwards(self) -> Iterator[str]:
@@ -88,20 +90,17 @@ class ControlGroup:
 
         Other groups may use what a group above has left. None without a limit.
         """
-        names = ("memory.max", "memory.high") if self.is_v2 else ("memory.limit_in_bytes",)
         own = self.used()
         left = [] if own is None else [size - own for _, size, _ in self.limits()]
-        for folder in self._upwards():
-            sizes = [
-                size for name in names if (size := number_in(f"{folder}/{name}")) is not None and size < _UNLIMITED
-            ]
-            used = ControlGroup(folder, self.top, is_v2=self.is_v2).used() if sizes else None
-            left += [size - used for size in sizes if used is not None]
+        for _, size, file in self._settings():
+            used = ControlGroup(file.rpartition("/")[0], self.top, is_v2=self.is_v2).used()
+            if used is not None:
+                left.append(size - used)
         return max(0, min(left)) if left else None
 
     def in_stat(self, key: bytes) -> int | None:
         """Return a number in ``memory.stat``; None for unknown."""
-        return _value(_content(f"{self.folder}/memory.stat"), key)
+        return number_after(content_of(f"{self.folder}/memory.stat"), key)
 
 
 def oom_kills_in(folder: str) -> int | None:
@@ -109,34 +108,8 @@ def oom_kills_in(folder: str) -> int | None:
 
     This counts victims of the whole machine's shortage, too.
     """
-    file = opened_counts(folder)
-    try:
-        return counted_kills(file)
-    finally:
-        if file >= 0:
-            os.close(file)
-
-
-def opened_counts(folder: str) -> int:
-    """Return a descriptor of the file with that count; -1 when it cannot be opened."""
-    file = opened(f"{folder}/memory.events")
-    return file if file >= 0 else opened(f"{folder}/memory.oom_control")
-
-
-def opened(file: str) -> int:
-    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
-    try:
-        return os.open(file, os.O_RDONLY)
-    except OSError:
-        return -1
-
-
-def counted_kills(file: int) -> int | None:
-    """Return the count in that file; None when it could not be opened, or the group is gone."""
-    try:
-        return _value(os.pread(file, _MOST, 0), b"oom_kill ")
-    except OSError:
-        return None
+    counts = content_of(f"{folder}/memory.events") or content_of(f"{folder}/memory.oom_control")
+    return number_after(counts, b"oom_kill ")
 
 
 class Hierarchies:
@@ -144,12 +117,12 @@ class Hierarchies:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        lines = _content(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
+        lines = content_of(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
         """Return the group that accounts the memory of a process; None when we may read no such group."""
-        return self.group_named(_content(f"{self._root}/{pid}/cgroup"))
+        return self.group_named(content_of(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
         """Return the same by the content of the process's ``cgroup`` file."""
@@ -174,24 +147,6 @@ class Hierarchies:
             right = fields[after + 1] == kind and (is_v2 or "memory" in fields[after + 3].split(","))
             if right and f"{group}/".startswith(f"{mounted}/"):
                 yield f"{point}{group[len(mounted) :]}".rstrip("/"), point
-
-
-def number_in(file: str) -> int | None:
-    """Return the number in a file; None for ``max``, and if the file cannot be read."""
-    text = _content(file).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _value(data: bytes, key: bytes) -> int | None:
-    return next((int(line[len(key) :]) for line in data.splitlines() if line.startswith(key)), None)
-
-
-def _content(file: str) -> bytes:
-    try:
-        with open(file, "rb", buffering=0) as content:
-            return content.read()
-    except OSError:
-        return b""
 
 
 def _unescaped(path: str) -> str:
@@ -219,12 +174,10 @@ class LimitWatch:
         self._again_at: dict[Process, int] = {}
         """In pages."""
         self._known: set[tuple[str, int, str]] = set()
-        self._groups: dict[str, tuple[int, int | None]] = {}
-        """By folder of the groups of the processes: the file with the count, kept open, and the last count."""
+        self._kills: dict[str, int | None] = {}
+        """By folder of the groups of the processes: the last count."""
         self._checked_s = 0.0
         self._after_s = _FIRST_S
-        self.at_s = 0.0
-        """When ``look_again`` is due."""
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
         """Read the limits of those processes that have doubled, and return them."""
@@ -233,12 +186,14 @@ class LimitWatch:
             self._read(process)
         return doubled
 
-    def look_again(self, processes: Iterable[Process], now_s: float) -> None:
-        """Read the limits of the largest process."""
-        self.at_s = now_s + self._after_s
+    def look_again(self, processes: Iterable[Process], now_s: float) -> float:
+        """Read the limits of the largest process; return when that is due again."""
+        again_s = now_s + self._after_s
         self._after_s = min(_EVERY_S, 4 * self._after_s)
-        is_settled = self._after_s >= _EVERY_S
-        self._read(max(processes, key=lambda process: process.rss), groups_too=is_settled)
+        largest = max(processes, key=lambda process: process.rss, default=None)
+        if largest is not None:
+            self._read(largest, groups_too=self._after_s >= _EVERY_S)
+        return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
         """Read the limits of a process; those of a known group take 50 µs."""
@@ -249,11 +204,9 @@ class LimitWatch:
         except OSError:
             return
         if group is not None:
-            is_new = group.folder not in self._groups
+            is_new = group.folder not in self._kills
             if is_new:
-                file = opened_counts(group.folder)
-                kills = counted_kills(file)
-                self._groups[group.folder] = file, kills
+                self._kills[group.folder] = kills = group.oom_kills()
                 facts = {"folder": group.folder, "oom_kills": kills, "process": process.number}
                 self._write_line("group", facts)
             if is_new or groups_too:
@@ -270,12 +223,12 @@ class LimitWatch:
 
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
-        for folder, (file, before) in self._groups.items():
-            kills = counted_kills(file)
+        for folder, before in self._kills.items():
+            kills = oom_kills_in(folder)
             if kills is not None and before is not None and kills > before:
                 facts = {"group": folder, **span(self._checked_s, now_s), "count": kills - before}
                 self._write_line("oom_kills", facts)
-                self._groups[folder] = file, kills
+                self._kills[folder] = kills
         self._checked_s = now_s
 
 

@@ -40,7 +40,6 @@ class HighWaterMarks:
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self._sampled_s = 0.0
         self.unread: dict[Process, None] = {}
         """The processes whose mark may have risen since its last reading, in the order in which they wait."""
 
@@ -48,23 +47,26 @@ class HighWaterMarks:
         """Expect a process whose memory counts from now on."""
         self.unread[process] = None
 
-    def pass_over(self, now_s: float) -> None:
-        """Note a sample at which nothing had changed."""
-        self._sampled_s = now_s
-
     def read(
-        self, processes: Iterable[Process], restless: Iterable[Process], now_s: float, begun_s: float, *, whole: bool
+        self,
+        processes: Iterable[Process],
+        restless: Iterable[Process],
+        times_s: tuple[float, float, float],
+        *,
+        whole: bool,
     ) -> None:
         """Read marks after a sample: of the largest process and the one that waited longest, or ``whole``, of all.
 
         RSS grows only by page faults, so nothing is read of processes other than ``restless``, which had any since the
-        sample before. The sample began at ``now_s``, and at ``begun_s`` of ``time.monotonic()``.
+        sample before. ``times_s``: when that sample began, when this one did, and this in ``time.monotonic()``.
         """
-        due = self._due(restless, whole=whole)
+        sampled_s, now_s, begun_s = times_s
+        due = self._due(restless, sampled_s, whole=whole)
         was_read = list(filter(_read, due))  # the mark of a process that is ending cannot be read: it stays unread
         risen = list(filter(_has_risen, was_read))
         if risen:
-            self._write(risen, now_s + time.monotonic() - begun_s, processes, set(restless))
+            read_s = now_s + time.monotonic() - begun_s
+            self._write(risen, (sampled_s, read_s), processes, set(restless))
         for process in was_read:
             del self.unread[process]
             process.mark.sampled_s = now_s
@@ -72,14 +74,13 @@ class HighWaterMarks:
             process.mark.still_from_s = now_s
             if process.peak_rss != process.mark.peak_rss:
                 process.mark.peak_rss, process.mark.peak_s = process.peak_rss, now_s
-        self._sampled_s = now_s
 
-    def _due(self, restless: Iterable[Process], *, whole: bool) -> list[Process]:
+    def _due(self, restless: Iterable[Process], sampled_s: float, *, whole: bool) -> list[Process]:
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
             if may_have_risen and process not in self.unread and process.counted:
-                process.mark.sampled_s = max(process.mark.sampled_s, self._sampled_s)
+                process.mark.sampled_s = max(process.mark.sampled_s, sampled_s)
                 self.unread[process] = None
         for process in [process for process in self.unread if not process.alive]:
             del self.unread[process]
@@ -90,13 +91,18 @@ class HighWaterMarks:
         return due
 
     def _write(
-        self, risen: Iterable[Process], read_s: float, processes: Iterable[Process], restless: Collection[Process]
+        self,
+        risen: Iterable[Process],
+        span_s: tuple[float, float],
+        processes: Iterable[Process],
+        restless: Collection[Process],
     ) -> None:
-        """Write which marks rose above all samples until ``read_s``, each with what the other processes held meanwhile.
+        """Write which marks rose above all samples in a span, each with what the other processes held meanwhile.
 
         Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
         Probably, it is the smaller RSS of the samples before and after.
         """
+        sampled_s, read_s = span_s
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
         for process in risen:
             mark, from_s = process.mark.size, process.mark.sampled_s
@@ -108,7 +114,7 @@ class HighWaterMarks:
                     continue
                 if other in restless:
                     around += min(other.rss, other.rss_before)
-                    if self._sampled_s <= from_s:
+                    if sampled_s <= from_s:
                         added = (other.faults - other.faults_before) * LARGEST_FAULT
                         others += max(0, other.rss - added)
                 else:

@@ -59,18 +59,36 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-class Link:
+class LineReader:
+    """Reads lines from a pipe as they arrive."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Read from ``descriptor``, which the command does not inherit."""
+        os.set_inheritable(descriptor, False)
+        self.descriptor = descriptor
+        self.is_open = True
+        """Whether the other process is still there, as far as ``lines`` has seen."""
+        self._rest = b""
+
+    def lines(self) -> list[bytes]:
+        """Return the lines that have arrived since the last call; the descriptor does not block."""
+        with contextlib.suppress(BlockingIOError):
+            while self.is_open:
+                data = os.read(self.descriptor, _CHUNK)
+                self.is_open = bool(data)
+                self._rest += data
+        *whole, self._rest = self._rest.split(b"\n")
+        return whole
+
+
+class Link(LineReader):
     """One end of the two pipes: the sampler's."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Read from ``incoming``, write to ``outgoing``; the command inherits neither."""
-        os.set_inheritable(incoming, False)
+        super().__init__(incoming)
         os.set_inheritable(outgoing, False)
-        self.descriptor = incoming
-        self.is_open = True
-        """Whether the other process is still there, as far as ``messages`` has seen."""
         self._outgoing = outgoing
-        self._rest = b""
 
     def next_message(self) -> dict[str, Any] | None:
         """Wait for the next message; return None when the other process is gone."""
@@ -96,16 +114,9 @@ class Link:
         with contextlib.suppress(OSError):
             write_all(self._outgoing, encoded({key: value}))
 
-    def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages that have arrived since the last call."""
-        with contextlib.suppress(BlockingIOError):
-            while self.is_open:
-                data = os.read(self.descriptor, _CHUNK)
-                self.is_open = bool(data)
-                self._rest += data
-        *whole, self._rest = self._rest.split(b"\n")
-        for text in whole:
-            yield json.loads(text)
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages that have arrived since the last call."""
+        return list(map(json.loads, self.lines()))
 
 
 class StarterLink(Link):

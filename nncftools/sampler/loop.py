@@ -3,6 +3,7 @@
 - ``Loop``: absolute deadlines, ticks, and their punctuality; ``MarkWatch`` adds a sample when an operation is marked.
 - ``Thinner``: above a limit of rows, neighbours merge into buckets (``nncftools.journal.writing``).
 - ``Counters``: totals since the start that never fall.
+- ``Schedule``: when other work than sampling is due.
 - ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
   their bytes are equal, all that follows from them is, too. A tree that sleeps or waits costs half as much in this
   way: at 10 ms, most of it is what the caches have lost since the sample before, so what matters is how much code runs
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from nncftools.journal.writing import Row
+    from nncftools.sampler.tree import Process, Tree
 
 
 NANOSECONDS = 1_000_000_000
@@ -129,21 +131,26 @@ class Loop:
 
 
 _UNKNOWN = float("nan")
-_PROCESSES_OF_ROW = 16
+COARSER = 8
+"""Above the limit, so many times fewer rows are kept."""
+PROCESSES_OF_ROW, DEVICES_OF_ROW = 16, 32
+"""So many processes, and so many columns of devices, take as much room in a session as a row without them."""
 
 
 class Thinner:
     """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
 
-    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows. A row with the RSS of many
-    processes counts several times, so that the journal never grows too large to be read.
+    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 8)`` rows. A row with the RSS of many
+    processes, or with many devices, counts several times, so that no session grows too large to be read.
     """
 
-    def __init__(self, limit: int, gauges: Sequence[int], write: Callable[[Row], None]) -> None:
-        """Merge above ``limit`` rows; ``gauges`` are the positions of the values whose extremes are kept."""
-        self._gauges = gauges
+    def __init__(self, limit: int, write: Callable[[Row], None]) -> None:
+        """Merge above ``limit`` rows."""
+        self.gauges: Sequence[int] = ()
+        """The positions of the values whose extremes are kept."""
+        self.devices = 0
+        """The columns of devices, whose readings are no part of rows here."""
         self._write = write
-        self._kept_most = 2 * len(gauges) + 1
         self._size = 1
         self._left = limit
         self._limit = limit
@@ -163,17 +170,17 @@ class Thinner:
         bucket, self._bucket = self._bucket, []
         if not bucket:
             return
-        columns = [[values[gauge] for _, values, _ in bucket] for gauge in self._gauges]
+        columns = [[values[gauge] for _, values, _ in bucket] for gauge in self.gauges]
         gauges = [[_UNKNOWN if value is None else value for value in column] for column in columns]
         for number in kept_of_bucket(gauges, 0, len(bucket)):
             self._write_kept(bucket[number])
 
     def _write_kept(self, row: Row) -> None:
         self._write(row)
-        self._left -= 1 + len(row[2]) // _PROCESSES_OF_ROW
+        self._left -= 1 + len(row[2]) // PROCESSES_OF_ROW + self.devices // DEVICES_OF_ROW
         if self._left <= 0:
-            self._size = 2 * self._kept_most if self._size == 1 else 2 * self._size
-            self._left = max(1, self._limit // 2)
+            self._size *= 2 if self._size > 1 else COARSER * (2 * len(self.gauges) + 1)
+            self._left = max(1, self._limit // COARSER)
 
 
 class Counters:
@@ -207,24 +214,50 @@ class Counters:
             row[column] = reached[column] = max(reached[column], value - before)
 
 
+class Schedule:
+    """The queue of work that is not due at each sample. Work gets the present time, and returns when it is due next."""
+
+    def __init__(self, *works: Callable[[float], float]) -> None:
+        """Plan all ``works`` for now; of those that are due together, the first one is done first."""
+        self._due_s = dict.fromkeys(works, 0.0)
+        self.next_s = 0.0
+        """When the next work is due."""
+
+    def is_due(self, work: Callable[[float], float], now_s: float) -> bool:
+        """Return whether ``run`` would do this work."""
+        return now_s >= self._due_s[work]
+
+    def hasten(self, work: Callable[[float], float], at_s: float) -> None:
+        """Plan work for a time, unless it is due before that."""
+        self._due_s[work] = min(at_s, self._due_s[work])
+        self.next_s = min(at_s, self.next_s)
+
+    def run(self, now_s: float) -> None:
+        """Do all work that is due."""
+        for work, at_s in self._due_s.items():
+            if now_s >= at_s:
+                self._due_s[work] = work(now_s)
+        self.next_s = min(self._due_s.values())
+
+
 class Stillness:
-    """The files of a tree with what they said at a sample, while that is expected to last."""
+    """The files of a tree with their content at a sample, while that is expected to last."""
 
     def __init__(self) -> None:
         self._expected: list[tuple[int, int, bytes]] = []
-        self.samples = 0
-        """How many samples in a row found nothing new."""
-        self.until_s = 0.0
-        """The time of the last one of these."""
+        self._changes = 0
 
-    def expect(self, files: Sequence[tuple[int, bytes | None]]) -> None:
-        """Expect descriptors to say the same again, unless one of them cannot be read."""
-        expected = [(file, len(data) + 1, data) for file, data in files if file >= 0 and data]
-        self._expected = expected if len(expected) == len(files) else []
+    def expect(self, processes: Sequence[Process], tree: Tree) -> None:
+        """Expect all files of ``processes``, which are those of ``tree`` or none, to say the same again."""
+        self._changes = tree.changes
+        files = [file for process in processes for file in zip(process.files, process.data, strict=True)]
+        self._expected = [(file, len(data) + 1, data) for file, data in files if file >= 0 and data]
+        if len(self._expected) < len(files):  # one of them cannot be read
+            self._expected = []
 
-    def lasts(self, now_s: float) -> bool:
-        """Read again at a sample; return whether everything is as expected, and count the sample if it is."""
-        if not self._expected:
+    def lasts(self, tree: Tree) -> bool:
+        """Read the files again; return whether everything is as expected."""
+        if not self._expected or tree.changes != self._changes:
             return False
         pread = os.pread
         try:
@@ -233,14 +266,7 @@ class Stillness:
                     return False
         except OSError:  # a process is gone
             return False
-        self.samples += 1
-        self.until_s = now_s
         return True
-
-    def end(self) -> None:
-        """Expect nothing any more, and forget the samples."""
-        self._expected = []
-        self.samples = 0
 
 
 _IN_MODIFY = 0x2

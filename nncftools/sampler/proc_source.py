@@ -1,4 +1,8 @@
-"""Linux: the figures of a process tree, from files of ``/proc`` that are kept open."""
+"""Linux: the figures of a process tree, from files of ``/proc`` that are kept open.
+
+``Rows`` makes rows of figures. ``ProcSource`` follows the processes: it decides which of them count, and writes to the
+journal what it learns of each. Work that is not due at each sample waits in its ``Schedule``.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
 from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks
-from nncftools.sampler.loop import Counters, Stillness
-from nncftools.sampler.occasional import FilesRead, Occasional
-from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
+from nncftools.sampler.loop import Counters, Schedule, Stillness
+from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of
+from nncftools.sampler.probes.machine import FreeSpace
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords
+from nncftools.sampler.process_records import FilesRead, ProcessRecords
 from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process, WriteLine
 
 PROC = "/proc"
-DETAILS_EVERY_S = 1.0
+_DETAILS_EVERY_S = 1.0
 """How often the names and the high-water marks of all processes are read: that takes 20 µs a process."""
-_SOMETIMES_EVERY_S = 0.1
+_OCCASIONAL_EVERY_S = 1.0
+_AFTER_END_S = 0.25
+"""After the end of a process, occasional probes are read this soon, and at most this often."""
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 _LATE_S = 0.001
@@ -38,70 +44,110 @@ _EXEC_WITHIN_S = 0.03
 """A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
 
 
+class Rows:
+    """Makes rows, which have one value per column, from the values of all probes."""
+
+    def __init__(self, probes: Sequence[Any], plan: Plan, pid: int, root: str) -> None:
+        """Open the classes ``probes`` of the columns of ``plan`` for the command ``pid``."""
+        of_processes = [probe for probe in probes if probe.kind == PROCESS]
+        self.files = [probe.file for probe in of_processes]
+        """The files of each process to keep open, in the order of ``of_processes``."""
+        self.of_processes = [probe(slot) for slot, probe in enumerate(of_processes)]
+        self._slow = [probe(plan.slow_share) for probe in probes if probe.kind == SLOW]
+        self._system = [probe(root, pid) for probe in probes if probe.kind == SYSTEM]
+        self.occasional = [probe(root, pid, plan) for probe in probes if probe.kind == OCCASIONAL]
+        self._seldom = _columns_of(self.occasional)
+        given = _columns_of([*self.of_processes, *self._slow, *self._system]) + self._seldom
+        self.columns = [column for name in plan.columns for column in given if name in {column, metric_name(column)}]
+        """In the order of the values of a row; a metric of devices becomes one column per device."""
+        self._order = list(map(given.index, self.columns))
+        self._unread = [None] * len(self._seldom)
+        self._counters = Counters(self.columns, from_now=plan.pid is not None, besides=self._seldom)
+        self.values: list[float | None] = []
+        """The last values of the process probes."""
+        self._row: list[float | None] = []
+
+    def read(self, processes: Sequence[Process]) -> list[float | None]:
+        """Read the processes; return a row without values of occasional probes."""
+        self.values = []
+        for probe in self.of_processes:
+            self.values += probe.read(processes)
+        return self._make(processes)
+
+    def repeat(self, processes: Sequence[Process]) -> list[float | None]:
+        """Return a row for processes that have not changed since the last one."""
+        return self._make(processes) if self._slow or self._system else self._row
+
+    def _make(self, processes: Sequence[Process]) -> list[float | None]:
+        values = [*self.values]
+        for slow in self._slow:
+            values += slow.read(processes)
+        for system in self._system:
+            values += system.read()
+        values += self._unread
+        self._row = row = [values[position] for position in self._order]
+        self._counters.settle(row)
+        return row
+
+    def with_occasional(self, row: Sequence[float | None], *, thorough: bool) -> list[float | None]:
+        """Read the occasional probes; return a row with their values."""
+        values = [value for probe in self.occasional for value in probe.read(thorough=thorough)]
+        known = dict(zip(self._seldom, values, strict=True))
+        return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
+
+
+def _columns_of(probes: Sequence[Any]) -> list[str]:
+    return [column for probe in probes for column in columns_of(probe)]
+
+
 class ProcSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
-    def __init__(self, plan: Plan, write_line: WriteLine, *, reaper: int | None, root: str = PROC) -> None:
-        """Read the columns of ``plan`` under the proc directory ``root``; orphans become children of ``reaper``."""
-        self.columns = plan.columns
-        """In the order of the values of a sample; at the start, a metric of devices becomes one column per device."""
-        wanted = list(map(resolved, references(plan.columns)))
-        process_probes = [probe for probe in wanted if probe.kind == PROCESS]
-        self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
-        self._stat = next((probe for probe in self._probes if isinstance(probe, Stat)), None)
-        self._slow = [probe(plan.slow_share) for probe in wanted if probe.kind == SLOW]
-        self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
-        occasional = [probe for probe in wanted if probe.kind == OCCASIONAL]
-        self._limits = LimitWatch(root, write_line)
-        self._occasional = Occasional(occasional, root, plan, self._limits, write_line)
-        self._unread: list[None] = []
-        self._floor = Floor(write_line)
-        self._files = FilesRead(write_line)
-        self._read_chars: int | None = None
-        """The position of this column in a row."""
-        self._system: list[Any] = []
-        self._order: list[int] = []
-        self._values: list[float | None] = []
-        """What the process probes returned last."""
-        self._row: list[float | None] = []
-        self._still = Stillness()
-        self._due_s = 0.0
-        """Until then, there is nothing to do but sampling, as long as nothing changes."""
-        self._from_now = plan.pid is not None
-        self._counters = Counters([], from_now=False)
-        self.tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
-        """The processes of the run."""
-        self._marks = HighWaterMarks(write_line)
-        self._records = ProcessRecords(self.tree, write_line)
+    def __init__(  # noqa: PLR0913 — a name for each of them
+        self,
+        plan: Plan,
+        pid: int,
+        probes: Sequence[Any],
+        write_line: WriteLine,
+        *,
+        reaper: int | None,
+        begun_s: float,
+        root: str = PROC,
+    ) -> None:
+        """Follow ``pid`` under the proc directory ``root``; orphans become children of ``reaper``.
+
+        ``begun_s`` is when the recording began, in seconds since the machine's start: before its command.
+        """
+        self._rows = Rows(probes, plan, pid, root)
+        self.columns = self._rows.columns
+        self._stat = next((probe for probe in self._rows.of_processes if isinstance(probe, Stat)), None)
+        self._free_space = [probe for probe in self._rows.occasional if isinstance(probe, FreeSpace)]
+        self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._root = root
         self._write_line = write_line
+        self.tree = Tree(root, self._rows.files, reaper=reaper, children=plan.children)
+        """The processes of the run."""
+        self.tree.common.below = _most_kept()
+        self._records = ProcessRecords(self.tree, write_line, begun_s)
+        self._marks = HighWaterMarks(write_line)
         self._at_marks = HeldAtMarks(write_line)
+        self._floor = Floor(write_line)
+        self._files = FilesRead(write_line)
+        self._limits = LimitWatch(root, write_line)
+        self._schedule = Schedule(self._look_at_limits, self._read_seldom, self._write_details)
+        self._still = Stillness()
         self._sampled_s = 0.0
         """When the sample before began."""
+        self._row: list[float | None] = []
         self._young: list[tuple[float, Process]] = []
+        """Processes that may not have exec'd yet, and when they were found."""
         self._just_counted: list[Process] = []
-        self._sometimes_s = 0.0
-        self._details_at_s = 0.0
-        self._warned = False
-
-    def start(self, pid: int) -> bool:
-        """Make ``pid`` the root of the tree; return whether it exists."""
-        self.tree.allowance.below = _most_kept()
-        self._system = [probe(self._root, pid) for probe in self._system_probes]
-        self._occasional.start(pid)
-        each = [*self._probes, *self._slow, *self._system]
-        given = [column for probe in each for column in columns_of(probe)] + self._occasional.columns
-        self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
-        self._order = list(map(given.index, self.columns))
-        self._unread = [None] * len(self._occasional.columns)
-        self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
-        self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
-        root = self.tree.add(pid)
-        if root is not None:
-            self._records.add(root)
-            self._count(root, 0.0)
-            self._young = [(0.0, root)]
-        return root is not None
+        self._has_ended = self._has_warned = False
+        process = self.tree.add(pid)
+        if process is not None:
+            self._records.add(process)
+            self._count(process, 0.0)
+            self._young = [(0.0, process)]
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
         """Return one value per column; ``now_s`` is the time since the session's start.
@@ -115,67 +161,78 @@ class ProcSource:
         if self._young:
             self._settle(now_s)
         self._look(now_s)
-        if now_s < self._due_s and not for_mark and self._still.lasts(now_s):
-            self._sampled_s = now_s
-            return self._make_row() if self._slow or self._system else self._row
-        self._wake()
-        before = self._values
-        row = self._take(now_s, begun_s, for_mark=for_mark)
-        if before == self._values and not (self._marks.unread or self._young):
-            read = [(process.files, process.data) for process in self.tree.processes]
-            self._still.expect([pair for files, data in read for pair in zip(files, data, strict=True)])
-            self._due_s = self._next_due_s(row)
+        if now_s < self._schedule.next_s and not for_mark and self._still.lasts(self.tree):
+            self.tree.common.samples += 1
+            self._row = self._rows.repeat(self.tree.processes)
+        else:
+            before = self._rows.values
+            self._take(now_s, begun_s, for_mark=for_mark)
+            is_restless = before != self._rows.values or self._marks.unread or self._young or self._files.is_due
+            self._still.expect([] if is_restless else self.tree.processes, self.tree)
         self._sampled_s = now_s
-        return row
+        return self._row
 
-    def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> list[float | None]:
+    def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
         """Take a sample in which something may have changed."""
-        if self.tree.allowance.ran_out and not self._warned:
-            self._warned = True
+        if self.tree.common.ran_out and not self._has_warned:
+            self._has_warned = True
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
-        row = self._read()
+        self._row = self._rows.read(self.tree.processes)
+        self.tree.common.samples += 1
         read_s = _present_s(now_s, begun_s)
         if read_s > now_s:
             self._write_line("late", span(now_s, read_s))
-        if now_s >= self._sometimes_s:
-            row = self._sometimes(row, now_s)
         for process in self._just_counted:
             process.first_rss = process.rss
         self._just_counted.clear()
-        self._remove_ended(read_s)
-        has_details = now_s >= self._details_at_s
-        restless = self._read_marks(now_s, begun_s, whole=for_mark or has_details)
+        for process in [process for process in self.tree.processes if not process.alive]:
+            self._remove(process, read_s)
+        if self._read_chars is not None:
+            self._files.watch(self._row[self._read_chars] or 0, self.tree.processes)
+        self._read_memory(now_s, begun_s, for_mark=for_mark)
+        if now_s >= self._schedule.next_s:
+            self._schedule.run(now_s)
+
+    def _read_memory(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
+        """Read more of the processes that had page faults: high-water marks, kinds of memory, limits."""
+        processes = self.tree.processes
+        restless = [] if self._stat is None else self._stat.restless
+        is_whole = for_mark or self._schedule.is_due(self._write_details, now_s)
+        self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), whole=is_whole)
         if for_mark and self._stat is not None:
             vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-            self._at_marks.write(self.tree.processes, vforked, (self._sampled_s, now_s))
+            self._at_marks.write(processes, vforked, (self._sampled_s, now_s))
         for process in restless:
             self._records.note_exec(process, self._sampled_s, now_s + time.monotonic() - begun_s)
-        self._floor.read(self.tree.processes, restless, now_s)
-        if restless:
-            for process in self._limits.look(restless):
+        self._floor.read(processes, restless, now_s)
+        for process in self._limits.look(restless):
+            self._records.update_identity(process)
+
+    def _look_at_limits(self, now_s: float) -> float:
+        return self._limits.look_again(self.tree.processes, now_s)
+
+    def _read_seldom(self, now_s: float) -> float:
+        """Read the occasional probes; thoroughly after the end of a process, which the kernel may have killed."""
+        self._write_surroundings(now_s)
+        self._row = self._rows.with_occasional(self._row, thorough=self._has_ended)
+        self._has_ended = False
+        return now_s + _OCCASIONAL_EVERY_S
+
+    def _write_surroundings(self, now_s: float, *, at_end: bool = False) -> None:
+        """Write how many processes the kernel killed, and which room is left on disks."""
+        self._limits.check(now_s)
+        for probe in self._free_space:
+            for line in probe.lines(always=at_end):
+                self._write_line("file_system", line)
+
+    def _write_details(self, now_s: float) -> float:
+        """Write what has changed of the processes."""
+        for process in self.tree.processes:
+            if process.counted:
+                self._records.update_high_water_mark(process)
                 self._records.update_identity(process)
-        if has_details:
-            self._details_at_s = now_s + DETAILS_EVERY_S
-            self._update_records()
-        return row
-
-    def _remove_ended(self, now_s: float) -> None:
-        for process in [process for process in self.tree.processes if not process.alive]:
-            self._remove(process, now_s)
-
-    def _next_due_s(self, row: Sequence[float | None]) -> float:
-        """Return when something but sampling is due next, if the figures of processes stay as in ``row``."""
-        reads_much = self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at
-        soon_s = self._sometimes_s if reads_much else self._details_at_s
-        return min(soon_s, self._details_at_s, self._limits.at_s, self._occasional.at_s)
-
-    def _wake(self) -> None:
-        """Catch up with the samples at which nothing changed, because something may now."""
-        if self._still.samples and self._stat is not None:
-            self._stat.repeat(self.tree.processes, self._still.samples)
-            self._marks.pass_over(self._still.until_s)
-        self._still.end()
+        return now_s + _DETAILS_EVERY_S
 
     def _settle(self, now_s: float) -> None:
         """Decide about the processes that were found at least one sample ago: count them, or leave them out."""
@@ -187,7 +244,7 @@ class ProcSource:
             self._records.update_identity(process)
             if process.is_detached_sampler:
                 self._records.discard(process)
-            elif process.is_named or now_s - found_s >= DETAILS_EVERY_S:
+            elif process.is_named or now_s - found_s >= _DETAILS_EVERY_S:
                 self._count(process, now_s)
             else:  # during exec: it is not known yet whether it is a detached sampler
                 still_young.append((found_s, process))
@@ -200,17 +257,14 @@ class ProcSource:
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
-        new = self.tree.refresh()
-        if new:
-            self._wake()
-        for process in new:
+        for process in self.tree.refresh():
             process.counted = False
             is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
             # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
             if is_itself and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process)
-        self._young += [(now_s, process) for process in new]
+            self._young.append((now_s, process))
 
     def _count(self, process: Process, now_s: float) -> None:
         """Make the memory of a process part of the sums from now on."""
@@ -221,49 +275,6 @@ class ProcSource:
             process.counted_s = now_s
             self._just_counted.append(process)
 
-    def _sometimes(self, row: list[float | None], now_s: float) -> list[float | None]:
-        """Do what is not due at each sample; return the row with the values of occasional probes, if these are due."""
-        self._sometimes_s = now_s + _SOMETIMES_EVERY_S
-        processes = self.tree.processes
-        if now_s >= self._limits.at_s and processes:
-            self._limits.look_again(processes, now_s)
-        if self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at:
-            self._files.watch(row[self._read_chars] or 0, processes)
-        return self._with_occasional(row, self._occasional.read(now_s)) if now_s >= self._occasional.at_s else row
-
-    def _with_occasional(self, row: list[float | None], values: list[float | None]) -> list[float | None]:
-        known = dict(zip(self._occasional.columns, values, strict=True))
-        return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
-
-    def _read(self) -> list[float | None]:
-        self._values = []
-        for probe in self._probes:
-            self._values += probe.read(self.tree.processes)
-        return self._make_row()
-
-    def _make_row(self) -> list[float | None]:
-        """Return a row of what was read of the processes last, and of what slow and system probes say now."""
-        values = [*self._values]
-        for slow in self._slow:
-            values += slow.read(self.tree.processes)
-        for system in self._system:
-            values += system.read()
-        values += self._unread
-        self._row = row = [values[position] for position in self._order]
-        self._counters.settle(row)
-        return row
-
-    def _read_marks(self, now_s: float, begun_s: float, *, whole: bool) -> list[Process]:
-        restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self.tree.processes, restless, now_s, begun_s, whole=whole)
-        return restless
-
-    def _update_records(self) -> None:
-        for process in self.tree.processes:
-            if process.counted:
-                self._records.update_high_water_mark(process)
-                self._records.update_identity(process)
-
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
         return {
@@ -272,7 +283,6 @@ class ProcSource:
 
     def retire(self, pid: int) -> None:
         """Read a child of ours for the last time: it has ended and was not reaped yet."""
-        self._wake()
         process = self.tree.get(pid)
         if process is None:
             process = self.tree.add(pid)
@@ -283,13 +293,12 @@ class ProcSource:
                 return
             self._records.add(process)
         sampled = process.rss, process.faults
-        for probe in self._probes:
+        for probe in self._rows.of_processes:
             probe.retire(process)
         process.rss, process.faults = sampled  # what it added since then is not in any sample
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
-        self._wake()
         process = self.tree.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
@@ -301,24 +310,24 @@ class ProcSource:
         self._records.write_end(process, now_s, status, high_water_limit)
         self._floor.ended(process)
         self._limits.ended(process)
-        self._occasional.process_ended(now_s)
-
-    def totals(self) -> Sequence[float | None]:
-        """Return one value per column, of counters the totals that include ended processes."""
-        self._wake()
-        return self._with_occasional(self._read(), self._occasional.values(thorough=True))
+        self._has_ended = True
+        self._schedule.hasten(self._read_seldom, now_s + _AFTER_END_S)
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
         self._look(now_s)
         return [process.pid for process in self.tree.processes if _runs(process)]
 
-    def close(self, now_s: float) -> None:
-        """Record the last figures of all processes; those that still run have no end."""
-        self._wake()
+    def close(self, now_s: float) -> Sequence[float | None]:
+        """Record the last figures of all processes; those that still run have no end.
+
+        Return one value per column, of counters the totals that include ended processes.
+        """
+        totals = self._rows.with_occasional(self._rows.read(self.tree.processes), thorough=True)
         self._look(now_s)
-        self._read_marks(now_s, time.monotonic(), whole=True)
-        self._update_records()
+        restless = [] if self._stat is None else self._stat.restless
+        self._marks.read(self.tree.processes, restless, (self._sampled_s, now_s, time.monotonic()), whole=True)
+        self._write_details(now_s)
         for process in list(self.tree.processes):
             self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name
             if _runs(process):
@@ -327,7 +336,10 @@ class ProcSource:
                 self._remove(process, now_s)
         self._floor.close(self.tree.processes, now_s)
         self._files.write()
-        self._occasional.close(now_s)
+        self._write_surroundings(now_s, at_end=True)
+        for probe in self._free_space:
+            probe.close()
+        return totals
 
 
 def _age_s(process: Process) -> float:

@@ -1,9 +1,15 @@
-"""The journal's records of single processes: who they are, how much memory they held, how they ended."""
+"""The journal's records of single processes: who they are, how much memory they held, how they ended, what they read.
+
+The pages of files that the processes read are in the page cache: with less memory than all of them, what is read twice
+comes from storage twice. A file on a network may not answer, so a thread looks at the open files.
+"""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
+import stat
 import time
 
 from nncftools.journal.writing import span
@@ -12,6 +18,8 @@ from nncftools.sampler.tree import PAGE, TICKS_PER_S, value_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from nncftools.journal.reading import ExitStatus
     from nncftools.sampler.tree import Process, Tree, WriteLine
 
@@ -32,16 +40,17 @@ def log_barriers(process: Process) -> list[str]:
 class ProcessRecords:
     """Writes the records of a tree's processes."""
 
-    def __init__(self, tree: Tree, write_line: WriteLine) -> None:
+    def __init__(self, tree: Tree, write_line: WriteLine, begun_s: float) -> None:
+        """``begun_s`` is when the recording began, in seconds since the machine's start (CLOCK_BOOTTIME)."""
         self._tree = tree
         self._write_line = write_line
-        self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
         """By process: what kept it from the marks log at some moment."""
 
     def add(self, process: Process) -> None:
         """Record a process that was found."""
-        start_s = process.started_ticks / TICKS_PER_S - self._boot_at_start_s  # rounded down to a tick: never too late
+        start_s = process.started_ticks / TICKS_PER_S - self._begun_s  # rounded down to a tick: never too late
         if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:
@@ -125,3 +134,81 @@ def _figures(process: Process) -> dict[str, object]:
         "high_water_limit": process.earlier_mark or None,
         "cpu_s": max(0, process.cpu_ticks - process.earlier_ticks) / TICKS_PER_S,
     }
+
+
+_MUCH = 16 << 20
+"""Bytes that are read between two looks."""
+_SHARE = 100
+"""A look is followed by at least this many times the CPU time that it took, and by ``SOONEST_S``."""
+SOONEST_S = 0.1
+_MOST_PROCESSES = 8
+_MOST_FILES = 10_000
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+class FilesRead:
+    """Looks at the open files of the largest processes, and writes new ones to the journal."""
+
+    def __init__(self, write_line: WriteLine) -> None:
+        self._write_line = write_line
+        self.is_due = False
+        """Whether the processes have read much since the last look."""
+        self._due_at = float(_MUCH)
+        """A look is due when all processes have read so many bytes."""
+        self._again_s = 0.0
+        self._running = False
+        self._new_files: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+
+    def watch(self, read: float, processes: Sequence[Process]) -> None:
+        """Look again if that is due, and not too soon; all processes have read so many bytes so far."""
+        self.is_due = read >= self._due_at
+        if not self.is_due or self._running or time.monotonic() < self._again_s:
+            return
+        self.write()
+        self.is_due = False
+        self._due_at = read + _MUCH if len(self._sizes) <= _MOST_FILES else float("inf")
+        largest = sorted(processes, key=lambda process: process.rss, reverse=True)[:_MOST_PROCESSES]
+        self._running = True
+        try:
+            _thread.start_new_thread(self._look, ([process.path for process in largest],))
+        except RuntimeError:  # the limit of threads
+            self._running = False
+
+    def write(self) -> None:
+        """Write the files that were found since the last call."""
+        if self._running:
+            return
+        new = {path: size for path, size in self._new_files.items() if size > self._sizes.get(path, 0)}
+        self._new_files = {}
+        if new:
+            self._sizes.update(new)
+            self._write_line("files_read", {"files": list(new.items())})
+
+    def _look(self, folders: Iterable[str]) -> None:
+        begun_s = time.thread_time()
+        files: dict[str, int] = {}
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                _add_files(folder, files)
+        self._new_files = files
+        self._again_s = time.monotonic() + max(SOONEST_S, _SHARE * (time.thread_time() - begun_s))
+        self._running = False
+
+
+def _add_files(folder: str, files: dict[str, int]) -> None:
+    for number in os.listdir(f"{folder}/fd"):
+        with contextlib.suppress(OSError):
+            path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")
+            if path in files or not path.startswith("/") or path.startswith(_NOT_FILES):
+                continue
+            facts = os.stat(f"{folder}/fd/{number}")
+            if stat.S_ISREG(facts.st_mode) and _is_read(f"{folder}/fdinfo/{number}"):
+                files[path] = facts.st_size
+
+
+def _is_read(fdinfo: str) -> bool:
+    """Return whether a descriptor was opened for reading (``flags`` of fdinfo are octal, proc(5)). Raises OSError."""
+    with open(fdinfo, "rb") as file:
+        flags = int(file.read(200).partition(b"flags:")[2].split(None, 1)[0], 8)
+    return flags & os.O_ACCMODE != os.O_WRONLY

@@ -6,6 +6,7 @@ lost; the largest totals that were seen of each process are kept.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import psutil
@@ -35,33 +36,49 @@ class _Seen:
         self.process = process
         self.number = number
         self.samples = self.rss = self.peak_rss = 0
-        self.counters: dict[str, float | None] = {}
+        self.values: dict[str, float | None] = dict.fromkeys(SUPPORTED, 0)
         self.earlier_cpu_s = 0.0
         """Its CPU time when the recording was attached to it."""
 
+    def read(self) -> None:
+        """Read its figures; I/O is unknown where the system does not have it (macOS). Raises psutil.Error."""
+        process = self.process
+        with process.oneshot():
+            memory, cpu = process.memory_info(), process.cpu_times()
+            values: list[float | None] = (
+                [memory.rss, memory.vms, process.num_threads(), 1] if memory.rss else [0] * len(_GAUGES)
+            )
+            try:
+                io = process.io_counters()
+            except (AttributeError, psutil.AccessDenied):
+                io = None
+        values += [cpu.user, cpu.system, *(getattr(io, name, None) for name in _IO)]
+        self.values = dict(zip((*_GAUGES, *_COUNTERS), values, strict=True))
+        self.rss = memory.rss
+        self.peak_rss = max(self.peak_rss, memory.rss)
+        self.samples += memory.rss > 0  # a process that is ending has freed its memory
+
     def figures(self) -> dict[str, object]:
         """Return the figures as the journal has them."""
-        cpu_s = self.cpu_s
         return {
             "id": self.number,
             "samples": self.samples,
             "peak_rss": self.peak_rss if self.samples else None,
             "high_water_mark": None,
-            "cpu_s": None if cpu_s is None else cpu_s - self.earlier_cpu_s,
+            "cpu_s": self.cpu_s - self.earlier_cpu_s,
         }
 
     @property
-    def cpu_s(self) -> float | None:
-        """Its CPU time since it began; None for unknown."""
-        user, system = self.counters.get("cpu_user"), self.counters.get("cpu_system")
-        return None if user is None or system is None else user + system
+    def cpu_s(self) -> float:
+        """Its CPU time since it began."""
+        return (self.values["cpu_user"] or 0) + (self.values["cpu_system"] or 0)
 
 
 class PsutilSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
-    def __init__(self, plan: Plan, write_line: WriteLine) -> None:
-        """Read the columns of ``plan``."""
+    def __init__(self, plan: Plan, pid: int, write_line: WriteLine) -> None:
+        """Follow ``pid``, and read the columns of ``plan``."""
         self.columns = plan.columns
         self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._write_line = write_line
@@ -70,46 +87,27 @@ class PsutilSource:
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
-        self._retired: dict[str, float] = dict.fromkeys(_COUNTERS, 0)
+        self._retired: dict[str, float] = dict.fromkeys(SUPPORTED, 0)
         self._unknown: set[str] = set()
-
-    def start(self, pid: int) -> bool:
-        """Make ``pid`` the root of the tree; return whether it exists."""
-        try:
+        with contextlib.suppress(psutil.Error):
             self._root = psutil.Process(pid)
-        except psutil.Error:
-            return False
-        self._add(self._root, 0.0)
-        return True
+            self._add(self._root, 0.0)
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:  # noqa: ARG002 — as ProcSource
         """Return one value per column; ``now_s`` is the time since the session's start."""
         self._look(now_s)
-        gauges = dict.fromkeys(_GAUGES, 0)
         for seen in list(self._alive.values()):
             try:
-                with seen.process.oneshot():
-                    memory = seen.process.memory_info()
-                    threads = seen.process.num_threads()
-                    seen.counters = _counters(seen.process)
+                seen.read()
             except _GONE:
                 self._remove(seen, now_s)
-                continue
             except psutil.AccessDenied:
                 self._unknown |= {*_GAUGES, *_COUNTERS}
-                continue
-            seen.rss = memory.rss
-            if not memory.rss:  # it is ending and has freed its memory
-                continue
-            seen.samples += 1
-            seen.peak_rss = max(seen.peak_rss, memory.rss)
-            for name, value in zip(_GAUGES, (memory.rss, memory.vms, threads, 1), strict=True):
-                gauges[name] += value
         if self._counts_from_now:
             self._counts_from_now = False
             for seen in self._alive.values():
-                seen.earlier_cpu_s = seen.cpu_s or 0.0
-        return self._row(gauges)
+                seen.earlier_cpu_s = seen.cpu_s
+        return self._row()
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
@@ -128,18 +126,16 @@ class PsutilSource:
         self._look(now_s)
         return [seen.process.pid for seen in self._alive.values() if _is_alive(seen.process)]
 
-    def totals(self) -> Sequence[float | None]:
-        """Return one value per column, of counters the totals as far as they were seen."""
-        return self._row({})
-
-    def close(self, now_s: float) -> None:
-        """Record the last figures of all processes; those that still run have no end."""
+    def close(self, now_s: float) -> Sequence[float | None]:
+        """Record the last figures of all processes, and return the totals; those that still run have no end."""
+        totals = self._row()
         self._look(now_s)
         for seen in list(self._alive.values()):
             if _is_alive(seen.process):
                 self._write_line("process", seen.figures())
             else:
                 self._remove(seen, now_s)
+        return totals
 
     def _look(self, now_s: float) -> None:
         """Add new descendants; a process once seen stays in the tree when its parent changes."""
@@ -182,27 +178,27 @@ class PsutilSource:
         self, seen: _Seen, now_s: float, status: ExitStatus | None = None, high_water_limit: int | None = None
     ) -> None:
         del self._alive[seen.process]
-        for name, value in seen.counters.items():
-            self._retired[name] += value or 0
+        for name in _COUNTERS:
+            self._retired[name] += seen.values[name] or 0
         end = {"end_s": round(now_s, 6), "exit": status, "high_water_limit": high_water_limit}
         self._write_line("process", {**seen.figures(), **end})
 
-    def _row(self, gauges: dict[str, int]) -> list[float | None]:
-        row = [self._value(name, gauges) for name in self.columns]
+    def _row(self) -> list[float | None]:
+        row = [self._value(name) for name in self.columns]
         self._counters.settle(row)
         return row
 
-    def _value(self, name: str, gauges: dict[str, int]) -> float | None:
+    def _value(self, name: str) -> float | None:
         if name == "system":
             memory = psutil.virtual_memory()
             return memory.total - memory.available
-        if name in _GAUGES:
-            return None if name in self._unknown else gauges.get(name) or None
-        parts = [seen.counters.get(name) for seen in self._alive.values()]
-        self._unknown |= {name} if None in parts else set()
+        parts = [seen.values[name] for seen in self._alive.values()]
+        if None in parts:
+            self._unknown.add(name)
         if name in self._unknown:
             return None
-        return self._retired[name] + sum(part for part in parts if part is not None)
+        total = self._retired[name] + sum(part for part in parts if part is not None)
+        return total or None if name in _GAUGES else total
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -210,13 +206,3 @@ def _is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def _counters(process: psutil.Process) -> dict[str, float | None]:
-    """Return a process's own totals; None where the system does not have them (I/O on macOS)."""
-    cpu = process.cpu_times()
-    try:
-        io = process.io_counters()
-    except (AttributeError, psutil.AccessDenied):
-        io = None
-    return {"cpu_user": cpu.user, "cpu_system": cpu.system, **{name: getattr(io, name, None) for name in _IO}}

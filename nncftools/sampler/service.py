@@ -15,7 +15,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import Link, OutputRelay
 from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.target import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import detach, exit_watch
+from nncftools.sampler.tree import content_of, detach, exit_watch, value_of
 
 TYPE_CHECKING = False
 
@@ -75,16 +75,12 @@ def set_descriptor_limit(soft: int | None = None) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
 
 
-def high_water_mark() -> int:
-    """Return this process's own VmHWM in bytes, or 0 where there is no /proc.
+def high_water_mark() -> int | None:
+    """Return this process's own VmHWM in bytes; None where there is no /proc.
 
     ``ru_maxrss`` would not do: it includes the starter's size at its fork (getrusage(2) keeps it over exec).
     """
-    try:
-        with open("/proc/self/status", "rb") as file:
-            return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
-    except OSError:
-        return 0
+    return value_of(content_of("/proc/self/status"), b"\nVmHWM:")
 
 
 def warn(text: str) -> None:
@@ -129,7 +125,10 @@ class Recording:
         self._relay = relay
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
-        self._exit_watch: int | None = None
+        self._polls = False
+        """Whether nothing tells when the process ends that we are attached to."""
+        self._handlers: dict[int, Callable[[], None]] = {starter.descriptor: self._listen}
+        """By descriptor: what is done when it can be read."""
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
@@ -144,13 +143,15 @@ class Recording:
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
-        self._source = source_of(plan, writer.line, reaper)
+                self._handlers[self._marks.descriptor] = self._marks.take
+        self._open_source = source_of(plan, writer.line, reaper)
+        self._source: ProcSource | PsutilSource
         self._limit: Limit | None = None
         if plan.limit is not None:
             from nncftools.sampler.limit import Limit
 
-            self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
-        self._thinner = Thinner(plan.max_samples, [], writer.sample)
+            self._limit = Limit(plan.limit, self._alive, self._warn, writer.line)
+        self._thinner = Thinner(plan.max_samples, writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
         self._devices: Relay | None = None
         readings = order.get("devices")
@@ -158,11 +159,15 @@ class Recording:
             from nncftools.sampler.devices.client import Relay
 
             self._devices = Relay(readings, writer.line, self._loop.start_ns)
+            self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
         if self._attached:
-            self._exit_watch = exit_watch(self._pid)
+            watch = exit_watch(self._pid)
+            self._polls = watch is None
+            if watch is not None:
+                self._handlers[watch] = self._note_end
         else:
             interrupted = [number for number in self._signals.take() if number in ENDING]
             if interrupted:
@@ -179,21 +184,23 @@ class Recording:
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
         self._protect(self._begin)
-        self._watch()
+        self._signals.watch(list(self._handlers))
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
         self._loop.run(self._sample, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Start the source, which then knows its columns."""
-        self._source.start(self._pid)
+        """Open the source of figures, which knows its columns."""
+        self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
             self._writer.line("columns", columns)
-        gauges = [position for position, column in enumerate(columns) if is_memory(column)]
-        self._thinner = Thinner(self._plan.max_samples, gauges, self._writer.sample)
+        self._thinner.gauges = [position for position, column in enumerate(columns) if is_memory(column)]
         self._writer.flush()
+
+    def _alive(self, now_s: float) -> list[int]:
+        return self._source.alive(now_s)
 
     def _spawn(self) -> None:
         """Start the command, and send its PID before anything else can go wrong. Raises OSError."""
@@ -228,16 +235,10 @@ class Recording:
             with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
                 os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
-    def _watch(self) -> None:
-        """Wake up, from now on, for news from the starter, the command's end and marks."""
-        descriptors = [self._starter.descriptor] if self._starter.is_open else []
-        if self._exit_watch is not None:
-            descriptors.append(self._exit_watch)
-        if self._marks is not None:
-            descriptors.append(self._marks.descriptor)
-        if self._devices is not None and self._devices.descriptor >= 0:
-            descriptors.append(self._devices.descriptor)
-        self._signals.watch(descriptors)
+    def _unwatch(self, handler: Callable[[], None]) -> None:
+        """Do not wake up any more for the descriptor of a handler: one that is closed stays readable for ever."""
+        self._handlers = {descriptor: other for descriptor, other in self._handlers.items() if other != handler}
+        self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor.
@@ -250,7 +251,7 @@ class Recording:
 
     def _shortest(self, timeout_s: float | None) -> float | None:
         timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
-        if self._attached and self._exit_watch is None:
+        if self._polls:
             timeouts_s.append(_POLL_EVERY_S)
         if self._limit is not None:
             timeouts_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
@@ -260,47 +261,42 @@ class Recording:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
-        if self._marks is not None and self._marks.descriptor in self._signals.ready:
-            self._marks.take()
-        if self._devices is not None and self._devices.descriptor in self._signals.ready:
-            self._protect(self._devices.take, self._loop.elapsed_s())
-            self._watch()
+        for descriptor in self._signals.ready:
+            if descriptor in self._handlers:
+                self._handlers[descriptor]()
         if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
             self._take_signal(number, self._forwarder.note_ours)
-        self._listen()
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
-        ended = self._has_ended() or (self._attached and not self._loop.sampling)
-        if ended and not (waits and not self._failed and self._source.alive(self._loop.elapsed_s())):
+        if self._polls and not target.is_running(self._pid):
+            self._target_ended = True
+        ended = self._target_ended or (self._attached and not self._loop.sampling)
+        if ended and not (waits and not self._failed and self._alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
-        polls = self._limit is not None or (self._attached and self._exit_watch is None)
+        polls = self._limit is not None or self._polls
         self._is_calm = not (polls or ended or self._over or self._forwarder.is_waiting)
         return not self._over
 
     def _reap(self) -> None:
-        is_recording = self._figures is None  # what ends after --duration says nothing of the recording
-
-        def retire(pid: int, status: ExitStatus) -> None:
-            if pid == self._pid:
+        # What ends after --duration says nothing of the recording.
+        is_recording = self._figures is None and not self._failed
+        for pid, status, high_water_limit in target.reap_ended():
+            if pid == self._pid and not self._target_ended:
                 self._starter.send(link.EXIT, status)
-            if is_recording:
-                self._protect(self._source.retire, pid)
-
-        for pid, status, high_water_limit in target.reap_ended(before=retire):
-            if is_recording:
-                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
-            if pid == self._pid:
-                self._status = status
                 self._target_ended = True
+            if is_recording and high_water_limit is None:
+                self._protect(self._source.retire, pid)
+            elif is_recording:
+                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
+            if pid == self._pid and high_water_limit is not None:
+                self._status = status
 
     def _listen(self) -> None:
         """Read the starter's messages. When it is gone, relay the output in its place, or end a detached recording."""
-        if self._starter.descriptor not in self._signals.ready:
-            return
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -311,7 +307,7 @@ class Recording:
             if message.get(link.STOP):
                 self._over = True
         if not self._starter.is_open:
-            self._watch()
+            self._unwatch(self._listen)
             self._relay.begin()
             self._over |= self._order["detached"]
 
@@ -343,23 +339,24 @@ class Recording:
         self._protect(self._limit.enforce, self._loop.elapsed_s())
         return self._limit.is_ending and not self._failed
 
-    def _has_ended(self) -> bool:
-        if self._exit_watch is not None:
-            if self._exit_watch in self._signals.ready:
-                self._target_ended = True
-                os.close(self._exit_watch)  # it stays readable, and would wake us for ever
-                self._exit_watch = None
-                self._watch()
-        elif self._attached and not self._target_ended:
-            self._target_ended = not target.is_running(self._pid)
-        return self._target_ended
+    def _note_end(self) -> None:
+        """Note the end of the process that we are attached to."""
+        self._target_ended = True
+        self._unwatch(self._note_end)
+
+    def _take_readings(self) -> None:
+        """Pass readings of devices on."""
+        assert self._devices is not None
+        self._protect(self._devices.take, self._loop.elapsed_s())
+        self._thinner.devices = len(self._devices.columns)
+        if self._failed or not self._devices.is_open:
+            self._unwatch(self._take_readings)
 
     def _close(self) -> None:
         """Read the figures that belong to the whole recording, at its end."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
-        totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
-        self._source.close(duration_s)
+        totals = dict(zip(self._source.columns, self._source.close(duration_s), strict=True))
         if self._devices is not None:
             self._devices.finish(duration_s)
         self._writer.flush()
@@ -374,7 +371,7 @@ class Recording:
         self._writer.warn_of_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
-            "peak_rss": high_water_mark() or None,
+            "peak_rss": high_water_mark(),
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "rows": self._writer.rows - self._writer.lost,
@@ -415,12 +412,17 @@ class Recording:
         warn(text)
 
 
-def source_of(plan: Plan, write_line: WriteLine, reaper: int | None) -> ProcSource | PsutilSource:
-    """Return the source of a plan. Modules are imported on use: every one is resident memory."""
+def source_of(
+    plan: Plan, write_line: WriteLine, reaper: int | None
+) -> Callable[[int], ProcSource] | Callable[[int], PsutilSource]:
+    """Return what opens the source of a plan for a process. Modules are imported on use, and before the command."""
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource
 
-        return PsutilSource(plan, write_line)
+        return lambda pid: PsutilSource(plan, pid, write_line)
+    from nncftools.sampler.probes import references, resolved
     from nncftools.sampler.proc_source import ProcSource
 
-    return ProcSource(plan, write_line, reaper=reaper)
+    probes = [resolved(reference) for reference in references(plan.columns)]
+    begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return lambda pid: ProcSource(plan, pid, probes, write_line, reaper=reaper, begun_s=begun_s)

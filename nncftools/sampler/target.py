@@ -302,12 +302,12 @@ def adopt_orphans() -> bool:
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int, ExitStatus, int]]:
+def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
     ``ru_maxrss`` is an upper limit of the child's own high-water mark: it is the largest of its own mark, of those of
-    the children that it reaped itself, and of its parent's size at the fork (kept over exec). ``before`` is called with
-    PID and exit status of each child while the system still has its figures, where the system allows that.
+    the children that it reaped itself, and of its parent's size at the fork (kept over exec). Where the system allows
+    that, each child is yielded with None before it is reaped, too, while the system still has its figures.
     """
     while True:
         try:
@@ -318,7 +318,7 @@ def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int,
                     return
                 ready = ended.si_pid
                 has_exited = ended.si_code == os.CLD_EXITED
-                before(ready, _ended_by(ended.si_status, has_exited=has_exited))
+                yield ready, _ended_by(ended.si_status, has_exited=has_exited), None
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return

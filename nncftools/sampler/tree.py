@@ -50,6 +50,27 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
+def content_of(file: str) -> bytes:
+    """Return the content of a small file; nothing when it is gone, or not ours to read."""
+    try:
+        with open(file, "rb", buffering=0) as content:
+            return content.read()
+    except OSError:
+        return b""
+
+
+def number_in(file: str) -> int | None:
+    """Return the number in a file; None for ``max``, and if the file cannot be read."""
+    text = content_of(file).strip()
+    return int(text) if text.isdigit() else None
+
+
+def number_after(data: bytes, key: bytes) -> int | None:
+    """Return the number after the name that begins a line; None when there is no such line."""
+    _, _, rest = (b"\n" + data).partition(b"\n" + key)
+    return int(rest.split(None, 1)[0]) if rest else None
+
+
 def value_of(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)
@@ -135,10 +156,12 @@ def detach() -> None:
     os.setsid()
 
 
-class Allowance:
-    """How many descriptors may be kept open, and whether there were too few to read all files."""
+class Common:
+    """The state that all processes of a tree share."""
 
     def __init__(self) -> None:
+        self.samples = 0
+        """The number of samples so far."""
         self.below = sys.maxsize
         """Only descriptors below this number are kept."""
         self.ran_out = False
@@ -166,17 +189,18 @@ class Process:
     """One process of the tree, with its kept descriptors and its facts."""
 
     def __init__(  # noqa: PLR0913 — where it is, and which files to keep; a line per fact
-        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, allowance: Allowance
+        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, common: Common
     ) -> None:
-        """Keep ``files`` open, as far as ``allowance`` permits."""
+        """Keep ``files`` open, as far as ``common`` permits."""
         self.path = f"{root}/{pid}"
-        self.allowance = allowance
+        self.common = common
         self.file_names = files
         self.pid = pid
         self.parent = parent
         self.number = number
         self.alive = True
-        self.samples = 0
+        self.sampled_from = self.sampled_to = 0
+        """The first sample with its memory, and the last one: their numbers, counted from 1; 0 if there is none yet."""
         self.rss = 0
         """At the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
@@ -215,8 +239,8 @@ class Process:
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
         """What was read last of each of ``files``: while that is the same, so are the figures."""
-        self.parts: list[tuple[int, ...]] = [(0,)] * len(files)
-        """The figures that were in it."""
+        self.parts: list[tuple[int, ...] | None] = [None] * len(files)
+        """The figures that were in it; None if it is not ours to read."""
         self._status: int | None = None
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -229,12 +253,24 @@ class Process:
             raise
         self.identify()
 
+    @property
+    def samples(self) -> int:
+        """The number of samples that contain its memory."""
+        if not self.sampled_from:
+            return 0
+        return (self.sampled_to or self.common.samples) - self.sampled_from + 1
+
+    def lose_memory(self) -> None:
+        """Note that no further sample contains its memory."""
+        if self.sampled_from:
+            self.sampled_to = self.sampled_to or self.common.samples
+
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
         """Open one of the process's files. Raises OSError when the process is gone or we may not read it."""
         try:
             return self._open(file, flags)
         except OSError as error:
-            self.allowance.ran_out |= error.errno in NONE_LEFT
+            self.common.ran_out |= error.errno in NONE_LEFT
             raise
 
     def _open(self, file: str, flags: int) -> int:
@@ -254,7 +290,7 @@ class Process:
             if error.errno in NONE_LEFT:
                 return UNKEPT
             raise
-        if descriptor < self.allowance.below:
+        if descriptor < self.common.below:
             return descriptor
         os.close(descriptor)
         return UNKEPT
@@ -415,9 +451,11 @@ class Tree:
         self.count = 0
         """Number of processes so far; the number of the next one."""
         self.children = children
-        self.allowance = Allowance()
+        self.common = Common()
+        self.changes = 0
+        """How often a process came or went."""
         self._own = os.getpid()
-        self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), allowance=self.allowance)
+        self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), common=self.common)
         if self._reaper is not None:
             self._reaper.keep_first_thread()
         self._state = b"?"
@@ -428,10 +466,11 @@ class Tree:
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
         """Add a process to the tree; return None when it is already gone."""
         try:
-            process = Process(self._root, pid, parent, self.count, self._files, allowance=self.allowance)
+            process = Process(self._root, pid, parent, self.count, self._files, common=self.common)
         except (OSError, IndexError, ValueError):
             return None
         self.count += 1
+        self.changes += 1
         self.processes.append(process)
         self._by_pid[pid] = process
         return process
@@ -443,6 +482,7 @@ class Tree:
     def remove(self, process: Process) -> None:
         """Remove a process that has ended, or is not part of the run."""
         process.close()
+        self.changes += 1
         self.processes.remove(process)
         del self._by_pid[process.pid]
         self._rescans = _RESCANS

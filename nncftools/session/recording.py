@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import isnan, nan
 from typing import Any, BinaryIO, NamedTuple, TypedDict
@@ -22,16 +21,13 @@ from nncftools.errors import SessionFileError
 from nncftools.intake import Duration, Figure, Level, Pid, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
-from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, is_memory, name_of
+from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
 from nncftools.redaction import Redaction
-from nncftools.session import model, readings
+from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
-from nncftools.session.peaks import peaks, sampled_peak
-from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
+from nncftools.session.samples import TIME, Samples, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
-_MOST_VALUES = 1 << 26
-"""Figures of a session: its file stays below the largest that is read."""
 _MOST_OF_DEVICES = 500
 """Columns; with 8 GPUs of 7 instances each there are 168."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
@@ -84,8 +80,8 @@ class Line(TypedDict, total=False):
     """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
     process does not belong to the run after all."""
     rise: Rise
-    held: readings.HeldLine
-    exec: readings.ExecLine
+    held: model.HeldLine
+    exec: model.ExecLine
     late: Span
     """The time of the sample that follows, and when its last process was read."""
     limit_reached: model.LimitReached
@@ -320,8 +316,8 @@ class WholeRecording(Recording):
         self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
-        self._held: list[readings.HeldLine] = []
-        self._execs: list[readings.ExecLine] = []
+        self._held: list[model.HeldLine] = []
+        self._execs: list[model.ExecLine] = []
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
@@ -442,7 +438,7 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
+            peaks=unused,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
@@ -452,7 +448,7 @@ class WholeRecording(Recording):
             warnings=self._warnings,
             **self._fields,
         )
-        readings.keep(session, readings.HeldLines(self._held, plan.children, self._execs))
+        session.unsaved.of_marks = model.HeldLines(self._held, plan.children, self._execs)
         return session
 
     def _late_readings(self, samples: Samples) -> LateReadings:
@@ -461,7 +457,7 @@ class WholeRecording(Recording):
         return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
     def _facts(self, end: End) -> SamplerFacts:
-        """Return the sampler's facts; merge rows beyond the planned number."""
+        """Return the sampler's facts; warn of samples that it merged, and of those that are missing."""
         fields = end.get("sampler", {})
         facts = msgspec.convert(fields, SamplerFacts)
         facts = replace(facts, interval_s=self.plan.interval_s, source=self.plan.source)
@@ -472,10 +468,11 @@ class WholeRecording(Recording):
             lost += cut
             self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
         lost += self._leave_out_of_order()
-        self._merge()
         taken, left = facts.taken or read, len(self._columns[TIME])
-        if left < taken - lost:
+        is_merged = left < taken - lost
+        if is_merged or left > self.plan.max_samples:
             facts = replace(facts, merged_s=usual_distance(self._columns[TIME]))
+        if is_merged:
             self._warnings.append(merge_warning(taken, left))
         return facts
 
@@ -517,25 +514,6 @@ class WholeRecording(Recording):
 
     def _keep(self, rows: Sequence[int]) -> None:
         self._columns = {name: array("d", map(column.__getitem__, rows)) for name, column in self._columns.items()}
-
-    def _merge(self) -> None:
-        rows = len(self._columns[TIME])
-        most = self.plan.max_samples if self.plan.max_samples > 0 else rows
-        values = rows * len(self._columns) + 2 * sum(len(series.time_s) for series in self._series.values())
-        if values > _MOST_VALUES:
-            most = min(most, rows * _MOST_VALUES // values)
-        if rows <= most:
-            return
-        samples = Samples(self._columns)
-        memory = [name for name in samples.metrics if is_memory(name)]
-        reached_s = (sampled_peak(name, samples).at_s for name in memory)
-        reached = {bisect_left(samples.time_s, at_s) for at_s in reached_s if at_s is not None}
-        kept = kept_rows([self._columns[name] for name in memory], rows, most - len(memory))
-        self._keep(sorted(reached.union(kept)))
-        times = set(self._columns[TIME])
-        for series in self._series.values():
-            left = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]
-            series.time_s, series.rss = [time for time, _ in left], [rss for _, rss in left]
 
 
 def _damage(lines: Sequence[int]) -> str:

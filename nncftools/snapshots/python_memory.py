@@ -1,22 +1,22 @@
 """Reads the stacks of a running Python from its memory (``/proc/PID/mem``, proc(5)), without stopping it.
 
-CPython links its thread states, and each one's frames. ``_LAYOUTS`` says where the fields lie, from CPython's headers.
-A reading of 80 frames takes 60 µs. The process runs on meanwhile, so what was read is checked: every frame must have a
-code object. A code object's memory may be used again, so a known one is compared before it is believed.
+CPython links its interpreters, their threads, and each thread's frames; ``finding.py`` knows where the fields lie. A
+thread that calls code in another interpreter has frames in both: they are one stack. A reading of 80 frames takes
+60 µs. The process runs on meanwhile, so each reading is checked: every frame must have a code object. A code object's
+memory may be used again, so a known one is compared before it is believed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from struct import Struct, error
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     Frame = tuple["Code", int]
     """A code object, and the offset of an instruction in it."""
@@ -38,54 +38,27 @@ class UnknownPythonError(Exception):
     """The stacks of this Python cannot be read; the message says why."""
 
 
-_FIELDS = (
-    "interpreters",  # in _PyRuntime
-    "threads",  # in the interpreter
-    "thread_id",
-    "frame",  # in the thread: the innermost frame, or the C frame that knows it
-    "c_frame",  # in the C frame
-    "previous",
-    "code",
-    "instruction",
-    "owner",  # in the frame: the interpreter's own frames have no code of Python
-    "names",  # in the frame: the dictionary of variables of a module or class
-    "locals",  # in the frame: other variables
-    "local_count",
-    "first_line",
-    "file",
-    "name",
-    "lines",
-    "bytecode",  # in the code object
-    "text",  # in a string of ASCII
-)
-_NONE = -1
-_LAYOUTS = {
-    10: (32, 8, 176, 24, _NONE, 24, 32, 96, _NONE, 56, 352, 28, 40, 104, 112, 120, 0, 48),
-    11: (40, 16, 160, 56, 8, 48, 32, 56, _NONE, 24, 72, 76, 72, 112, 128, 136, 184, 48),
-    12: (40, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40),
-    13: (632, 7344, 160, 72, _NONE, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 200, 40),
-}
-"""Where these fields lie, in bytes, by minor version; of builds for 64 bits with the global lock."""
-_NEXT_THREAD = 8
+ABSENT = -1
+"""Stands for a field that a version does not have."""
 _KERNEL_IDS = 11
 """From this version on, threads know their ID of the kernel."""
 _BEFORE_FIRST = -2
 """The offset of the instruction of a function that has not begun."""
 _OF_INTERPRETER = 3
+UNTAGGED = -8
+"""From 3.14 on, the low bits of a reference in a frame are its tag."""
 _VERSION, _TABLE, _WITHOUT_VERSIONS = 24, 32, 13
 """Places in a dictionary (CPython's Include/cpython/dictobject.h), and from which version on it has only the table."""
+_TABLE_AND_VALUES = Struct("<QQ")
 _TABLE_HEADER = Struct("<9xBB13xQ")
 """Log2 of the bytes of the index, whether all keys are texts, and the number of entries (pycore_dict.h)."""
 _ENTRY, _ENTRY_OF_TEXT = 24, 16
 _IMPORT = "<frozen importlib"
-_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+)(t?))?[^/]*$")
-"""A file of Python; ``t`` for a build without the global lock, whose layout is another one."""
-_SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version"}
-_BLOCK = 4096
+BLOCK = 4096
 """A page."""
-_MARGIN = 512
+MARGIN = 512
 """A frame that begins near the end of a block is read so far."""
-_MOST_THREADS = 1_000
+_MOST_INTERPRETERS, _MOST_THREADS = 250, 1_000
 _MOST_FRAMES = 20_000
 """Of all threads together."""
 _MOST_HELD = 8 << 20
@@ -96,7 +69,8 @@ _CODE, _PLACE = 1_500, 250
 """Of a code object without its texts and its line table, and of a place in it."""
 _LONGEST_S = 0.2
 """CPU time of a reading."""
-_MOST_FILES = 8
+_STAT = 512
+"""``/proc/PID/stat`` is shorter."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 """Of a dictionary, or of bytecode."""
@@ -104,8 +78,6 @@ _LONGEST_LINES = 1 << 17
 """A code object with a longer line table counts as one without."""
 _LONGEST_OBJECT = 1 << 31
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
-_known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
-"""By device and inode."""
 
 
 class Code:
@@ -130,16 +102,22 @@ class Code:
 class PythonMemory:
     """The memory of one Python process."""
 
-    def __init__(self, process: str, runtime: int, version: int) -> None:
+    is_certain = True
+    """Whether two readings tell that a call goes on."""
+
+    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
         """Open the memory of the process with this folder in ``/proc``; ``runtime`` is where ``_PyRuntime`` is.
 
-        Its minor version is ``version``. Raises OSError.
+        ``code_type`` is where the type of code objects is, 0 if unknown. Raises OSError.
         """
-        self._runtime, self.version = runtime, version
-        self._layout = dict(zip(_FIELDS, _LAYOUTS[version], strict=True))
-        fields = [self._layout[field] // 8 for field in ("previous", "code", "instruction")]
-        self._frame = Struct(f"<{max(fields) + 1}Q")
-        self._words = (*fields, self._layout["names"] // 8)
+        self.version = version
+        self._runtime, self._code_type = runtime, code_type
+        self._layout = layout
+        self._words = tuple([layout[field] // 8 for field in ("previous", "code", "instruction", "names")])
+        self._frame = Struct(f"<{max(self._words) + 1}Q")
+        fields = [layout[field] for field in ("first_line", "file", "name", "lines", "locals_known_by")]
+        self._identity = slice(min(fields), max(fields) + 8)
+        """The fields of a code object that are compared."""
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
         """Of the dictionaries that this reading has met."""
@@ -150,6 +128,9 @@ class PythonMemory:
         self._numbers: dict[int, int] = {}
         """Of threads without an ID of the kernel, from 1."""
         self._pid = int(process.rpartition("/")[2])
+        self._process = process
+        self._is_own = version < _KERNEL_IDS
+        """Whether this is known not to be the memory of its parent."""
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -163,7 +144,24 @@ class PythonMemory:
         self._has_new_code = False
         self._left = _MOST_READ
         self._until_s = time.process_time() + _LONGEST_S
-        return self._parsed()
+        found = self._parsed()
+        if found and not self._is_own:
+            self._is_own = not self._has_threads_of_parent(found)
+            if not self._is_own:
+                raise EndedError
+        return found
+
+    def _has_threads_of_parent(self, threads: Iterable[int]) -> bool:
+        """Return whether this is the parent's memory: a child of vfork(2) shares it until exec.
+
+        Raises EndedError.
+        """
+        try:
+            with open(f"{self._process}/stat", "rb", buffering=0) as file:
+                parent = int(file.read(_STAT).rpartition(b")")[2].split()[1])
+        except (OSError, LookupError, ValueError) as failure:
+            raise EndedError from failure
+        return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: dict[int, RawStack]) -> dict[int, RawStack]:
         """Return the stacks that were read last, after ``frames``: a new code object says where its variables are."""
@@ -174,9 +172,11 @@ class PythonMemory:
 
     def _parsed(self) -> dict[int, RawStack]:
         try:
-            interpreter = self._word(self._runtime + self._layout["interpreters"])
-            threads = self._threads(interpreter) if interpreter else ()
-            found = {thread: stack for thread, stack in threads if thread and stack}
+            found: dict[int, RawStack] = {}
+            for interpreter in self._interpreters():
+                for thread, stack in self._threads(interpreter):
+                    if thread and stack:  # a thread that runs code in another interpreter has a stack in both
+                        found[thread] = found.get(thread, ()) + stack
         except (OSError, error, LookupError, ValueError, OverflowError) as failure:
             raise UnreadableError from failure
         if self.version >= _KERNEL_IDS:
@@ -184,6 +184,17 @@ class PythonMemory:
         if len(found) == 1:
             return dict.fromkeys([self._pid], *found.values())
         return {-self._numbers.setdefault(thread, len(self._numbers) + 1): stack for thread, stack in found.items()}
+
+    def _interpreters(self) -> list[int]:
+        """Return the addresses of all interpreters, the main one first."""
+        found: list[int] = []
+        interpreter = self._word(self._runtime + self._layout["interpreters"])
+        while interpreter:
+            found.insert(0, interpreter)
+            interpreter = self._word(interpreter + self._layout["next_interpreter"])
+            if len(found) > _MOST_INTERPRETERS:
+                raise UnreadableError
+        return found
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
         """Yield the ID and the stack of each thread; before 3.11, the address that pthreads know it by."""
@@ -193,10 +204,10 @@ class PythonMemory:
             if not state:
                 return
             frame = self._word(state + layout["frame"])
-            if layout["c_frame"] != _NONE and frame:
+            if layout["c_frame"] != ABSENT and frame:
                 frame = self._word(frame + layout["c_frame"])
             yield self._word(state + layout["thread_id"]), self._stack(frame, steps)
-            state = self._word(state + _NEXT_THREAD)
+            state = self._word(state + layout["next_thread"])
         raise UnreadableError
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
@@ -214,22 +225,23 @@ class PythonMemory:
                 raise UnreadableError
             if not step & step - 1:
                 checked = frame
-            begin = frame & -_BLOCK
+            begin = frame & -BLOCK
             block = blocks.get(begin) or self._block(begin)
             at = frame - begin
             words = unpack(block, at)
-            if owner == _NONE or block[at + owner] < _OF_INTERPRETER:
-                variables, known = 0, codes.get(words[code])
+            if owner == ABSENT or block[at + owner] < _OF_INTERPRETER:
+                executable = words[code] & UNTAGGED
+                variables, known = 0, codes.get(executable)
                 if known is None:
                     has_new_code = True
                 else:
                     if known.local_bytes:
                         variables = hash(block[at + variables_at : at + variables_at + known.local_bytes])
-                    elif words[names] and not is_import:
-                        variables = self._version_of(words[names])
+                    if words[names] and not is_import:  # a module that comprehends has variables in both
+                        variables += self._version_of(words[names])
                     is_import = known.is_import
                     has_import |= is_import
-                stack.append((frame, words[code], words[instruction], variables))
+                stack.append((frame, executable, words[instruction], variables))
             frame = words[previous]
         raise UnreadableError
 
@@ -245,7 +257,9 @@ class PythonMemory:
         return self._versions[names]
 
     def _table_of(self, names: int) -> bytes:
-        table = self._word(names + _TABLE)
+        table, values = _TABLE_AND_VALUES.unpack(self._read(names + _TABLE, _TABLE_AND_VALUES.size))
+        if values:  # its values lie elsewhere: it counts as changed
+            return str(self._until_s).encode()
         index_bytes, is_of_texts, count = _TABLE_HEADER.unpack(self._read(table, _TABLE_HEADER.size))
         entry = _ENTRY_OF_TEXT if is_of_texts else _ENTRY
         return self._read(table, min(_TABLE_HEADER.size + (1 << index_bytes) + count * entry, _LARGEST_TABLE))
@@ -278,13 +292,13 @@ class PythonMemory:
         return code, code.offsets[instruction]
 
     def _code_at(self, address: int) -> Code:
-        data = self._read(address, self._layout["lines"] + 8)
-        identity = data[self._layout["first_line"] :]
+        data = self._read(address, self._identity.stop)
+        identity = data[self._identity]
         known = self._codes.get(address)
         if known is None or known.identity != identity:
             if time.process_time() > self._until_s:  # hostile line tables: the rest at the next reading
                 raise ValueError
-            known = self._decoded(data, identity)
+            known = self._decoded(address, data)
             if not self._is_unchanged(address, known):  # its texts may be gone, too
                 raise UnreadableError
             self._held += len(known.lines) + len(known.name) + len(known.file) + _CODE
@@ -295,7 +309,7 @@ class PythonMemory:
         return known
 
     def _is_unchanged(self, address: int, code: Code) -> bool:
-        return os.pread(self._file, self._layout["lines"] + 8, address)[self._layout["first_line"] :] == code.identity
+        return os.pread(self._file, self._identity.stop, address)[self._identity] == code.identity
 
     def is_known(self, stack: RawStack) -> bool:
         """Return whether the innermost code object is still the one that was read. Raises UnreadableError."""
@@ -305,18 +319,25 @@ class PythonMemory:
         except (OSError, LookupError, OverflowError) as failure:
             raise UnreadableError from failure
 
-    def _decoded(self, data: bytes, identity: bytes) -> Code:
+    def _decoded(self, address: int, data: bytes) -> Code:  # noqa: ARG002 — TriedMemory needs the address
         layout = self._layout
+        if self._code_type and int.from_bytes(data[8:16], "little") != self._code_type:
+            raise ValueError
         first_line = int.from_bytes(data[layout["first_line"] : layout["first_line"] + 4], "little", signed=True)
-        places = layout["name"], layout["file"], layout["lines"]
-        name, file, table = (int.from_bytes(data[at : at + 8], "little") for at in places)
-        count = int.from_bytes(data[layout["local_count"] : layout["local_count"] + 4], "little")
+        places = layout["name"], layout["file"], layout["lines"], layout["locals_known_by"]
+        name, file, table, variables = (int.from_bytes(data[at : at + 8], "little") for at in places)
+        count = self._size(variables) if self.version >= _WITHOUT_VERSIONS else variables & 0xFFFFFFFF
         size = int.from_bytes(data[16:24], "little") * 2 if self.version >= _KERNEL_IDS else _LARGEST_TABLE
         texts = self._text(name), self._text(file)
-        return Code(identity, texts, first_line, self._bytes(table), local_bytes=count * 8, size=size)
+        lines = self._bytes(table)
+        return Code(data[self._identity], texts, first_line, lines, local_bytes=count * 8, size=size)
+
+    def _size(self, address: int) -> int:
+        """Return how many items an object has."""
+        return int.from_bytes(self._read(address + 16, 8), "little")
 
     def _bytes(self, address: int) -> bytes:
-        data = self._part(address, _BLOCK)
+        data = self._part(address, BLOCK)
         size = int.from_bytes(data[16:24], "little")
         if size > _LONGEST_OBJECT:
             raise ValueError
@@ -326,23 +347,22 @@ class PythonMemory:
 
     def _text(self, address: int) -> str:
         data = self._part(address, _LONGEST_TEXT)
-        length, state, start = int.from_bytes(data[16:24], "little"), data[32], self._layout["text"]
+        length, state = int.from_bytes(data[16:24], "little"), data[32]
         kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
-        if not is_ascii:
-            start += 16 if self.version > _KERNEL_IDS else 24
+        start = self._layout["text" if is_ascii else "wide_text"]
         text = data[start : start + length * kind]
         if not is_compact or not length or len(text) != length * kind:
             raise ValueError
         return text.decode(_ENCODINGS[kind], "replace")
 
     def _word(self, address: int) -> int:
-        begin = address & -_BLOCK
+        begin = address & -BLOCK
         block = self._blocks.get(begin) or self._block(begin)
         return int.from_bytes(block[address - begin : address - begin + 8], "little")
 
     def _block(self, begin: int) -> bytes:
         """Read a block of memory, with some bytes more; each once a reading."""
-        block = self._blocks[begin] = self._part(begin, _BLOCK + _MARGIN)
+        block = self._blocks[begin] = self._part(begin, BLOCK + MARGIN)
         if not block:  # an address that is not mapped is an error, and no end
             raise EndedError
         return block
@@ -359,101 +379,3 @@ class PythonMemory:
         if self._left < 0:
             raise ValueError
         return os.pread(self._file, size, address)
-
-
-def python_memory(process: str, maps: bytes) -> PythonMemory | None:
-    """Return the memory of the process with this folder in ``/proc``; None if it has no file of Python mapped.
-
-    Raises OSError, UnknownPythonError.
-    """
-    why = ""
-    pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
-    for begin, path, named in pythons[:_MOST_FILES]:
-        why = "its Python has no symbol _PyRuntime"
-        with contextlib.suppress(FileNotFoundError, ValueError, error):
-            found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
-            if "runtime" in found:
-                offset = int(begin, 16) if is_relative else 0
-                version = int(named[1] or 0)
-                if "version" in found:
-                    with open(f"{process}/mem", "rb", buffering=0) as memory:
-                        version = _minor(os.pread(memory.fileno(), 4, offset + found["version"]))
-                if version in _LAYOUTS and not named[2]:
-                    return PythonMemory(process, offset + found["runtime"], version)
-                why = f"the layout of Python 3.{version}{'t' if named[2] else ''} is not known"
-    if why:
-        raise UnknownPythonError(why)
-    return None
-
-
-def _minor(version: bytes) -> int:
-    if len(version) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
-        raise ProcessLookupError
-    return version[2]
-
-
-def _symbols(path: str) -> tuple[dict[str, int], bool]:
-    """Return where a file has ``_SYMBOLS``, and whether that is relative to its first address; each file is read once.
-
-    Raises OSError, ValueError.
-    """
-    status = os.stat(path)
-    key = status.st_dev, status.st_ino
-    if key not in _known_symbols:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            _known_symbols[key] = _symbols_of(file)
-        finally:
-            os.close(file)
-    return _known_symbols[key]
-
-
-_MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
-"""The first mapping of a file: its begin, and the file's path."""
-_HEADER = Struct("<16sHHIQQQIHHHHHH")
-_SECTION = Struct("<IIQQQQIIQQ")
-_SEGMENT = Struct("<IIQQQQQQ")
-_SYMBOL = Struct("<IBBHQQ")
-_MAGIC = b"\x7fELF\x02\x01"
-"""64 bits, little-endian."""
-_RELOCATABLE = 3
-_DYNAMIC_SYMBOLS = 11
-_LOADED = 1
-_MOST_SECTIONS = 1_000
-_LARGEST_SECTION = 1 << 21
-
-
-def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
-    """Return what ``_symbols`` does, of an open file (elf(5)). Raises ValueError."""
-    header = _read_file(file, _HEADER.size, 0)
-    if not header.startswith(_MAGIC):
-        raise ValueError("no ELF file of 64 bits")
-    _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
-    table = _read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at)
-    sections = list(_SECTION.iter_unpack(table))
-    segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
-    loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
-    base = min(loaded) // _BLOCK * _BLOCK if loaded and kind == _RELOCATABLE else 0
-    found = {}
-    for section in sections:
-        if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):
-            _, _, _, _, at, size, *_ = sections[section[6]]
-            strings = _read_file(file, size, at)
-            wanted = {strings.find(b"\0" + name + b"\0") + 1: key for name, key in _SYMBOLS.items()}
-            for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
-                if place in wanted and place and where:
-                    found[wanted[place]] = value - base
-            break  # a file has one such section (elf(5))
-    return found, kind == _RELOCATABLE
-
-
-def _read_file(file: int, size: int, at: int) -> bytes:
-    if size > _LARGEST_SECTION:
-        raise ValueError("the ELF file is damaged")
-    try:
-        data = os.pread(file, size, at)
-    except (OSError, OverflowError) as failure:  # a FIFO, or a place that cannot be
-        raise ValueError("no ELF file") from failure
-    if len(data) != size:
-        raise ValueError("the ELF file is cut off")
-    return data

@@ -11,7 +11,8 @@ from itertools import compress, count
 from operator import ne
 
 from nncftools.journal.writing import MOST_OF_TABLES
-from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError, python_memory
+from nncftools.snapshots.finding import python_memory
+from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError
 
 TYPE_CHECKING = False
 
@@ -146,6 +147,8 @@ _READINGS = 200
 """Of a line."""
 _TRIES = 3
 """A reading of a process that runs is torn in up to 5 %: a generator may have no caller for a moment."""
+_EXEC_NS = 20 * _MS
+"""The pause before the memory of a process that executes a program is looked at again."""
 _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
@@ -199,9 +202,10 @@ class Timeline:
 
     def _take(self, t_ns: int, raw: dict[int, RawStack]) -> None:
         """Take a reading. Raises UnreadableError."""
+        past = self._raw if self._memory.is_certain else {}
         changed = {}
         for thread, stack in raw.items():
-            before = self._raw.get(thread, ())
+            before = past.get(thread, ())
             equal = next(compress(count(), map(ne, stack, before)), min(len(stack), len(before)))
             if len(stack) == len(before) == equal:
                 if self._memory.is_known(stack):
@@ -212,7 +216,7 @@ class Timeline:
         for thread, (equal, frames) in changed.items():
             number = self._interned.stack(frames, self._memory.version)
             calls = self._calls.setdefault(thread, Calls())
-            same, is_loop = calls.follow(raw[thread], self._raw.get(thread, ()), equal)
+            same, is_loop = calls.follow(raw[thread], past.get(thread, ()), equal)
             if is_loop:
                 self._interned.loop(frames[same - 1])
             if self._numbers.get(thread) != number or equal < len(frames):
@@ -326,6 +330,7 @@ class StackTaker:
         except EndedError:
             self._write(watched, now_ns, is_end=True)
             watched.begin_program()
+            watched.look_after_ns = now_ns + _EXEC_NS
             return
         self.taken += is_read
         self.failed += not is_read

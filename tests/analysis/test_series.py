@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from nncftools.analysis.series import decimated, decimated_with_gaps
+from nncftools.analysis.reduction import keep_extremes
+from nncftools.analysis.series import decimated_with_gaps
 
 
 def test_short_series_is_left_alone() -> None:
@@ -45,12 +46,13 @@ def test_decimation_keeps_what_matters(length: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     value = random.random(length)
     value[random.integers(0, length, 5)] = np.nan
-    few_time, few = decimated(np.arange(length, dtype=np.float64), value, 100)
+    few_time, few = keep_extremes(np.arange(length, dtype=np.float64), value, 100)
 
-    assert len(few) <= 105
+    assert len(few) <= 100
     assert np.nanmin(few) == np.nanmin(value)
     assert np.nanmax(few) == np.nanmax(value)
-    assert_array_equal(few_time[np.isnan(few)], np.flatnonzero(np.isnan(value)))
+    assert set(few_time[np.isnan(few)]) <= set(np.flatnonzero(np.isnan(value)))
+    assert np.isnan(few).any()
     assert np.all(np.diff(few_time) > 0)
     assert_array_equal(few, value[few_time.astype(int)])
 
@@ -60,14 +62,14 @@ def test_decimation_keeps_a_lone_spike(place: int) -> None:
     """A peak of one sample stays, also at the very ends."""
     value = np.zeros(1_000)
     value[place] = 1.0
-    time, few = decimated(np.arange(1_000.0), value, 10)
+    time, few = keep_extremes(np.arange(1_000.0), value, 10)
 
     assert time[few == 1.0].tolist() == [place]
 
 
 def test_decimation_of_nothing_known() -> None:
     """A column of unknown values stays one, however long."""
-    _, few = decimated(np.arange(1_000.0), np.full(1_000, np.nan), 10)
+    _, few = keep_extremes(np.arange(1_000.0), np.full(1_000, np.nan), 10)
 
     assert np.isnan(few).all()
 
@@ -78,7 +80,7 @@ def test_gap_survives_decimation() -> None:
     time, value = decimated_with_gaps(times, [1.0] * 10_000, 1.0, points=100)
 
     assert time[np.isnan(value)].tolist() == [5_500]
-    assert len(value) <= 101
+    assert len(value) <= 100
 
 
 def test_seldom_known() -> None:

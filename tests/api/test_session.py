@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
 import re
-from xml.etree import ElementTree as ET
 
 import pytest
 
 import nncftools
 from nncftools import Profiler, Session
 from nncftools.errors import NncfToolsError
+from nncftools.render.markdown import report
 from nncftools.session import model
 from tests.made_up import mib, session
 from tests.render.golden import run
@@ -60,7 +61,7 @@ def test_session_that_knows_nothing_prints() -> None:
 
     assert len(repr(empty).splitlines()) == 5
     assert "unknown" in repr(empty)
-    assert "<svg" not in empty._repr_html_()
+    assert "unknown" in empty._repr_markdown_()
 
 
 def test_loaded_session_reports_and_draws(tmp_path: pathlib.Path) -> None:
@@ -81,36 +82,24 @@ def test_picture_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None:
         made().plot(tmp_path / "run.xyz")
 
 
-def test_notebook_shows_chart_and_tables_in_its_own_colours() -> None:
-    """A notebook gets a chart and tables that name no colour of text or ground, and nothing that it must execute."""
-    shown = made()._repr_html_()
-    (chart,) = re.findall("<svg.*?</svg>", shown)
-    texts = ["".join(of.itertext()) for of in ET.fromstring(chart).iter() if of.tag.endswith("text")]  # noqa: S314 — our own
+def test_notebook_shows_picture_and_tables() -> None:
+    """A notebook gets the picture as PNG, and the report's tables as Markdown."""
+    picture, _, tables = made()._repr_markdown_().partition("\n\n")
+    content = re.fullmatch(r"!\[.*\]\(data:image/png;base64,(.*)\)", picture)
 
-    assert "RSS peak 2,600.0 MiB at 7.00 s" in texts
-    assert {"Model Loading", "Export", "Saving"} <= set(texts)
-    assert shown.count("<table") == 3
-    assert "<script" not in shown
-    assert not re.search(r"[^-]color:(?!inherit)", shown)
+    assert content is not None
+    assert base64.b64decode(content[1]).startswith(b"\x89PNG")
+    assert tables == report(made(), made()._view())
 
 
 def test_names_in_a_notebook_are_text() -> None:
     """Commands and names are shown as they are, never as HTML."""
     marks = [model.Mark(name="<img src=x>", start_s=0.0, end_s=1.0, error="<b>")]
-    shown = Session.of(session(marks=marks, command=["<script>"]))._repr_html_()
+    shown = Session.of(session(marks=marks, command=["<script>"]))._repr_markdown_()
 
-    assert "<img" not in shown
-    assert "<script" not in shown
-    assert "&lt;img src=x&gt;" in shown
-
-
-def test_gaps_and_single_samples_are_drawn() -> None:
-    """One sample is a dot, and where samples are missing the line has a gap."""
-    one = Session.of(session({"rss": mib(100)}))._repr_html_()
-    gap = Session.of(session({"time_s": [0, 0.5, 9, 9.5], "rss": mib(100, 200, 100, 200)}))._repr_html_()
-
-    assert "h0" in one
-    assert gap.count('fill="none"') == 2
+    assert "\\<img src=x>" in shown
+    assert "`'<script>'`" in shown
+    assert not re.search(r"(?<![\\'])<(img|script)", shown)
 
 
 def test_profiler_before_its_start_says_what_to_do() -> None:
@@ -118,4 +107,4 @@ def test_profiler_before_its_start_says_what_to_do() -> None:
     profiler = Profiler()
 
     assert "with profiler:" in repr(profiler)
-    assert "with profiler:" in profiler._repr_html_()
+    assert "with profiler:" in profiler._repr_markdown_()

@@ -16,8 +16,24 @@ enum { FRAMES = 6000, TABLES = 60, LONGEST = 1 << 20, NAME = 4000 };
 
 typedef uint64_t word;
 
-/* A process's memory has these by name: the executable is called like a Python. */
-word _PyRuntime[128];
+/* A process's memory has these by name: the executable is called like a Python.
+ * As of each Python from 3.13 on, it begins with a cookie, the version, and the offsets of fields, structs in order. */
+enum { INTERPRETERS = 960, NEXT = 7264, THREADS = 7344 };
+word _PyRuntime[128] = {
+    0x7970677562656478, 0x030d00f0, 0,                                       /* "xdebugpy" */
+    1024, 0, INTERPRETERS,                                                   /* runtime */
+    8192, 7272, NEXT, THREADS, 0, 0, 0, 0, 0, 0, 0, 0, 0,                    /* interpreter */
+    256, 0, 8, 16, 72, 152, 160, 232, 32,                                    /* thread */
+    80, 8, 0, 56, 72, 70,                                                    /* frame */
+    208, 112, 120, 128, 136, 68, 52, 96, 104, 200,                           /* code */
+    16, 8,                                                                   /* object */
+    416, 24, 88, 168,                                                        /* type */
+    32, 24, 16, 40, 24, 16,                                                  /* tuple, list */
+    48, 32, 40,                                                              /* dict */
+    24, 16, 32, 16, 24,                                                      /* float, int */
+    40, 16, 32,                                                              /* bytes */
+    64, 32, 16, 40,                                                          /* string */
+};
 const unsigned int Py_Version = 0x030d00f0;
 
 static word interpreter[1024], threads[1000][32], frames[FRAMES][16], codes[FRAMES][32], dictionary[8];
@@ -60,6 +76,8 @@ static word keys(void) {
 static void code(word *made, const char *name, const char *lines) {
     made[2] = LONGEST;              /* units of bytecode */
     *(int *)((char *)made + 68) = 1; /* the first line */
+    static const word no_variables[3];
+    made[12] = at(no_variables);
     made[14] = at(name);            /* the file */
     made[16] = at(name);
     made[17] = at(lines);
@@ -88,13 +106,13 @@ int main(int count, char **words) {
     }
     if (!strcmp(kind, "frame_circle"))
         frames[depth - 1][1] = at(frames[depth / 2]);
-    _PyRuntime[632 / 8] = at(interpreter);
-    interpreter[0] = at(interpreter); /* the next one */
-    interpreter[7344 / 8] = at(threads[0]);
+    _PyRuntime[INTERPRETERS / 8] = at(interpreter);
+    interpreter[NEXT / 8] = strcmp(kind, "interpreter_circle") ? 0 : at(interpreter);
+    interpreter[THREADS / 8] = at(threads[0]);
     int is_circle = !strcmp(kind, "thread_circle");
     threads[0][1] = is_circle ? at(threads[0]) : 0;
     threads[0][160 / 8] = (word)getpid();
-    threads[0][72 / 8] = strcmp(kind, "interpreter_circle") ? at(frames[0]) : at(interpreter);
+    threads[0][72 / 8] = at(frames[0]);
     struct timespec pause = {0, 2000000};
     for (int rest_ms = count > 2 ? atoi(words[2]) : 0; rest_ms > 0; rest_ms -= 2) {
         memset(new(100 << 10), 1, 100 << 10);

@@ -7,17 +7,19 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
+from nncftools.cli.closing import is_worth_a_page
 from nncftools.cli.destination import numbered
 from nncftools.cli.options import session_candidates
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
-from nncftools.session.model import Start
-from nncftools.session.session import Session
+from nncftools.session.model import Mark, Snapshots, Start
 from tests.conftest import Run
 from tests.made_up import mib, session
 
@@ -118,8 +120,7 @@ def test_point_latest(
     make(logs / "latest")
     (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
     folder = logs / "middle"
-    journal = folder / "session.journal.jsonl"
-    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Folder(folder))
+    place = destination.Destination(Folder(folder), folder / "session.json", str(folder), folder)
 
     place.point_latest()
 
@@ -188,11 +189,9 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
-    place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Folder(folder)
-    )
+    place = destination.Destination(Folder(folder), folder / "session.json", f"memory_logs/{name}", folder)
     place = destination.with_views(place, plot=None, opens=False)
-    return closing.text(Session.load(place.session), place, View(["rss"]), profiled=profiled)
+    return closing.last_lines(Session.load(place.session), place, View(["rss"]), profiled=profiled)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +220,36 @@ def test_last_line(
     assert last_line(logs, profiled=profiled) == f"memory_logs/latest/session.html · {expected}\n"
 
 
+def test_last_line_without_a_page(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no page was written, the last line has the command that makes and opens it."""
+    monkeypatch.chdir(logs.parent)
+
+    assert last_line(logs).startswith("memory_logs/newest, page: nncf-tools report --open · ")
+
+
+@pytest.mark.parametrize(
+    ("of", "is_worth"),
+    [
+        ({"marks": [Mark(name="Export", start_s=0)], "duration_s": 1.5}, True),
+        ({"snapshots": Snapshots(stacks=[[0]]), "duration_s": 1.5}, True),
+        ({"snapshots": Snapshots(), "duration_s": 1.5}, False),
+        ({"marks": [Mark(name="Export", start_s=0)], "duration_s": 0.9}, False),
+        ({"snapshots": Snapshots(stacks=[[0]] * 501), "duration_s": 1.5}, False),
+    ],
+    ids=["operations", "stacks", "nothing", "short", "very many stacks"],
+)
+def test_pages_that_are_worth_it(of: dict[str, Any], *, is_worth: bool) -> None:
+    """A page is written unasked for a run of a second with operations or stacks, if that takes less than a second."""
+    assert is_worth_a_page(session({"rss": mib(100)}, **of)) is is_worth
+
+
 def test_last_line_of_an_older_recording(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a recording of another command is newer, folders are named."""
     monkeypatch.chdir(logs.parent)
     session(command=["other"]).save(logs / "newest/session.json")
 
     assert last_line(logs, "middle") == (
-        "memory_logs/middle · peak +20 % against the last run:"
+        "memory_logs/middle, page: nncf-tools report memory_logs/middle --open · peak +20 % against the last run:"
         " nncf-tools compare memory_logs/oldest memory_logs/middle\n"
     )
 

@@ -388,6 +388,7 @@ class TestPage:
         text = made(MADE_UP)
 
         assert text.startswith("<!DOCTYPE html>")
+        assert len(text.encode()) < 150_000
         assert text.count("<!DOCTYPE") == 1
         assert "<?xml" not in text
         assert not re.search(r"@[A-Z]+@", text)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -52,8 +54,95 @@ def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own
         "import sys; sys.stdout.write('%s %s' % ('sitecustomize' in sys.modules, [p for p in sys.path if 'hook' in p]))"
     )
     words = [python(version), "-c", program]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=HANGING_S, check=True)
+    done, without_us = (
+        subprocess.run(words, env=variables, capture_output=True, text=True, timeout=HANGING_S, check=True)
+        for variables in (environment, {**environment, "PYTHONPATH": ""})
+    )
 
-    assert done.stdout == f"{'own ' if own else ''}{own} []"
+    # Debian's Python has a sitecustomize of its own.
+    assert done.stdout == ("own True []" if own else without_us.stdout)
     assert done.stderr == ""
     assert ('"python":' in log.read_text(encoding="utf-8")) == (tuple(map(int, version.split("."))) >= (3, 10))
+
+
+SCRIPT = """import multiprocessing, sys
+def work(number):
+    return number
+def main():
+    work(0)
+    if sys.argv[1:] == ["interpreter"]:
+        from concurrent.futures import InterpreterPoolExecutor
+        with InterpreterPoolExecutor(1) as pool:
+            list(pool.map(work, range(2)))
+    elif len(sys.argv) > 1:
+        with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+            pool.map(work, range(2))
+    print("done")
+if __name__ == "__main__":
+    main()
+"""
+PYTHONS = ["3.14", pytest.param("3.15", marks=pytest.mark.long)]
+
+
+def events(folder: pathlib.Path, version: str, *words: str) -> list[dict[str, Any]]:
+    """Run the script, whose function is to be marked, with options of this Python; return the lines of its log."""
+    log = folder / "log"
+    log.touch()
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    of_python, _, of_script = " ".join(words).partition("|")
+    command = [python(version), *of_python.split(), "script.py", *of_script.split()]
+    environment = {**os.environ, **calls.environment(log, [calls.Call("__main__", "work", "Work")])}
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=HANGING_S, check=True
+    )
+
+    assert done.stdout == "done\n"
+    assert "Traceback" not in done.stderr
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", PYTHONS)
+@pytest.mark.parametrize(
+    ("options", "is_marked"),
+    [
+        ("-P", True),
+        ("-W error", True),
+        ("-I", False),
+        ("-E", False),
+        ("-X lazy_imports=all", True),
+        *(
+            pytest.param(f"-X {option}", True, marks=pytest.mark.long)
+            for option in ("dev", "frozen_modules=off", "importtime=2", "no_debug_ranges", "disable-remote-debug")
+        ),
+    ],
+)
+def test_options(tmp_path: pathlib.Path, version: str, options: str, is_marked: bool) -> None:  # noqa: FBT001 — the same
+    """The hook works with each option of newer Pythons, but for those that switch off all variables."""
+    found = events(tmp_path, version, options)
+
+    assert [line["event"] for line in found if "event" in line] == ["begin", "end"] * is_marked
+    assert not any("warning" in line for line in found)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", ["3.12", *PYTHONS])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
+def test_function_of_the_script_in_workers(tmp_path: pathlib.Path, version: str, method: str) -> None:
+    """A function of the script is marked in workers that are not forked from it, where the script has another name."""
+    begun = [line["pid"] for line in events(tmp_path, version, "|", method) if line.get("event") == "begin"]
+
+    assert len(begun) == 3
+    assert begun[0] not in begun[1:]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", PYTHONS)
+def test_function_of_the_script_in_another_interpreter(tmp_path: pathlib.Path, version: str) -> None:
+    """The hook runs in each interpreter of a process, where the script has a third name."""
+    found = events(tmp_path, version, "|", "interpreter")
+    begun = [line for line in found if line.get("event") == "begin"]
+
+    assert len(begun) == 3
+    assert len({line["pid"] for line in begun}) == 1
+    assert len({line["tid"] for line in begun}) == 2

@@ -282,6 +282,7 @@ class TestUnwritten:
         assert lines[-2:] == ["c", "d"]
 
     @pytest.mark.process
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")  # pytest-xdist has a thread in each
     def test_forked(self, tmp_path: pathlib.Path) -> None:
         """A forked child does not write its parent's lines."""
         log = os.fsencode(tmp_path / "log")

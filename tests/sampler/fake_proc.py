@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler.probes import references, resolved
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, UNREADABLE, Allowance, Process, Tree
+from nncftools.sampler.tree import PAGE, UNREADABLE, Common, Process, Tree
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -95,29 +97,34 @@ class FakeProc:
 
     def tree(
         self,
-        allowance: Allowance | None = None,
+        common: Common | None = None,
         *,
         children: bool = True,
         reaper: int | None = None,
     ) -> Tree:
         """Return the tree of process 1."""
         tree = Tree(str(self.root), FILES, reaper=reaper, children=children)
-        tree.allowance = allowance or tree.allowance
+        tree.common = common or tree.common
         tree.add(1)
         return tree
 
     def process(self, pid: int = 1) -> Process:
         """Return a process by itself."""
-        return Process(str(self.root), pid, None, 0, FILES, allowance=Allowance())
+        return Process(str(self.root), pid, None, 0, FILES, common=Common())
 
-    def source(self, *columns: str, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
-        """Return a source of these columns for process 1, and the list of its journal lines."""
+    def source(self, *columns: str, of: int = 1, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
+        """Return a source of these columns for a process, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
-        source = ProcSource(plan, lambda *line: told.append(line), reaper=None, root=str(self.root))
-        source.start(1)
-        return source, told
+        probes = [resolved(reference) for reference in references(columns)]
+        return self.opened(plan, of, probes, told), told
+
+    def opened(self, plan: Plan, of: int, probes: Sequence[Any], told: Told) -> ProcSource:
+        """Return a source of a process that was there before, with these probes."""
+        begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        write_line = lambda *line: told.append(line)  # noqa: E731 — as short as it is
+        return ProcSource(plan, of, probes, write_line, reaper=None, begun_s=begun_s, root=str(self.root))
 
 
 def pids(processes: list[Process]) -> list[int]:
@@ -148,11 +155,11 @@ def vanish(process: Process) -> None:
     os.close(folder)
 
 
-def none_kept() -> Allowance:
-    """Return an allowance that permits no kept descriptor."""
-    allowance = Allowance()
-    allowance.below = 0
-    return allowance
+def none_kept() -> Common:
+    """Return a state of a tree that permits no kept descriptor."""
+    common = Common()
+    common.below = 0
+    return common
 
 
 def none_left(monkeypatch: pytest.MonkeyPatch) -> None:

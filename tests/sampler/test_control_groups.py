@@ -289,8 +289,7 @@ class TestLimitWatchLimits:
         small, large = FakeProcess(watched.machine), FakeProcess(watched.machine, 9)
         due = [0.0]
         for _ in range(12):
-            watched.watch.look_again([small, large], due[-1])
-            due.append(watched.watch.at_s)
+            due.append(watched.watch.look_again([small, large], due[-1]))
 
         assert (small.reads, large.reads) == (0, 12)
         assert due[:4] == pytest.approx([0.0, 0.05, 0.25, 1.05])

@@ -13,7 +13,7 @@ from nncftools.sampler import loop
 from nncftools.sampler.high_water_marks import Floor, HeldAtMarks
 from nncftools.sampler.loop import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, MemoryKinds, Process
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, MemoryKinds, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
 
@@ -241,7 +241,7 @@ class Tree:
 
     def new(self, proc: FakeProc, number: int, rss: int = 100) -> Process:
         """Return a process."""
-        process = Process(str(proc.root), 1, None, number, (), allowance=Allowance())
+        process = Process(str(proc.root), 1, None, number, (), common=Common())
         process.rss = rss
         return process
 

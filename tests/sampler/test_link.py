@@ -45,7 +45,7 @@ def test_order_longer_than_a_pipe_holds(both: Both) -> None:
     os.wait()
 
     assert order == ORDER
-    assert list(sampler.messages()) == [{"signal": 15}]
+    assert sampler.messages() == [{"signal": 15}]
 
 
 def test_starter_that_is_gone(both: Both) -> None:
@@ -55,7 +55,7 @@ def test_starter_that_is_gone(both: Both) -> None:
 
     with pytest.raises(EOFError):
         sampler.order()
-    assert list(sampler.messages()) == []
+    assert sampler.messages() == []
     assert not sampler.is_open
     ours.close()
     sampler.send(link.STARTED, 1)
@@ -68,9 +68,9 @@ def test_parts_of_a_message_wait_for_the_rest(outgoing: int) -> None:
     os.write(to_sampler, b"{}\n")
     sampler.order()
     os.write(to_sampler, b'{"stop":true}\n{"sig')
-    first = list(sampler.messages())
+    first = sampler.messages()
     os.write(to_sampler, b'nal":1}\n')
-    rest = list(sampler.messages())
+    rest = sampler.messages()
     for descriptor in (incoming, to_sampler, outgoing):
         os.close(descriptor)
 
@@ -87,7 +87,7 @@ def test_questions_are_answered(both: Both, outgoing: int) -> None:
     os.dup2(sampler.descriptor, outgoing)  # closes the pipe
     ours.send_message(link.SIGNAL, 15)
     told = ours.listen()
-    answers = list(sampler.messages())
+    answers = sampler.messages()
 
     assert told[link.STARTED] == 7
     assert answers == [{"signal": 15}, {"answer": True}]

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 
 import pytest
 
+from nncftools.journal.writing import Plan
+from nncftools.sampler.probes import OCCASIONAL, references, resolved
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
-from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
+from tests.sampler.fake_proc import KIB, FakeProc, Told, facts, locking, vanish
+from tests.waiting import until
 
 COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
 ENDED = {"code": 0, "signal": None}
@@ -130,7 +134,7 @@ class TestRow:
         source, _ = proc.source(*COLUMNS)
 
         assert source.sample(0.0) == [10 * PAGE, 0.0, None, 1]
-        assert source.totals()[1:3] == [0.0, None]
+        assert source.close(1.0)[1:3] == [0.0, None]
 
     def test_locked_io_of_a_command_that_has_ended(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """The totals of a command whose I/O could never be read are unknown at its end, and not 0 bytes."""
@@ -140,7 +144,7 @@ class TestRow:
         source.retire(1)
         source.ended(1, 1.0, ENDED, None)
 
-        assert source.totals()[2] is None
+        assert source.close(1.0)[2] is None
 
     def test_attached(self, proc: FakeProc) -> None:
         """Attached to a running process, counters begin at 0 and memory does not."""
@@ -193,7 +197,7 @@ class TestEnds:
         source.retire(1)
         source.ended(1, 1.0, {"code": 3, "signal": None}, 12 * KIB)
 
-        assert source.totals()[1:3] == [70 / TICKS_PER_S, 9]
+        assert source.close(1.0)[1:3] == [70 / TICKS_PER_S, 9]
         assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
 
@@ -247,10 +251,10 @@ class TestEnds:
         assert [of["pid"] for of in facts(told).values()] == [1]
 
     def test_process_that_is_not_there(self, proc: FakeProc) -> None:
-        """A recording of a process that is gone already knows that it has none."""
-        source, _ = proc.source(*COLUMNS)
+        """A recording of a process that is gone already has none."""
+        source, told = proc.source(*COLUMNS, of=77)
 
-        assert source.start(77) is False
+        assert (source.sample(0.0), source.alive(1.0), told) == ([None, 0.0, 0, 0], [], [])
 
 
 class TestClose:
@@ -285,7 +289,7 @@ class TestClose:
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     """That processes are left out for the limit of open files is warned of once."""
     source, told = proc.source(*COLUMNS)
-    source.tree.allowance.ran_out = True
+    source.tree.common.ran_out = True
     for second in range(3):
         source.sample(second)
 
@@ -355,3 +359,132 @@ def end(source: ProcSource, pid: int) -> None:
     """Have a child of ours end and be reaped, as a step of the recording does."""
     source.retire(pid)
     source.ended(pid, 1.0, ENDED, None)
+
+
+class Counts:
+    """A probe that says how often it was read, and how often thoroughly."""
+
+    kind = OCCASIONAL
+    metrics = ("refaults", "oom_kills")
+
+    def __init__(self, root: str, pid: int, plan: Plan) -> None:
+        self.of = root, pid, plan
+        self.reads = self.thorough = 0
+
+    def read(self, *, thorough: bool) -> list[int]:
+        """Count the reading."""
+        self.reads += 1
+        self.thorough += thorough
+        return [self.reads, self.thorough]
+
+
+def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
+    """Return a source of these columns, the last two of which are an occasional probe's, and its journal lines."""
+    told: Told = []
+    plan = Plan([*columns, "refaults", "oom_kills"])
+    probes = [resolved(reference) for reference in references(columns)]
+    return proc.opened(plan, 1, [*probes, Counts], told), told
+
+
+class TestOccasional:
+    """Probes that are read once a second, once thoroughly after a process has ended."""
+
+    def test_once_a_second(self, proc: FakeProc) -> None:
+        """Samples in between have no values."""
+        source, _ = counting(proc, "rss")
+        rows = [source.sample(now_s) for now_s in (0.0, 0.1, 0.999, 1.0, 1.5, 2.0)]
+
+        assert [row[1:] for row in rows] == [[1, 0], [None, None], [None, None], [2, 0], [None, None], [3, 0]]
+        assert {row[0] for row in rows} == {10 * PAGE}
+        assert source.close(2.5)[1:] == [4, 1]
+
+    @pytest.mark.parametrize(("ends_s", "read_s"), [([0.1], 0.35), ([0.1, 0.3], 0.35), ([0.9], 1.0)])
+    def test_process_that_ended(self, proc: FakeProc, ends_s: list[float], read_s: float) -> None:
+        """After the end of a process all is read soon; a reading that is due before is not put off."""
+        source, _ = counting(proc, "rss")
+        source.sample(0.0)
+        for number, end_s in enumerate(ends_s, start=5):
+            proc.add_zombie(number)
+            source.retire(number)
+            source.ended(number, end_s, ENDED, None)
+        rows = [source.sample(now_s) for now_s in (read_s - 0.01, read_s, read_s + 0.999, read_s + 1.0)]
+
+        assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
+
+    def test_some_of_its_metrics(self, proc: FakeProc) -> None:
+        """Of a probe, only the metrics that are wanted are in a row."""
+        (proc.root / "vmstat").write_text("oom_kill 5\n")
+        source, _ = proc.source("oom_kills", "rss")
+
+        assert [source.sample(now_s) for now_s in (0.0, 0.5)] == [[0, 10 * PAGE], [None, 10 * PAGE]]
+
+    def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
+        """Room on disks is written when it is known, and again at the end."""
+        source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])
+        until(lambda: source.sample(time.monotonic()) != [None])
+        source.sample(time.monotonic() + 1.0)
+        source.close(2.0)
+
+        assert [line["role"] for key, line in told if key == "file_system"] == ["cwd"] * 2
+
+
+class TestStillness:
+    """A tree whose files say the same is not read again, and counted all the same."""
+
+    def test_samples(self, proc: FakeProc) -> None:
+        """Each process is in as many samples as were taken with its memory, however few of them read anything new."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5)
+        source, told = proc.source(*COLUMNS)
+        rows = [source.sample(now_s / 10) for now_s in range(8)]
+        proc.add_zombie(5)
+        rows += [source.sample(now_s / 10) for now_s in range(8, 12)]
+        source.close(1.2)
+
+        assert [row[3] for row in rows] == [2] * 8 + [1] * 4
+        assert rows[5] is rows[6]
+        assert [found["samples"] for found in facts(told).values()] == [12, 8]
+
+    def test_limit_that_is_set_meanwhile(self, proc: FakeProc) -> None:
+        """The limits of a process that rests are read again."""
+        limits = proc.root / "1/limits"
+        (proc.root / "1/cgroup").write_text("")
+        limits.write_text(f"{'Max data size':<26}{'unlimited':<21}unlimited            bytes\n")
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        source.sample(0.01)
+        limits.write_text(limits.read_text().replace("unlimited", "77       ", 1))
+        before = [value["size"] for key, value in told if key == "memory_limit"]
+        source.sample(0.06)
+
+        assert before == []
+        assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
+
+    def test_files_that_were_read_just_now(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
+        """Which files were read is looked for as soon as a look may cost something, also of a process that rests."""
+        source, told = proc.source(*COLUMNS, "read_chars")
+        for mib in (20, 40):
+            proc.add(1, io=(mib << 20, 0, 0, 0))
+            source.sample(0.1)
+        for folder in ("fd", "fdinfo"):
+            (proc.root / "1" / folder).mkdir()
+        (tmp_path / "weights.bin").write_bytes(b"12")
+        (proc.root / "1/fd/3").symlink_to(tmp_path / "weights.bin")
+        (proc.root / "1/fdinfo/3").write_text("flags:\t00\n")
+        until(lambda: source.sample(0.2) and not source._files.is_due)
+        until(lambda: not source._files._running)
+        source.close(0.3)
+
+        assert [value for key, value in told if key == "files_read"] == [
+            {"files": [(str(tmp_path / "weights.bin"), 2)]}
+        ]
+
+    def test_what_it_was_before(self, proc: FakeProc) -> None:
+        """A file that says what it said a while ago is read again."""
+        source, _ = proc.source(*COLUMNS)
+        rows = []
+        for number, pages in enumerate((10, 10, 10, 20, 10, 20, 20, 20, 10)):
+            proc.add(1, pages=pages)
+            rows.append(source.sample(number / 100))
+
+        assert [(row[0] or 0) // PAGE for row in rows] == [10, 10, 10, 20, 10, 20, 20, 20, 10]

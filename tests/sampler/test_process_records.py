@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
+import time
 from typing import Any
-from unittest import mock
 
 import pytest
 
+from nncftools.sampler import process_records
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords, log_barriers
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Process, Tree
+from nncftools.sampler.process_records import FilesRead, ProcessRecords, log_barriers
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, Process, Tree
+from tests import waiting
 from tests.sampler.fake_proc import FakeProc, Told, facts
 
 MIB = 2**20
@@ -29,8 +32,7 @@ class Recording:
         proc.started = _BOOTED_S * TICKS_PER_S
         proc.add(1, name="first")
         self.tree: Tree = proc.tree()
-        with mock.patch("time.clock_gettime", return_value=_BOOTED_S):
-            self.records = ProcessRecords(self.tree, self._tell)
+        self.records = ProcessRecords(self.tree, self._tell, _BOOTED_S)
         self.records.add(self.tree.processes[0])
 
     def _tell(self, key: str, value: object) -> None:
@@ -93,25 +95,25 @@ class TestSeen:
     def test_start(self, proc: FakeProc) -> None:
         """The start is counted from the session's, before which it may lie."""
         recording = Recording(proc)
-        boot_s = recording.records._boot_at_start_s
         for place, after_s in enumerate((-7.0, 2.0, -0.5 / TICKS_PER_S)):
-            recording.records._boot_at_start_s = 47.11 - after_s
+            recording.records._begun_s = 47.11 - after_s
             proc.started = 4711
             proc.add(5 + place)
             proc.set_children(1, *range(5, 6 + place))
             recording.scan()
 
-        assert boot_s > 0
         assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
 
     def test_end(self, recording: Recording) -> None:
         """A process that is gone is recorded with the figures of the samples."""
         (process,) = recording.tree.processes
-        process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
+        process.peak_rss, process.sampled_from, process.cpu_ticks = 10, 1, 7
+        process.common.samples = 3
         recording.remove(process)
         found = recording.facts(1)
 
-        assert (found["peak_rss"], found["cpu_s"], found["exit"]) == (10 * PAGE, 7 / TICKS_PER_S, None)
+        assert (found["peak_rss"], found["samples"]) == (10 * PAGE, 3)
+        assert (found["cpu_s"], found["exit"]) == (7 / TICKS_PER_S, None)
 
     def test_reaped_end(self, recording: Recording) -> None:
         """Status and limit from the reaping are recorded."""
@@ -132,6 +134,7 @@ class TestSeen:
         """A process that outlives the recording is recorded with its figures and without an end."""
         (process,) = recording.tree.processes
         Stat(0).read([process])
+        process.common.samples += 1
         recording.records.write_figures(process)
 
         assert (recording.facts(1)["samples"], "end_s" in recording.facts(1)) == (1, False)
@@ -208,4 +211,162 @@ class TestApart:
 
 def live(pid: int) -> Process:
     """Return a process that lives."""
-    return Process("/proc", pid, None, 0, (), allowance=Allowance())
+    return Process("/proc", pid, None, 0, (), common=Common())
+
+
+MUCH = 16 * MIB
+
+
+class Reader:
+    """A process with open files."""
+
+    def __init__(self, folder: pathlib.Path, rss: int = 1) -> None:
+        self.path = str(folder)
+        self.rss = rss
+        (folder / "fd").mkdir(parents=True)
+        (folder / "fdinfo").mkdir()
+
+    def open(self, number: int, target: pathlib.Path | str, flags: int = os.O_RDONLY) -> None:
+        """Open a file, which may be gone by now."""
+        folder = pathlib.Path(self.path)
+        (folder / f"fd/{number}").symlink_to(target)
+        (folder / f"fdinfo/{number}").write_text(f"pos:\t0\nflags:\t0{flags | os.O_CLOEXEC:o}\nmnt_id:\t1\n")
+
+
+class Watched:
+    """A watch, and what it told."""
+
+    def __init__(self) -> None:
+        self.told: Told = []
+        self.read = 0
+        self.files: Any = FilesRead(lambda *line: self.told.append(line))
+
+    def watch(self, read: int, *processes: Reader) -> list[tuple[str, int]]:
+        """Look after so many more bytes were read, and return the files that were new."""
+        before = len(self.told)
+        self.read += read
+        self.files.watch(self.read, processes)
+        waiting.until(lambda: not self.files._running)
+        self.files.write()
+        return [file for _, line in self.told[before:] for file in line["files"]]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """Return a watch; looking costs nothing."""
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(process_records, "SOONEST_S", 0.0)
+    return Watched()
+
+
+@pytest.fixture
+def reader(tmp_path: pathlib.Path) -> Reader:
+    """Return a process without open files."""
+    return Reader(tmp_path / "7")
+
+
+def weights(folder: pathlib.Path, size: int = 100) -> pathlib.Path:
+    """Write a file."""
+    file = folder / f"weights-{size}.bin"
+    file.write_bytes(bytes(size))
+    return file
+
+
+def test_files_that_are_read(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """Regular files that are open for reading count with path and size."""
+    reader.open(3, weights(tmp_path, 100))
+    reader.open(4, weights(tmp_path, 200), os.O_RDWR)
+    reader.open(5, weights(tmp_path, 300), os.O_WRONLY)
+    reader.open(6, tmp_path)
+    reader.open(7, "/dev/null")
+    reader.open(8, "/proc/self/status")
+    reader.open(9, "socket:[1234]")
+    reader.open(10, tmp_path / "gone")
+
+    assert sorted(watched.watch(MUCH, reader)) == [
+        (str(tmp_path / "weights-100.bin"), 100),
+        (str(tmp_path / "weights-200.bin"), 200),
+    ]
+
+
+def test_each_file_once(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A file is written again only when it has grown."""
+    file = weights(tmp_path)
+    reader.open(3, file)
+    reader.open(4, file)
+    first, second = watched.watch(MUCH, reader), watched.watch(MUCH, reader)
+    file.write_bytes(bytes(150))
+
+    assert (first, second) == ([(str(file), 100)], [])
+    assert watched.watch(MUCH, reader) == [(str(file), 150)]
+
+
+def test_due_after_much_was_read(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """The first look is due after 16 MiB, the next one after as much again."""
+    reader.open(3, weights(tmp_path, 1))
+    found = [watched.watch(MUCH - 1, reader)]
+    found.append(watched.watch(6 * MUCH + 1, reader))
+    reader.open(4, weights(tmp_path, 2))
+    found += [watched.watch(MUCH - 1, reader), watched.watch(1, reader)]
+
+    assert list(map(len, found)) == [0, 1, 0, 1]
+
+
+def test_cost(tmp_path: pathlib.Path, watched: Watched, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a look, the next one must wait for a hundred times its cost."""
+    reader.open(3, weights(tmp_path))
+    times = iter((0.0, 60.0))
+    monkeypatch.setattr(time, "thread_time", lambda: next(times))
+    watched.watch(MUCH, reader)
+    reader.open(4, weights(tmp_path, 200))
+
+    assert (watched.watch(MUCH, reader), watched.files.is_due) == ([], True)
+
+
+def test_soonest(tmp_path: pathlib.Path, watched: Watched, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little a look costs, the next one must wait for a moment."""
+    monkeypatch.setattr(process_records, "SOONEST_S", 60.0)
+    watched.watch(MUCH, reader)
+    reader.open(3, weights(tmp_path))
+
+    assert (watched.watch(MUCH, reader), watched.files.is_due) == ([], True)
+
+
+def test_largest_processes(tmp_path: pathlib.Path, watched: Watched) -> None:
+    """Of many processes, the eight largest are looked at."""
+    readers = [Reader(tmp_path / f"p{number}", rss=number) for number in range(1, 11)]
+    for size, reader in enumerate(readers, start=1):
+        reader.open(3, weights(tmp_path, size))
+
+    assert sorted(size for _, size in watched.watch(MUCH, *readers)) == list(range(3, 11))
+
+
+def test_files_read_process_that_ended(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A process that has ended is left out, the others are not."""
+    gone = Reader(tmp_path / "8")
+    (tmp_path / "8/fd").rmdir()
+    reader.open(3, weights(tmp_path))
+
+    assert len(watched.watch(MUCH, gone, reader)) == 1
+
+
+def test_name_that_is_no_text(tmp_path: pathlib.Path, watched: Watched, reader: Reader) -> None:
+    """A path in no encoding is written with escapes."""
+    file = os.fsencode(tmp_path) + b"/\xff.bin"
+    with open(file, "wb") as opened:  # noqa: PTH123 — of bytes
+        opened.write(b"12")
+    reader.open(3, os.fsdecode(file))
+
+    assert watched.watch(MUCH, reader) == [(f"{tmp_path}/\\xff.bin", 2)]
+
+
+def test_limit_of_threads(watched: Watched, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, nothing is known, and it is tried again."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", fails)
+
+    assert watched.watch(MUCH, reader) == []
+    assert watched.watch(MUCH, reader) == []

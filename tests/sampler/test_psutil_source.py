@@ -60,8 +60,7 @@ def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Tol
     """Return a source attached to a process, and the list of its journal lines."""
     told: Told = []
     plan = Plan(SUPPORTED, **{"pid": process.pid, **fields})
-    source = PsutilSource(plan, lambda *line: told.append(line))
-    source.start(process.pid)
+    source = PsutilSource(plan, process.pid, lambda *line: told.append(line))
     return source, told
 
 
@@ -185,6 +184,6 @@ def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
 
 def test_process_that_is_not_there() -> None:
     """A process that is gone already cannot be recorded."""
-    source = PsutilSource(Plan([]), lambda *_: None)
+    source = PsutilSource(Plan([], pid=2**22 - 1), 2**22 - 1, lambda *_: None)
 
-    assert source.start(2**22 - 1) is False
+    assert source.alive(0.0) == []

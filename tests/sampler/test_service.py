@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
 import time
 
+import pytest
+
 from nncftools.backports import moment_of
+from nncftools.journal.writing import Plan
 from nncftools.sampler import service
+from tests.sampler.fake_proc import Told, facts
 
 NANOSECONDS = 1_000_000_000
 
@@ -28,3 +33,20 @@ def test_how_wrong_it_can_be() -> None:
     error_s = service.recording_start(0)["utc_error_s"]
 
     assert error_s is None or 0 <= error_s <= 16
+
+
+@pytest.mark.process
+def test_start_of_the_command() -> None:
+    """A command that was started after the recording began is not older than it, however late it is looked at."""
+    told: Told = []
+    opened = service.source_of(Plan(["rss"]), lambda *line: told.append(line), None)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        time.sleep(0.05)
+        source = opened(child.pid)
+        source.sample(0.05)
+        child.kill()
+    source.close(0.1)
+    found = facts(told)[0]
+
+    assert found["start_s"] >= 0
+    assert (found["high_water_mark"] > 0, found["high_water_limit"]) == (True, None)

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
-from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.sampler.fake_proc import FILES, FakeProc, locking, none_kept, none_left, pids, vanish
 
@@ -333,7 +333,7 @@ class TestLimits:
         none_left(monkeypatch)
         found = tree.add(1)
 
-        assert (found, tree.allowance.ran_out) == (None, True)
+        assert (found, tree.common.ran_out) == (None, True)
 
     def test_descriptors_that_cannot_be_kept(self, proc: FakeProc) -> None:
         """Where no descriptor may be kept, the tree is the same, and no figure is missing."""
@@ -346,7 +346,7 @@ class TestLimits:
         tree.refresh()
 
         assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
-        assert tree.allowance.ran_out is False
+        assert tree.common.ran_out is False
 
     def test_children_that_cannot_be_listed(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """Out of descriptors, no children are found, and the tree knows; with new ones, they are."""
@@ -359,7 +359,7 @@ class TestLimits:
             during = tree.refresh()
         proc.fork()
 
-        assert (during, tree.allowance.ran_out) == ([], True)
+        assert (during, tree.common.ran_out) == ([], True)
         assert pids(tree.refresh()) == [5]
 
     def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
@@ -367,7 +367,7 @@ class TestLimits:
         tree = proc.tree()
         tree.add(77)
 
-        assert tree.allowance.ran_out is False
+        assert tree.common.ran_out is False
 
     def test_locked_file(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """A process with a file that is not ours to read belongs to the tree, and gives back what it opened."""

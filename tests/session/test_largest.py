@@ -5,19 +5,24 @@ from __future__ import annotations
 import gzip
 import io
 import pathlib
+from math import log2
 
 import pytest
 
 from nncftools import intake
 from nncftools.api.session import Session
 from nncftools.intake import LIMITS
-from nncftools.session import recording
+from nncftools.journal.writing import Plan
+from nncftools.metrics import METRICS
+from nncftools.sampler.loop import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Thinner
 from nncftools.session.recording import session_from
 from nncftools.session.session import load
 from tests.made_up import END, header, journal, mib, session
 
-VALUE_BYTES, PROCESS_BYTES = 20, 1_500
-"""In a session: the most that a figure takes, and far more than a process does without its figures."""
+VALUE_BYTES, PROCESS_BYTES = 13, 1_500
+"""In a session: what a figure takes, and far more than a process does without its figures."""
+DAYS_MS = 3 * 24 * 3600 * 1000
+"""The samples of three days at an interval of 1 ms."""
 SAMPLES, PROCESSES = 2_000, 60
 
 
@@ -25,7 +30,6 @@ SAMPLES, PROCESSES = 2_000, 60
 def largest(monkeypatch: pytest.MonkeyPatch) -> bytes:
     """Make limits small, and return the journal of a recording that is far beyond each of them."""
     monkeypatch.setattr(intake, "LIMITS", LIMITS._replace(processes=20, warnings=5))
-    monkeypatch.setattr(recording, "_MOST_VALUES", 5_000)
     lines: list[object] = [
         {"process": {"id": number, "pid": 100 + number, "parent": number - 1, "name": "child", "start_s": 0.1}}
         for number in range(1, PROCESSES)
@@ -35,22 +39,26 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> bytes:
         for number in range(1, PROCESSES)
     ]
     lines += [{"warning": f"warning {number}"} for number in range(50)]
+    thinner = Thinner(200, lambda row: lines.extend(([row[0], *row[1]], {"each": row[2]})))
+    thinner.gauges = [0]
     for number in range(SAMPLES):
-        lines += [[number / 2, number % 700, 0.5], {"each": dict.fromkeys(map(str, range(PROCESSES)), number)}]
+        thinner.add((number / 2, [number % 700, 0.5], dict.fromkeys(range(PROCESSES), number)))
+    thinner.flush()
     columns = ["rss", "cpu_user"]
-    plan = {**header()["plan"], "columns": columns, "per_process": True, "max_samples": 1_000_000}
+    plan = {**header()["plan"], "columns": columns, "per_process": True, "max_samples": 200}
     end = {"end": {**END["end"], "duration_s": SAMPLES / 2, "sampler": {"taken": SAMPLES}}}
     return journal(*lines, end, first=header(columns, plan=plan))
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
 def test_largest_recording(largest: bytes, tmp_path: pathlib.Path, name: str) -> None:
-    """A session of too many samples, processes and warnings is thinned, says so, and is read again."""
+    """A session of too many samples, processes and warnings says so, and is read again."""
     of = Session.of(session_from(io.BytesIO(largest), "run"))
     again = Session.load(of.save(tmp_path / name))
-    figures = sum(2 * len(process.series.time_s) for process in again.processes if process.series)
+    series = [process.series for process in again.processes if process.series]
 
-    assert figures + 3 * len(again.samples) <= 5_000
+    assert 50 < len(again.samples) < 100
+    assert {len(one.time_s) for one in series} == {len(again.samples)}
     assert again.peaks["rss"].sampled == max(again.samples["rss"]) == 699
     assert [process.id for process in again.processes] == [0, *range(PROCESSES - 19, PROCESSES)]
     assert f"of {PROCESSES} processes, the 20 that held the most are listed" in again.warnings
@@ -67,9 +75,14 @@ def test_its_journal(largest: bytes, tmp_path: pathlib.Path) -> None:
     assert len(load(path).processes) == 20
 
 
-def test_limits_leave_room() -> None:
-    """As many figures and processes as a session may have fit into the largest file that is read."""
-    assert recording._MOST_VALUES * VALUE_BYTES + LIMITS.processes * PROCESS_BYTES < LIMITS.size
+@pytest.mark.parametrize(("processes", "devices"), [(15, 0), (200, 0), (0, 31), (0, 500), (100, 200)])
+def test_limits_leave_room(processes: int, devices: int) -> None:
+    """What three days at 1 ms leave, of many processes and devices, fits into the largest file that is read."""
+    limit = Plan(()).max_samples / (1 + processes // PROCESSES_OF_ROW + devices // DEVICES_OF_ROW)
+    rows = limit * (1 + log2(DAYS_MS / limit) / COARSER)
+    figures = len(METRICS) + 1 + 2 * processes + devices
+
+    assert rows * figures * VALUE_BYTES + LIMITS.processes * PROCESS_BYTES < LIMITS.size
 
 
 @pytest.mark.long

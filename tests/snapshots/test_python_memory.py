@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -19,21 +20,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nncftools.session.snapshots import LineTable
+from nncftools.snapshots import finding
 from nncftools.snapshots import python_memory as module
+from nncftools.snapshots.finding import python_memory, table_layout
 from nncftools.snapshots.python_memory import (
     EndedError,
     PythonMemory,
     UnknownPythonError,
     UnreadableError,
-    python_memory,
 )
+from tests.snapshots.made_up_layout import layout_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
 VERSIONS = sorted(pathlib.Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
-PYTHONS = [path for path in VERSIONS if 10 <= int(path.parts[-3].split(".")[1]) <= 13] or [pathlib.Path(sys.executable)]
+PYTHONS = {path: int(path.parts[-3].split(".")[1]) for path in VERSIONS}
+PYTHONS = {path: minor for path, minor in PYTHONS.items() if minor >= 10} or {
+    pathlib.Path(sys.executable): sys.version_info.minor
+}
+"""The minor version of each Python here whose stacks can be read."""
 STEPS = """\
 import sys, threading, time
 
@@ -101,7 +108,7 @@ def test_stack(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
         again = places(memory, stack, len(stack))
         memory.close()
 
-    file, method = str(program), "Model.forward" if int(python.parts[-3].split(".")[1]) >= 11 else "forward"
+    file, method = str(program), "Model.forward" if PYTHONS[python] >= 11 else "forward"
     assert thread == pid
     assert frames == again
     assert frames == [
@@ -127,7 +134,7 @@ def test_threads(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
 
     assert len(threads) == 2
     assert threads in (tasks, {-1, -2})
-    assert (threads == tasks) == (int(python.parts[-3].split(".")[1]) >= 11)
+    assert (threads == tasks) == (PYTHONS[python] >= 11)
 
 
 @pytest.mark.process
@@ -201,7 +208,7 @@ def test_ended_while_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", sorted(module._LAYOUTS))
+@pytest.mark.parametrize("version", range(10, 16))
 def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Whatever the memory contains, a reading ends, and fails in one of two ways at most."""
     chance = random.Random(version)  # noqa: S311 — the same memory each time
@@ -213,7 +220,8 @@ def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
         words = struct.pack("<64Q", *small) * (size // 512 + 1)
         return words[: chance.choice((size, size, size, chance.randrange(size + 1)))]
 
-    memory = PythonMemory("/proc/self".replace("self", str(os.getpid())), 4096, version)
+    layout = table_layout(version) if version in finding._TABLES else layout_of(version)
+    memory = PythonMemory(f"/proc/{os.getpid()}", 4096, 0, version, layout)
     monkeypatch.setattr(module.os, "pread", pread)
     for _ in range(100):
         with contextlib.suppress(UnreadableError, EndedError):
@@ -223,12 +231,40 @@ def test_hostile_memory(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     memory.close()
 
 
+VFORKED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+stack = ctypes.create_string_buffer(1 << 16)
+top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64 & ~15)
+print("ready", flush=True)
+libc.clone(ctypes.cast(libc.sleep, ctypes.c_void_p), top, 0x4100 | 17, ctypes.c_void_p(60))  # VM, VFORK, SIGCHLD
+"""
+
+
+@pytest.mark.process
+def test_child_of_vfork() -> None:
+    """A child of vfork(2) has the memory of its parent, which stays when it executes: nothing of it is read."""
+    with running([sys.executable, "-S", "-c", VFORKED]) as pid:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+        child = int(until(children.read_text, "the child") or 0)
+        memory = opened(child)
+        with pytest.raises(EndedError):
+            memory.stacks()
+        memory.close()
+        memory = opened(pid)
+        names = [name for name, *_ in places(memory, memory.stacks()[pid])]
+        memory.close()
+        os.kill(child, signal.SIGKILL)
+
+    assert names == ["<module>"]
+
+
 @contextlib.contextmanager
 def made_up(*, threads: int, frames: int, table: bytes) -> Iterator[PythonMemory]:
     """Yield a memory of this process that looks like a Python 3.13: its threads share one stack of many places."""
     room = ctypes.create_string_buffer(1 << 20)
     begin = ctypes.addressof(room)
-    at = dict(zip(module._FIELDS, module._LAYOUTS[13], strict=True))
+    at = layout_of(13)
     lines, text, code, interpreter, frame, thread = (
         begin + of for of in (0, 1 << 17, 132_000, 140_000, 1 << 18, 1 << 19)
     )
@@ -242,7 +278,7 @@ def made_up(*, threads: int, frames: int, table: bytes) -> Iterator[PythonMemory
     put(text + 16, 1)
     put(text + 32, 1 << 2 | 1 << 5 | 1 << 6)
     put(text + at["text"], ord("f"))
-    for field, where in (("file", text), ("name", text), ("lines", lines)):
+    for field, where in (("file", text), ("name", text), ("lines", lines), ("locals_known_by", text + 1_000)):
         put(code + at[field], where)
     put(begin + (1 << 20) - 8, interpreter)
     put(interpreter + at["threads"], thread)
@@ -253,10 +289,10 @@ def made_up(*, threads: int, frames: int, table: bytes) -> Iterator[PythonMemory
         put(here + at["instruction"], code + at["bytecode"] + 2 * (frames - number))
     for number in range(threads):
         here = thread + number * 256
-        put(here + module._NEXT_THREAD, here + 256 if number + 1 < threads else 0)
+        put(here + at["next_thread"], here + 256 if number + 1 < threads else 0)
         put(here + at["thread_id"], number + 1)
         put(here + at["frame"], frame)
-    memory = PythonMemory(f"/proc/{os.getpid()}", begin + (1 << 20) - 8 - at["interpreters"], 13)
+    memory = PythonMemory(f"/proc/{os.getpid()}", begin + (1 << 20) - 8 - at["interpreters"], 0, 13, at)
     yield memory
     memory.close()
     assert room
@@ -384,20 +420,20 @@ class TestMadeUp:
     def test_many_files(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of many mapped files that are called like Python, the first are looked at."""
         seen = []
-        monkeypatch.setattr(module, "_symbols", lambda path: (seen.append(path) or {}, False))
+        monkeypatch.setattr(finding, "_symbols", lambda path: (seen.append(path) or {}, False))
         with pytest.raises(UnknownPythonError):
             python_memory("/proc/self", b"".join(mapping(tmp_path / f"python{number}") for number in range(100)))
 
-        assert len(seen) == module._MOST_FILES
+        assert len(seen) == finding._MOST_FILES
 
     def test_many_sections(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Only one section of an ELF file is read as its dynamic symbols."""
-        header = module._HEADER.pack(module._MAGIC + bytes(10), 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 500, 0)
-        (tmp_path / "python3").write_bytes(header + module._SECTION.pack(0, 11, 0, 0, 0, 24, 0, 0, 8, 24) * 500)
-        read = module._read_file
+        header = finding._HEADER.pack(finding._MAGIC + bytes(10), 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 500, 0)
+        (tmp_path / "python3").write_bytes(header + finding._SECTION.pack(0, 11, 0, 0, 0, 24, 0, 0, 8, 24) * 500)
+        read = finding._read_file
         sizes = []
-        monkeypatch.setattr(module, "_read_file", lambda file, size, at: sizes.append(size) or read(file, size, at))
-        module._symbols(str(tmp_path / "python3"))
+        monkeypatch.setattr(finding, "_read_file", lambda file, size, at: sizes.append(size) or read(file, size, at))
+        finding._symbols(str(tmp_path / "python3"))
 
         assert len(sizes) == 5
 
@@ -420,7 +456,8 @@ def mapping(path: pathlib.Path) -> bytes:
 
 def test_unknown_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version whose layout is not known is named."""
-    monkeypatch.setattr(module, "_LAYOUTS", {})
+    monkeypatch.setattr(finding, "_TABLES", {})
+    monkeypatch.setattr(finding, "_COOKIE", b"another")
     with pytest.raises(UnknownPythonError, match=rf"Python 3\.{sys.version_info[1]} is not known"):
         python_memory("/proc/self", pathlib.Path("/proc/self/maps").read_bytes())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -17,13 +16,12 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from nncftools.session.snapshots import LineTable
-from nncftools.snapshots import python_memory as module
+from nncftools.snapshots.finding import python_memory
 from nncftools.snapshots.python_memory import (
     EndedError,
     PythonMemory,
     UnknownPythonError,
     UnreadableError,
-    python_memory,
 )
 from tests.pythons import python
 from tests.surroundings import HANGING_S
@@ -32,7 +30,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 KERNEL_IDS = 11
 TOLD = """import json, sys, threading, time
 def told():
@@ -221,6 +219,38 @@ found[threading.get_native_id()] = told(); print(json.dumps(found), flush=True);
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("version", ["3.13", "3.14", "3.15"])
+@pytest.mark.parametrize("place", ["same_thread", "another_thread"])
+def test_interpreters(tmp_path: pathlib.Path, version: str, place: str) -> None:
+    """A thread's stack goes on in the interpreter that it calls; another interpreter does not hide the main one."""
+    text = """
+import _interpreters
+inner = _interpreters.create()
+_interpreters.create()
+code = "import time\\ndef inside(): (print(0, flush=True), time.sleep(1000))\\ninside()"
+def enter(): _interpreters.exec(inner, code)
+"""
+    if place == "same_thread":
+        text += "enter()\n"
+        expected = [["<module>", "enter", "<module>", "inside"]]
+    else:
+        text += "threading.Thread(target=enter).start()\ntime.sleep(1000)\n"
+        started = ["Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run"]
+        expected = [["<module>"], [*started, "enter", "<module>", "inside"]]
+    with told(tmp_path, version, text) as (pid, _):
+        memory = memory_of(pid)
+
+        def names() -> dict[int, list[str]]:
+            return {thread: [name for name, *_ in frames] for thread, frames in stacks(memory).items()}
+
+        until(lambda: sorted(names().values()) == expected, "all threads to sleep")
+        found = names()
+        memory.close()
+
+    assert found[pid] == expected[0]
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("found_at", [sys.executable, "/usr/bin/python3"])
 def test_where_it_is_built_in(tmp_path: pathlib.Path, found_at: str) -> None:
     """A Python can be read wherever its code is: in a library beside it, or in the program."""
@@ -395,37 +425,6 @@ def test_older_pythons(version: str, why: str) -> None:
 def mapped(path: pathlib.Path, begin: int = 0) -> bytes:
     """Return the mappings of a process that has one file."""
     return f"{begin:08x}-{begin + 4096:08x} r--p 00000000 08:01 77                  {path}\n".encode()
-
-
-def own_library() -> tuple[int, pathlib.Path]:
-    """Return the file with the interpreter of this process, and where it begins."""
-    address = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
-    for line in pathlib.Path("/proc/self/maps").read_text("utf-8").splitlines():
-        begin, end = (int(text, 16) for text in line.split()[0].split("-"))
-        if begin <= address < end:
-            path = line.split()[5]
-            every = module._MAPPING.findall(pathlib.Path("/proc/self/maps").read_bytes())
-            return next(int(begin, 16) for begin, name in every if name.decode() == path), pathlib.Path(path)
-    raise AssertionError
-
-
-def test_without_global_lock(tmp_path: pathlib.Path) -> None:
-    """A Python without the global lock has another layout, which is not known."""
-    path = tmp_path / "libpython3.13t.so.1.0"
-    begin, library = own_library()
-    path.symlink_to(library)
-
-    with pytest.raises(UnknownPythonError, match=r"^the layout of Python 3\.\d+t is not known$"):
-        python_memory("/proc/self", mapped(path, begin))
-
-
-def test_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a Python that is newer than this reader, it says so."""
-    version = sys.version_info[1]
-    monkeypatch.delitem(module._LAYOUTS, version)
-
-    with pytest.raises(UnknownPythonError, match=rf"^the layout of Python 3\.{version} is not known$"):
-        python_memory("/proc/self", pathlib.Path("/proc/self/maps").read_bytes())
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100])

@@ -1,11 +1,61 @@
-"""Entry of the helper: ``python -I -S …/devices/__main__.py SAMPLER PID CHILDREN [LABEL]``; see ``helper.main``."""
+"""Entry of the helper: ``python -I -S …/devices/__main__.py SAMPLER PID CHILDREN [LABEL]``."""
 
+from __future__ import annotations
+
+import _thread
+import gc
 import os
+import select
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nncftools.sampler.devices.helper import Source
+
+
+def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
+    """Read until the sampler is gone.
+
+    ``sampler`` is the parent of the command and of orphans, or 0 for a recording that is attached to the process
+    ``pid``; ``children`` says whether descendants belong to the run. With ``is_detached`` this process was started by
+    the measured program, and stops being its child.
+    """
+    from nncftools.sampler.devices.drm import Drm
+    from nncftools.sampler.devices.helper import OUTPUT, Run, follow
+    from nncftools.sampler.devices.nvml import Nvml
+    from nncftools.sampler.tree import Tree, detach
+
+    if is_detached:
+        detach()
+    gc.disable()
+    tree = Tree("/proc", ["statm"], reaper=sampler or None, children=bool(children or sampler))
+    if pid:
+        tree.add(pid)
+    output = os.dup(OUTPUT)
+    os.dup2(2, OUTPUT)  # what a driver prints is not for the sampler
+    run = Run(tree, output, children=bool(children))
+    left: list[Source] = [Nvml(), Drm()]
+    run.write("sources", [source.what for source in left])
+
+    def read(source: Source) -> None:
+        try:
+            follow(source, run)
+            run.write("ended", [source.what, ""])
+        except Exception as error:  # noqa: BLE001 — of any kind: the others are read on
+            run.write("ended", [source.what, f"{type(error).__name__}: {error}"])
+        left.remove(source)
+        if not left:
+            os._exit(0)
+
+    for source in (*left,):
+        _thread.start_new_thread(read, (source,))
+    poller = select.poll()
+    poller.register(output, 0)  # POLLERR: the other end is closed (poll(2))
+    poller.poll()
+    os._exit(0)
+
 
 if __name__ == "__main__":
     here = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here)))))
-    from nncftools.sampler.devices.helper import main
-
     main(*map(int, sys.argv[1:4]), is_detached=len(sys.argv) > 4)  # noqa: PLR2004 — the label

@@ -11,6 +11,7 @@ import os
 import sys
 
 from nncftools.files import above_standard
+from nncftools.sampler.link import LineReader
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 TYPE_CHECKING = False
@@ -26,7 +27,6 @@ _PATHS = "LD_LIBRARY_PATH"
 """An empty part of it would be the working folder, in which nothing is executed."""
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _KEYS = {"devices", "device", "warning"}
-_CHUNK = 1 << 16
 _PATIENCE_S = 1.0
 _SILENT_S = 3.0
 """So long may a reading take that is due."""
@@ -89,39 +89,31 @@ class Helper:
         self._ends = ()
 
 
-class Relay:
+class Relay(LineReader):
     """Passes the helper's lines on to the journal; in the sampler."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
         """Read from ``descriptor``, which the command does not inherit; the recording began at ``start_ns``."""
-        os.set_inheritable(descriptor, False)
+        super().__init__(descriptor)
         os.set_blocking(descriptor, False)
-        self.descriptor = descriptor
-        """-1 when the helper has ended."""
         self._write_line = write_line
         self._start_ns = start_ns
-        self._rest = b""
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
         """What is read: when it was read last, and when the next reading is due."""
+        self.columns: set[str] = set()
+        """The columns of all readings so far."""
 
     def take(self, now_s: float) -> None:
         """Write the lines that have arrived; say so when the helper was killed."""
-        data = None
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self.descriptor, _CHUNK)
-        if data == b"":
-            os.close(self.descriptor)
-            self.descriptor = -1
-            if self._sources:
-                why = "the process that asks the drivers ended early"
-                self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
-        *whole, self._rest = (self._rest + (data or b"")).split(b"\n")
-        for text in whole:
+        for text in self.lines():
             with contextlib.suppress(
                 ValueError, TypeError, KeyError, AttributeError
             ):  # a driver may print what it likes
                 for key, value in json.loads(text).items():
                     self._take_line(key, value, now_s)
+        if self._sources and not self.is_open:
+            why = "the process that asks the drivers ended early"
+            self._write_line("warning", f"memory of devices is unknown from {now_s:.1f} s on: {why}")
 
     def _take_line(self, key: str, value: Any, now_s: float) -> None:  # noqa: ANN401 — as JSON has it
         if key == "sources":
@@ -133,14 +125,15 @@ class Relay:
         elif key == "devices":
             value["at_s"] = read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
             self._sources[value.pop("of")] = read_s, read_s + value.pop("next_s")
+            self.columns.update(value["values"])
         if key in _KEYS and (key != "devices" or value["values"]):
             self._write_line(key, value)
 
     def finish(self, end_s: float) -> None:
         """Write what is left, and whether the drivers have not answered for a while."""
-        if self.descriptor >= 0:
+        if self.is_open:
             self.take(end_s)
         for what, (read_s, due_s) in self._sources.items():
-            if self.descriptor >= 0 and end_s - due_s > _SILENT_S:
+            if self.is_open and end_s - due_s > _SILENT_S:
                 since = f"since {read_s:.1f} s" if read_s else f"in the {end_s:.1f} s of the run"
                 self._write_line("warning", f"memory of {what} is unknown: the driver did not answer {since}")

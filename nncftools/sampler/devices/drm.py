@@ -16,11 +16,13 @@ import os
 import re
 import time
 
+from nncftools.sampler.tree import content_of, number_in
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nncftools.sampler.devices.run import Run
+    from nncftools.sampler.devices.helper import Run
 
     Client = tuple[str, bytes]
     """The device and the number of a client of it."""
@@ -126,7 +128,7 @@ class Drm:
         """Return what each known client says; None if one of their descriptors is another one's by now."""
         held = {}
         for client, path in self._clients.items():
-            data = _content(path)
+            data = content_of(path)
             number = _CLIENT.search(data)
             if number is None or number[1] != client[1]:
                 return None
@@ -151,7 +153,7 @@ class Drm:
                     if device is None:
                         continue
                     path = f"{process.path}/fdinfo/{name}"
-                    data = _content(path)
+                    data = content_of(path)
                     if number := _CLIENT.search(data):
                         self._clients[device, number[1]] = path
                         held[device, number[1]] = data
@@ -169,7 +171,7 @@ class Drm:
     def _of_npus(self) -> Iterator[tuple[str, float | None]]:
         """Yield what all users of NPUs hold, and how busy these were since the last call."""
         for name, folder in self._npus.items():
-            used, busy = (_number(f"{folder}/npu_{fact}") for fact in ("memory_utilization", "busy_time_us"))
+            used, busy = (number_in(f"{folder}/npu_{fact}") for fact in ("memory_utilization", "busy_time_us"))
             if used is not None:
                 yield f"device_used@{name}", used
             if busy is not None:
@@ -178,17 +180,3 @@ class Drm:
                 self._busy[name] = now_us, busy
                 if now_us > before_us and busy >= busy_before:  # a counter may start again
                     yield f"device_busy@{name}", round(min(100.0, 100 * (busy - busy_before) / (now_us - before_us)), 1)
-
-
-def _content(path: str) -> bytes:
-    """Return what a small file holds; nothing when it is gone or refused."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _number(path: str) -> int | None:
-    text = _content(path).strip()
-    return int(text) if text.isdigit() else None

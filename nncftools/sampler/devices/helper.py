@@ -10,20 +10,17 @@ source, and the error if it could not go on).
 from __future__ import annotations
 
 import _thread
-import gc
+import contextlib
+import json
 import os
-import select
 import time
-
-from nncftools.sampler.devices.drm import Drm
-from nncftools.sampler.devices.nvml import Nvml
-from nncftools.sampler.devices.run import OUTPUT, Run
-from nncftools.sampler.tree import Tree, detach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
+
+    from nncftools.sampler.tree import Process, Tree
 
     class Source(Protocol):
         """Reads the devices of one kind of driver."""
@@ -42,6 +39,42 @@ if TYPE_CHECKING:
 
         def read(self, run: Run) -> Mapping[str, float | None]:
             """Return a value by column, None for unknown."""
+
+
+OUTPUT = 1
+
+
+class Run:
+    """The processes of a run, and the pipe to its sampler; for several threads."""
+
+    def __init__(self, tree: Tree, output: int = OUTPUT, *, children: bool = True) -> None:
+        self._tree = tree
+        self._output = output
+        self._children = children
+        self._lock = _thread.allocate_lock()
+
+    def processes(self) -> list[Process]:
+        """Return those that live."""
+        with self._lock:
+            self._tree.refresh()
+            for process in list(self._tree.processes):
+                if not _lives(process):
+                    self._tree.remove(process)
+            if self._tree.processes:
+                self._tree.children = self._children
+            return list(self._tree.processes)
+
+    def write(self, key: str, value: object) -> None:
+        """Write a line; a short write to a pipe is whole (PIPE_BUF, pipe(7))."""
+        with self._lock, contextlib.suppress(OSError):
+            os.write(self._output, json.dumps({key: value}, separators=(",", ":")).encode() + b"\n")
+
+
+def _lives(process: Process) -> bool:
+    try:
+        return bool(os.pread(process.files[0], 64, 0))
+    except OSError:
+        return bool(process.read_slot(0))
 
 
 _REPEAT_NS = 500_000_000
@@ -68,40 +101,3 @@ def follow(source: Source, run: Run, sleep: Callable[[float], None] = time.sleep
             before, written_ns = said, now_ns
             run.write("devices", {"t_ns": now_ns, "of": source.what, "next_s": wait_s, "values": values})
         sleep(wait_s)
-
-
-def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
-    """Read until the sampler is gone.
-
-    ``sampler`` is the parent of the command and of orphans, or 0 for a recording that is attached to the process
-    ``pid``; ``children`` says whether descendants belong to the run. With ``is_detached`` this process was started by
-    the measured program, and stops being its child.
-    """
-    if is_detached:
-        detach()
-    gc.disable()
-    tree = Tree("/proc", ["statm"], reaper=sampler or None, children=bool(children or sampler))
-    if pid:
-        tree.add(pid)
-    output = os.dup(OUTPUT)
-    os.dup2(2, OUTPUT)  # what a driver prints is not for the sampler
-    run = Run(tree, output, children=bool(children))
-    left: list[Source] = [Nvml(), Drm()]
-    run.write("sources", [source.what for source in left])
-
-    def read(source: Source) -> None:
-        try:
-            follow(source, run)
-            run.write("ended", [source.what, ""])
-        except Exception as error:  # noqa: BLE001 — of any kind: the others are read on
-            run.write("ended", [source.what, f"{type(error).__name__}: {error}"])
-        left.remove(source)
-        if not left:
-            os._exit(0)
-
-    for source in (*left,):
-        _thread.start_new_thread(read, (source,))
-    poller = select.poll()
-    poller.register(output, 0)  # POLLERR: the other end is closed (poll(2))
-    poller.poll()
-    os._exit(0)

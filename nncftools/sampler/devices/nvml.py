@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from typing import Any
 
-    from nncftools.sampler.devices.run import Run
+    from nncftools.sampler.devices.helper import Run
     from nncftools.sampler.tree import Process
 
 LIBRARY = "libnvidia-ml.so.1"

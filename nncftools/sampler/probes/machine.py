@@ -17,9 +17,9 @@ import os
 import time
 
 from nncftools.metrics import OF_DEVICES
-from nncftools.sampler.control_groups import Hierarchies, opened
+from nncftools.sampler.control_groups import Hierarchies
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
-from nncftools.sampler.tree import PAGE, read_all
+from nncftools.sampler.tree import PAGE, number_after, read_all
 
 TYPE_CHECKING = False
 
@@ -70,9 +70,17 @@ class Cgroup:
             return (None,)
 
 
-_KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
-_OLD_KEY = b"\nworkingset_refault "
+_KEYS = (b"workingset_refault_file ", b"workingset_refault_anon ", b"pswpin ", b"pswpout ", b"oom_kill ")
+_OLD_KEY = b"workingset_refault "
 """Before Linux 5.9, of files and anonymous memory together."""
+
+
+def opened(file: str) -> int:
+    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError:
+        return -1
 
 
 class Pressure:
@@ -114,16 +122,11 @@ class Pressure:
 
     def _read_counts(self) -> list[int | None]:
         data = b"" if self._vmstat < 0 else read_all(self._vmstat)
-        files, anonymous, swapped_in, swapped_out, kills = (_count(data, key) for key in _KEYS)
-        refaults = _count(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
+        files, anonymous, swapped_in, swapped_out, kills = (number_after(data, key) for key in _KEYS)
+        refaults = number_after(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
         pages = [refaults, swapped_in, swapped_out]
         of_group = None if self._group is None else self._group.oom_kills()
         return [*(None if number is None else number * PAGE for number in pages), kills, of_group]
-
-
-def _count(data: bytes, key: bytes) -> int | None:
-    begin = data.find(key)
-    return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
 _LONGEST_S, _SHORTEST_S = 1.0, 0.01
@@ -179,6 +182,7 @@ class FreeSpace:
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
         self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
         self.columns = tuple(f"disk_free@{file_system.role}" for file_system in self._file_systems)
+        self._start_ns = time.monotonic_ns()
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
@@ -198,9 +202,9 @@ class FreeSpace:
         """Return the bytes that were free when the thread asked last."""
         return [file_system.free for file_system in self._file_systems]
 
-    def lines(self, start_ns: int, *, always: bool = False) -> list[dict[str, object]]:
+    def lines(self, *, always: bool = False) -> list[dict[str, object]]:
         """Return lines for the journal: of file systems whose lowest level has halved, or ``always``."""
-        lines = (file_system.line(start_ns, always=always) for file_system in self._file_systems)
+        lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
     def close(self) -> None:

@@ -25,10 +25,64 @@ if TYPE_CHECKING:
 
 _RSS = 21
 """Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
-_NOTHING = (0,) * 8
+_NO_STAT = (0,) * 8
 
 
-class Stat:
+class Summed:
+    """Reads sums of the numbers in one file of each process; children of ours that have ended count on."""
+
+    def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
+        """``nothing`` are the numbers of a process that is gone."""
+        self._slot = slot
+        self._retired: tuple[int, ...] | None = nothing
+        """The sums over the ended children; None for unknown."""
+        self._summed = -1
+        """How many processes are in ``_values``; -1 when these are to be made again."""
+        self._values: tuple[float | None, ...] = ()
+
+    def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
+        """Return the numbers in the new content of a file; None if it is not ours to read."""
+        raise NotImplementedError
+
+    def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
+        """Return the values of the metrics, by sums that are None for unknown."""
+        raise NotImplementedError
+
+    def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
+        """Return the values of the metrics.
+
+        Parents are read before their children: a child that is reaped in between is missing from one sample, but never
+        counted twice. Of a process that sleeps, the file is the same, and is not taken apart again.
+        """
+        slot = self._slot
+        pread = os.pread
+        has_changed = len(processes) != self._summed
+        for process in processes:
+            try:
+                data = pread(process.files[slot], SMALL, 0)
+            except OSError:
+                data = process.read_slot(slot)
+            if data != process.data[slot]:
+                has_changed = True
+                process.data[slot] = data
+                process.parts[slot] = self.take(process, data)
+        if has_changed:
+            self._summed = len(processes)
+            self._values = self.values(_sums(self._retired, *(process.parts[slot] for process in processes)))
+        return self._values
+
+    def retire(self, process: Process) -> None:
+        """Add the numbers of a child of ours that has ended: its file is readable until it is reaped."""
+        self.read([process])
+        self._summed = -1
+        self._retired = _sums(self._retired, process.parts[self._slot])
+
+
+def _sums(*parts: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if None in parts else tuple(map(sum, zip(*parts, strict=True)))
+
+
+class Stat(Summed):
     """Resident and virtual size, CPU time in clock ticks (10 ms), page faults, threads, processes."""
 
     kind = PROCESS
@@ -38,79 +92,49 @@ class Stat:
     cost = "4 µs a process"
 
     def __init__(self, slot: int) -> None:
-        self._slot = slot
-        self._retired = (0,) * 8
-        self._summed = -1
-        """How many processes are in ``_sums``; -1 when these are to be made again."""
-        self._sums: tuple[float | None, ...] = ()
+        super().__init__(slot, _NO_STAT)
         self.restless: list[Process] = []
         """The processes with page faults since the sample before."""
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
-        """Return the sums in bytes, seconds and counts; memory is None when only zombies are left.
+        """Return bytes, seconds and counts; memory is None when only zombies are left."""
+        self.restless = []
+        return super().read(processes)
 
-        Parents are read before their children: a child that is reaped in between is missing from one sample, but never
-        counted twice. Of a process that sleeps, the file is the same, and is not taken apart again.
-        """
-        slot = self._slot
-        pread = os.pread
-        has_changed = len(processes) != self._summed
-        self.restless = restless = []
-        for process in processes:
-            try:
-                data = pread(process.files[slot], SMALL, 0)
-            except OSError:
-                data = process.read_slot(slot)
-            if data == process.data[slot]:
-                process.samples += process.parts[slot][-1]
-                continue
-            has_changed = True
-            process.data[slot] = data
-            if not data:
-                process.parts[slot] = _NOTHING
-                continue
-            fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
-            own_user, own_system = int(fields[11]), int(fields[12])
-            own_minor, own_major = int(fields[7]), int(fields[9])
-            process.cpu_ticks = own_user + own_system
-            faults = own_minor + own_major
-            if faults != process.faults:
-                process.faults_before, process.rss_before = process.faults, process.rss
-                process.faults = faults
-                process.image = fields[_RSS + 1].split(b" ", 4)[1:4]
-                restless.append(process)
-            resident = int(fields[_RSS])
-            process.rss = resident
-            user, system = own_user + int(fields[13]), own_system + int(fields[14])
-            minor, major = own_minor + int(fields[8]), own_major + int(fields[10])
-            if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
-                process.parts[slot] = 0, 0, user, system, minor, major, 0, 0
-                continue
-            process.thread_count = int(fields[17])
-            process.parts[slot] = resident, int(fields[20]), user, system, minor, major, process.thread_count, 1
-            process.samples += 1
-            if resident > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for each process at each sample
-                process.peak_rss = resident
-        if has_changed:
-            parts = [process.parts[slot] for process in processes]
-            rss, vms, user, system, minor, major, threads, count = map(sum, zip(self._retired, *parts, strict=True))
-            memory = (rss * PAGE, vms) if count else (None, None)
-            self._sums = *memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count
-            self._summed = len(processes)
-        return self._sums
+    def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
+        """Return them in the order of ``metrics``."""
+        assert sums is not None
+        rss, vms, user, system, minor, major, threads, count = sums
+        memory = (rss * PAGE, vms) if count else (None, None)
+        return (*memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count)
 
-    def repeat(self, processes: Sequence[Process], times: int) -> None:
-        """Count further samples that were as the last one."""
-        for process in processes:
-            process.samples += times * process.parts[self._slot][-1]
-
-    def retire(self, process: Process) -> None:
-        """Add the CPU time and faults of a child of ours that has ended: its file is readable until it is reaped."""
-        self.read([process])
-        self._summed = -1
-        before, last = self._retired, process.parts[self._slot]
-        user, system, minor, major = (sum(pair) for pair in zip(before[2:6], last[2:6], strict=True))
-        self._retired = (0, 0, user, system, minor, major, 0, 0)
+    def take(self, process: Process, data: bytes) -> tuple[int, ...]:
+        """Keep the figures of a process, and return its part of the sums."""
+        if not data:
+            process.lose_memory()
+            return _NO_STAT
+        fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
+        own_user, own_system = int(fields[11]), int(fields[12])
+        own_minor, own_major = int(fields[7]), int(fields[9])
+        process.cpu_ticks = own_user + own_system
+        faults = own_minor + own_major
+        if faults != process.faults:
+            process.faults_before, process.rss_before = process.faults, process.rss
+            process.faults = faults
+            process.image = fields[_RSS + 1].split(b" ", 4)[1:4]
+            self.restless.append(process)
+        process.rss = resident = int(fields[_RSS])
+        user, system = own_user + int(fields[13]), own_system + int(fields[14])
+        minor, major = own_minor + int(fields[8]), own_major + int(fields[10])
+        if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
+            process.lose_memory()
+            return 0, 0, user, system, minor, major, 0, 0
+        process.sampled_from = process.sampled_from or process.common.samples + 1
+        process.sampled_to = 0
+        process.thread_count = int(fields[17])
+        if resident > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for each process at each sample
+            process.peak_rss = resident
+        return resident, int(fields[20]), user, system, minor, major, process.thread_count, 1
 
 
 _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
@@ -150,13 +174,12 @@ class Status:
         """Keep nothing: a process that has ended holds no memory."""
 
 
-_UNKNOWN = (None, None, None, None)
 _NO_IO = (0, 0, 0, 0)
 _POSITIONS = (9, 11, 1, 3)
 """The words of the file that hold the metrics."""
 
 
-class Io:
+class Io(Summed):
     """Bytes read and written, of storage and of system calls."""
 
     kind = PROCESS
@@ -166,43 +189,15 @@ class Io:
     cost = "3 µs a process"
 
     def __init__(self, slot: int) -> None:
-        self._slot = slot
-        self._retired: tuple[int, ...] | None = _NO_IO
-        self._summed = -1
-        """How many processes are in ``_sums``; -1 when these are to be made again."""
-        self._sums: tuple[int, ...] = ()
+        super().__init__(slot, _NO_IO)
 
-    def read(self, processes: Sequence[Process]) -> tuple[int, ...] | tuple[None, ...]:
-        """Return the sums in bytes.
+    def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
+        """Return them; None while we may not read a process of the tree, and for ever if it ends before we may."""
+        return sums or (None,) * len(_NO_IO)
 
-        They are None while we may not read a process of the tree, and for ever if it ends before we may.
-        """
-        slot = self._slot
-        pread = os.pread
-        if self._retired is None:
-            return _UNKNOWN
-        has_changed = len(processes) != self._summed
-        for process in processes:
-            try:
-                data = pread(process.files[slot], SMALL, 0) if process.alive else b""
-            except OSError:
-                data = process.read_slot(slot)
-                if not data and process.alive:
-                    self._summed = -1
-                    return _UNKNOWN
-            if data != process.data[slot]:
-                has_changed = True
-                process.data[slot] = data
-                words = data.split()
-                process.parts[slot] = tuple(int(words[position]) for position in _POSITIONS) if words else _NO_IO
-        if has_changed:
-            parts = [process.parts[slot] for process in processes]
-            self._sums = tuple(map(sum, zip(self._retired, *parts, strict=True)))
-            self._summed = len(processes)
-        return self._sums
-
-    def retire(self, process: Process) -> None:
-        """Add the bytes of a child of ours that has ended: its file is readable until it is reaped."""
-        last = [value for value in self.read([process]) if value is not None]
-        self._summed = -1
-        self._retired = tuple(last) or None
+    def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
+        """Return the bytes in the order of ``metrics``."""
+        if not data:
+            return None if process.alive else _NO_IO
+        words = data.split()
+        return tuple(int(words[position]) for position in _POSITIONS)

@@ -8,7 +8,6 @@ PSS does by an estimate: what was counted last, and what each process has gained
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import time
 
@@ -83,12 +82,19 @@ class Smaps:
     def _result(self, processes: Sequence[Process], now_s: float) -> tuple[int, int, float] | tuple[None, None, None]:
         """Return the sums of a pass that has ended.
 
+        When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would count
+        them twice. Without it, the sum is at most what the others held at the end. And the loop may have closed its
+        folder during the pass, whose number was another folder's when the file was opened.
+
         Forks during a pass take a share of pages that were not counted yet, and are not counted themselves. If they may
         have taken much, the pass is dropped and repeated, a few times at most.
         """
         if self._counted is None:
             return _UNKNOWN
         (counted, middle_s), self._counted = self._counted, None
+        counted = [one for one in counted if one[0].alive and not one[0].sampled_to]
+        if not counted:
+            return _UNKNOWN
         sums = sum(pss for _, _, pss, _ in counted), sum(uss for _, _, _, uss in counted)
         new = [process for process in processes if process.counted and process not in self._members]
         forks = [process.rss for process in new if process.forked_copy]
@@ -101,30 +107,20 @@ class Smaps:
         return (*sums, now_s - middle_s)
 
     def _begin(self, processes: Sequence[Process]) -> None:
-        members = [process for process in processes if process.alive and process.counted]
-        folders = _own_folders(members)
-        if folders:
-            self._members = set(members)
-            begun = [(process, process.rss) for process in members]
+        self._members = {process for process in processes if process.alive and process.counted}
+        begun = [(process, process.rss) for process in processes if process in self._members]
+        if begun:
             self._running = True
             try:
-                _thread.start_new_thread(self._pass, (folders, begun))
+                _thread.start_new_thread(self._pass, (begun,))
             except RuntimeError:  # the limit of threads
                 self._running = False
-                _close(folders)
 
-    def _pass(self, folders: list[int | str], begun: list[tuple[Process, int]]) -> None:
+    def _pass(self, begun: Sequence[tuple[Process, int]]) -> None:
         begun_s = time.monotonic()
-        sums = [_rollup(folder) for folder in folders]
-        # When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would
-        # count them twice. Without it, the sum is at most what the others held at the end.
-        counted = [
-            (*process_and_rss, *sizes)
-            for process_and_rss, folder, sizes in zip(begun, folders, sums, strict=True)
-            if sizes[0] and _exists(folder)
-        ]
-        _close(folders)
-        if counted and _UNREADABLE not in sums:
+        sizes = [_rollup(process) for process, _ in begun]
+        if _UNREADABLE not in sizes:
+            counted = [(*one, *of_one) for one, of_one in zip(begun, sizes, strict=True) if of_one[0]]
             self._counted = counted, (begun_s + time.monotonic()) / 2
         self.spent_s += time.thread_time()
         self._running = False
@@ -139,66 +135,34 @@ class Estimate:
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the processes of a pass."""
-        self._shared: dict[Process, float] = {}
-        self._private: dict[Process, float] = {}
-        self._copied: dict[Process, float] = {}
-        self._before: dict[Process, tuple[int, int]] = {}
+        self._shared = 0.0
+        """The shares of pages that several processes have: when one of these ends, the others hold them."""
+        self._known: dict[Process, tuple[float, float, int, int]] = {}
+        """Of each process: its private pages less RSS, the pages it copied since, and RSS and faults in the end."""
         for process, rss, pss, uss in counted:
-            self._shared[process] = (pss - uss) / PAGE  # when it ends, others go on to hold this
-            self._private[process] = uss / PAGE - rss
-            self._copied[process] = 0.0
-            self._before[process] = rss, process.faults
+            self._shared += (pss - uss) / PAGE
+            self._known[process] = uss / PAGE - rss, 0.0, rss, process.faults
 
     def pss(self, processes: Iterable[Process]) -> float:
         """Return the estimate at a sample."""
-        pages = sum(self._shared.values())
+        pages = self._shared
         for process in processes:
             rss, faults = process.rss, process.faults
             if not (rss and process.counted):
                 continue
-            inherited = rss if process.forked_copy else 0
-            private = self._private.setdefault(process, -inherited)
-            before = self._before.get(process, (rss, faults))
-            copied = self._copied.get(process, 0.0) + max(0, faults - before[1] - max(0, rss - before[0]))
-            self._before[process] = rss, faults
-            self._copied[process] = copied = min(copied, -private)
+            new = -rss if process.forked_copy else 0, 0.0, rss, faults
+            private, copied, rss_before, faults_before = self._known.get(process, new)
+            copied += max(0, faults - faults_before - max(0, rss - rss_before))
+            copied = min(copied, -private)
+            self._known[process] = private, copied, rss, faults
             pages += rss + private + max(0.0, copied)
         return pages
 
 
-def _own_folders(processes: Sequence[Process]) -> list[int | str]:
-    """Return new descriptors of processes' folders: the loop may close its own, and their numbers may be reused.
-
-    Of processes whose folder is not kept open, the path is returned.
-    """
-    folders: list[int | str] = []
-    for process in processes:
-        folder: int | str = process.path
-        if process.directory >= 0:
-            with contextlib.suppress(OSError):
-                descriptor = os.dup(process.directory)
-                if descriptor < process.allowance.below:
-                    folder = descriptor
-                else:
-                    os.close(descriptor)
-        folders.append(folder)
-    return folders
-
-
-def _close(folders: Iterable[int | str]) -> None:
-    for folder in folders:
-        if isinstance(folder, int):
-            os.close(folder)
-
-
-def _rollup(folder: int | str) -> tuple[int, int]:
+def _rollup(process: Process) -> tuple[int, int]:
     """Return PSS and USS in bytes: 0 for a process that is gone, -1 for one that we may not read."""
     try:
-        file = _opened(folder)
-        try:
-            data = os.pread(file, 4096, 0)
-        finally:
-            os.close(file)
+        data = process.read("smaps_rollup")
     except (FileNotFoundError, ProcessLookupError):
         return 0, 0
     except OSError:
@@ -206,18 +170,3 @@ def _rollup(folder: int | str) -> tuple[int, int]:
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
     sizes = {words[0]: int(words[1]) * 1024 for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
-
-
-def _opened(folder: int | str) -> int:
-    """Open the file, which counts nothing yet. Raises OSError, for a zombie, too."""
-    if isinstance(folder, str):
-        return os.open(f"{folder}/smaps_rollup", os.O_RDONLY)
-    return os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
-
-
-def _exists(folder: int | str) -> bool:
-    try:
-        os.close(_opened(folder))
-    except OSError:
-        return False
-    return True

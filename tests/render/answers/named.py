@@ -18,12 +18,12 @@ from nncftools import metrics
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import cores_average, cpu_s, level
 from nncftools.metrics import cpu_counters
-from nncftools.session.peak_place import span_of
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED
+from tests.render.page_content import data_of, texts_of, traces_of
 
 if TYPE_CHECKING:
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 Said = Iterator[tuple[str, Figure]]
 """Names and figures; a name is of a metric, of an operation, of a process by its PID, or of the run."""
@@ -90,9 +90,9 @@ def answers(session: Session) -> dict[str, float]:
         "cores_peak": highest_rate(session, cpu_counters(session.samples)),
     }
     for column in metrics.memory_of(session.samples.metrics):
-        metric, of, peak = metrics.of(column), level(session.samples, column, session.peaks), session.peaks[column]
+        metric, of, peak = metrics.of(column), level(session, column), session.peaks[column]
         assert metric is not None
-        from_s, to_s = span_of(peak) or (None, None)
+        from_s, to_s = peak.span_s or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
         values |= {"moment": None if from_s is None or to_s is None else (from_s + to_s) / 2}
         values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}
@@ -198,26 +198,15 @@ def _of_samples(text: str) -> Said:
             yield f"{metrics.METRICS[column].label} {key}", _exact(value)
 
 
-def document_of_page(text: str) -> Any:  # noqa: ANN401 — JSON
-    """Return what the program in the page draws."""
-    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
-
-
 def _of_page(text: str) -> Said:
-    document = document_of_page(text)
-    tables = document["tables"].values()
-    rows = "\n".join("  ".join(row["cells"]) for table in tables for row in table["rows"])
-    chart = document["chart"]
-    flame = [document["flame"]["text"]] if document["flame"] else []
-    lines = [text for _, text in document["lines"]]
-    yield from _of_people("\n".join([*lines, document["run"], document["peak"], chart["peak"]["text"], *flame, rows]))
-    if document["flame"]:
-        yield "RSS peak", _exact(document["flame"]["size"][0])
-    for line in chart["memory"]:
-        highest = max(size for size in line["y"] if size is not None)
-        yield f"{line['name']} sampled", Figure(highest * _MIB, _WRITTEN * _MIB)
+    yield from _of_people(texts_of(text))
+    flame = data_of(text)["flame"]
+    if flame:
+        yield "RSS peak", _exact(flame["traces"][0]["values"][0])
+    for line in traces_of(text, "Memory, "):
+        if line["name"]:
+            highest = max(size for size in line["y"] if size is not None)
+            yield f"{line['name']} sampled", Figure(highest * _MIB, _WRITTEN * _MIB)
 
 
 def _of_trace(text: str) -> Said:

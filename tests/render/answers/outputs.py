@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import importlib
 import inspect
 import io
@@ -108,8 +107,7 @@ def _shown(name: str, session: Session) -> str:
     if name == "five lines":
         return notebook.five_lines(session, view_of(session).metrics)
     if name == "notebook":
-        page = re.sub(r"<svg.*?</svg>", _peak_of_chart, notebook.cell(session, view_of(session)), flags=re.DOTALL)
-        return html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"</tr>|</div>", "\n", page)))
+        return notebook.cell(session, view_of(session)).partition("\n")[2]
     replay = Replay(session)
     for now_s in itertools.chain(session.samples.time_s, [session.duration_s]):
         replay.advance(now_s)
@@ -117,11 +115,6 @@ def _shown(name: str, session: Session) -> str:
     if name == "replay, line":
         return status_line(replay.run, look, here)
     return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(Drawing(here).frame(replay.run, look, 120, 40)))
-
-
-def _peak_of_chart(chart: re.Match[str]) -> str:
-    """Return what a chart says of the peak: its only bold text."""
-    return " ".join(re.findall(r'font-weight="bold"[^>]*>([^<]*)<', chart[0]))
 
 
 def _compared(session: Session, folder: pathlib.Path, run: Run, *options: object) -> subprocess.CompletedProcess[str]:

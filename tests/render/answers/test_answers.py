@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from nncftools import Session
-from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.cli import app
 from nncftools.errors import NncfToolsError
 from nncftools.render import view
+from nncftools.render.sentences import span_text
 from nncftools.render.view import View
 from nncftools.session.model import Process
 from tests.conftest import BURNERS, HANGING_S, command_line
 from tests.render.answers.known import Figure, Known, numbers, said
-from tests.render.answers.named import answers, document_of_page, named
+from tests.render.answers.named import answers, named
 from tests.render.answers.outputs import names, output
+from tests.render.page_content import texts_of
 
 pytestmark = pytest.mark.process
 
@@ -117,15 +118,17 @@ def _figures(name: str, text: str) -> Iterator[Figure]:
     """Yield all figures of an output, of texts and of documents; none of what it shows over time."""
     if name in OVER_TIME:
         return
+    if name == "html":
+        yield from said(texts_of(text))
+        return
     try:
-        document = document_of_page(text) if name == "html" else json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError:
         yield from said(text)
         return
     yield from said("\n".join(_texts(document)))
-    if name != "html":
-        for value in numbers(_without_lines(document)):
-            yield Figure(value, 0.5 if isinstance(value, int) else 1e-6, text=f"{value}")
+    for value in numbers(_without_lines(document)):
+        yield Figure(value, 0.5 if isinstance(value, int) else 1e-6, text=f"{value}")
 
 
 def _texts(document: Any) -> Iterator[str]:  # noqa: ANN401 — JSON

@@ -53,6 +53,7 @@ class TestRelay:
         say(pipe[1], warning="text", unknown=1)
         relay.take(2.0)
 
+        assert relay.columns == {"device_memory@gpu0"}
         assert lines == [
             ("device", {"device": "gpu0"}),
             ("devices", {"at_s": 2.0, "values": {"device_memory@gpu0": 3}}),
@@ -102,7 +103,7 @@ class TestRelay:
         relay.finish(9.0)
         warning = "memory of devices is unknown from 1.5 s on: the process that asks the drivers ended early"
 
-        assert (relay.descriptor, lines) == (-1, [] if is_done else [("warning", warning)])
+        assert (relay.is_open, lines) == (False, [] if is_done else [("warning", warning)])
 
     @pytest.mark.parametrize(
         ("read_s", "end_s", "since"),

@@ -336,21 +336,21 @@ class TestFreeSpace:
         probe = FreeSpace("/proc", 7, Plan([], file_systems=folders))
         waiting.until(lambda: probe.read(thorough=False)[0] is not None)
         values = probe.read(thorough=False)
-        lines = probe.lines(0)
+        lines = probe.lines()
         probe.close()
 
         assert probe.columns == ("disk_free@cwd", "disk_free@output")
         assert values[1] is None
         assert [one["role"] for one in lines] == ["cwd"]
-        assert probe.lines(0) == []
-        assert len(probe.lines(0, always=True)) == 1
+        assert probe.lines() == []
+        assert len(probe.lines(always=True)) == 1
 
     def test_none(self) -> None:
         """Without file systems there are no columns, and no thread."""
         probe = FreeSpace("/proc", 7, Plan([]))
         probe.close()
 
-        assert (probe.columns, probe.read(thorough=True), probe.lines(0, always=True)) == ((), [], [])
+        assert (probe.columns, probe.read(thorough=True), probe.lines(always=True)) == ((), [], [])
 
     def test_limit_of_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no thread can be started, the figures are unknown."""

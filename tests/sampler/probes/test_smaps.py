@@ -15,7 +15,7 @@ from nncftools.sampler.probes import smaps
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.probes.smaps import Estimate, Smaps
 from nncftools.sampler.tree import PAGE, Process, Tree
-from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
+from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, vanish
 from tests.waiting import until
 
 MIB = 2**20
@@ -206,20 +206,13 @@ class TestSums:
         """Without a process the sums are unknown, not 0."""
         assert of_one_pass([]) == UNKNOWN[:2]
 
-    def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When no more descriptors can be had, folders are found by their paths: the sums are whole."""
-        processes = [add(proc, 1, pss_kib=100), add(proc, 2, pss_kib=50)]
-        free = [processes[0].directory]
-        duplicate = os.dup
+    def test_out_of_descriptors(self, proc: FakeProc) -> None:
+        """Where no folder is kept open, it is found by its path: the sums are whole."""
+        add(proc, 2, pss_kib=50)
+        unkept = Process(str(proc.root), 2, None, 0, FILES, common=none_kept())
 
-        def limited(descriptor: int) -> int:
-            if descriptor not in free:
-                raise OSError(24, "Too many open files")
-            return duplicate(descriptor)
-
-        monkeypatch.setattr(os, "dup", limited)
-
-        assert of_one_pass(processes) == (150 * 1024, 0)
+        assert unkept.directory < 0
+        assert of_one_pass([add(proc, 1, pss_kib=100), unkept]) == (150 * 1024, 0)
 
     @pytest.mark.process
     def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
@@ -238,7 +231,7 @@ class TestSums:
         proc: FakeProc,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A process that leaves the tree while a pass runs is still read, and no other file in its place."""
+        """A process that leaves the tree while a pass runs is left out, and no other file is read in its place."""
         clock.pass_s = 1.0
         processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50)]
 
@@ -248,7 +241,7 @@ class TestSums:
 
         monkeypatch.setattr(smaps._thread, "start_new_thread", late)
 
-        assert of_one_pass(processes)[0] == 10_050 * KIB
+        assert of_one_pass(processes)[0] == 10_000 * KIB
 
 
 class TestPasses:
@@ -380,16 +373,20 @@ class TestPasses:
         """A process that ends while a pass runs is left out: the others' shares of its pages grow."""
         clock.pass_s = 1.0
         first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=5_000)
-        count = smaps._rollup
+        read = Process.read
 
-        def and_end(folder: int | str) -> tuple[int, int]:
-            found = count(folder)
-            (proc.root / "1/smaps_rollup").unlink(missing_ok=True)
+        def and_end(process: Process, file: str) -> bytes:
+            found = read(process, file)
+            proc.add_zombie(1)
             return found
 
-        monkeypatch.setattr(smaps, "_rollup", and_end)
+        monkeypatch.setattr(Process, "read", and_end)
+        probe = Smaps(0.01)
+        probe.read([first, second])
+        first.common.samples = 1
+        Stat(0).read([first, second])
 
-        assert of_one_pass([first, second])[0] == 5_000 * KIB
+        assert probe.read([first, second])[0] == 5_000 * KIB
 
     def test_zombie_blurs_nothing(self, clock: Clock, proc: FakeProc) -> None:
         """A process that has given back its memory before a pass began does not spoil it."""

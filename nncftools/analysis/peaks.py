@@ -1,0 +1,276 @@
+"""Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import inf, isnan
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nncftools.metrics import is_memory
+from nncftools.session.model import Mark, Peak, Process, ProcessTable, Rise, SessionData
+from nncftools.session.samples import Samples, drift, first_at_least, noise
+
+SAMPLED = "sampled"
+HIGH_WATER_MARK = "high_water_mark"
+RSS = "rss"
+ReadUntil = Mapping[float, float]
+"""When samples were read that took long, by their times."""
+
+
+class PeakCandidate(NamedTuple):
+    """A level of memory in bytes that was reached between two moments."""
+
+    level: int
+    """This is certain."""
+    likely: int
+    """This is probable."""
+    from_s: float | None
+    """None for unknown."""
+    to_s: float | None
+    process: int | None = None
+    """The process whose mark proves it; None for a sample of the whole tree."""
+
+
+def peaks(session: SessionData) -> dict[str, Peak]:
+    """Return the peak of every memory metric that was recorded.
+
+    PSS and USS are never above RSS, and so never above the upper bound of its peak.
+    """
+    late = session.late.by_time()
+    by_name = {name: sampled_peak(name, session.samples, late) for name in session.samples.metrics if is_memory(name)}
+    if RSS in by_name:
+        by_name[RSS] = rss_peak(session)
+        for name in ("pss", "uss"):
+            if name in by_name and by_name[name].low is not None:  # counted in some samples only
+                by_name[name] = replace(_when_counted(by_name[name], session.samples), high=by_name[RSS].high)
+    return by_name
+
+
+def rss_peak(session: SessionData) -> Peak:
+    """Return the peak of RSS by all that a session knows: samples, high-water marks, and what was read at marks.
+
+    It was at least the high-water mark of any one process: a mark also covers what came and went between two samples.
+    It was at most the sum of the marks of processes that lived at the same time. The command inherits what the sampler
+    itself held in its ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows what rose until it was read.
+    """
+    processes, floor = session.processes, session.sampler.peak_rss or 0
+    high = MostHeld(held_at_most(processes)).most()
+    if high is not None and unseen_mark(processes, floor):  # it is part of the sum, instead of the command's own
+        high += _largest_mark(processes)
+    sampled = sampled_peak(RSS, session.samples, session.late.by_time())
+    return bracketed(sampled, [*reached_by_marks(processes, floor), *read_at_marks(session.marks)], high or None)
+
+
+def sampled_peak(name: str, samples: Samples, late: ReadUntil | None = None) -> Peak:
+    """Return the peak of a metric as far as samples show it."""
+    figures = samples.figures(name)
+    if not figures.known:
+        return Peak(sampled=None, at_s=None, low=None)
+    values, highest = samples[name], figures.highest
+    reached_s = samples.time_s[first_at_least(values, highest - noise(highest))]
+    return Peak(
+        sampled=int(highest),
+        at_s=reached_s,
+        low=int(highest),
+        low_from=SAMPLED,
+        rose_from_s=reached_s,
+        rose_to_s=(late or {}).get(reached_s, reached_s),
+    )
+
+
+def _when_counted(peak: Peak, samples: Samples) -> Peak:
+    """Return a peak with the moment at which it was counted: a sample may show that later."""
+    if "pss_age" not in samples or peak.at_s is None:
+        return peak
+    age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
+    return peak if isnan(age_s) else moved(peak, -age_s)
+
+
+def moved(peak: Peak, by_s: float) -> Peak:
+    """Return a peak with its moments ``by_s`` seconds later."""
+    moments = {name: getattr(peak, name) for name in ("at_s", "rose_from_s", "rose_to_s")}
+    return replace(peak, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
+
+
+def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) -> Peak:
+    """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
+    by_marks = list(reached)
+    if by_marks:
+        sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+        every = [sampled, *by_marks]
+        low, likely = max(candidate.level for candidate in every), max(candidate.likely for candidate in every)
+        first = earliest(every, likely)
+        if low > sampled.level:
+            peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
+        peak = replace(
+            peak,
+            rose_from_s=first.from_s,
+            rose_to_s=first.to_s,
+            process=first.process,
+            likely=likely if likely > low else None,
+        )
+    return replace(peak, high=None if high is None else max(high, peak.low or 0))
+
+
+def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
+    """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
+    enough = level - noise(level)
+    return min(
+        (candidate for candidate in reached if candidate.likely >= enough),
+        key=lambda candidate: (candidate.to_s is None, candidate.to_s, -(candidate.from_s or 0.0)),
+    )
+
+
+def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
+    """Return what the rise of a process's mark says about the whole tree."""
+    certain = rise.high_water_mark + rise.others
+    return PeakCandidate(
+        certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process
+    )
+
+
+def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
+    """Yield what the processes' marks prove, each with the time between whose ends the mark rose.
+
+    A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
+    """
+    for process in processes:
+        for rise in process.rises:
+            yield rise_candidate(rise, process.id)
+        mark = process.high_water_mark or 0
+        if mark > max((rise.high_water_mark for rise in process.rises), default=0):
+            life = (None, None) if is_mark_explained(process) else (process.start_s, process.end_s)
+            yield PeakCandidate(mark, mark, *life, process.id)
+        if limit := mark_of_tree(process, floor):
+            yield PeakCandidate(limit, limit, process.start_s, process.end_s)
+
+
+def unseen_mark(processes: Sequence[Process], floor: int) -> int:
+    """Return the mark of a process that no sample shows, if the command's ``ru_maxrss`` proves that; otherwise 0."""
+    limit = max((mark_of_tree(process, floor) for process in processes), default=0)
+    largest = _largest_mark(processes)
+    return limit if limit > largest + drift(largest) else 0
+
+
+def _largest_mark(processes: Iterable[Process]) -> int:
+    return max((process.high_water_mark or 0 for process in processes), default=0)
+
+
+def is_mark_explained(process: Process) -> bool:
+    """Return whether a rise or a sample shows when a process reached its high-water mark."""
+    mark = process.high_water_mark or 0
+    return 0 < mark - drift(mark) <= process.most_shown
+
+
+def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
+    """Yield what the whole tree held when operations were marked."""
+    for mark in marks:
+        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if own is None or own.tree is None or at_s is None or own.is_estimate:
+                continue
+            yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+
+
+def mark_of_tree(process: Process, floor: int) -> int:
+    """Return the largest mark of the command and all descendants that were waited for; 0 if it is unknown.
+
+    This is the ``ru_maxrss`` of the process that the recording started, unless it is what the sampler itself held. It
+    is 0 for any other process.
+    """
+    limit = process.high_water_limit or 0
+    started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
+    return limit if started_by_us and limit > floor else 0
+
+
+class MostHeld:
+    """The largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
+
+    What ends at the moment at which another begins overlaps with it. An end of None is never. Every sum is None if a
+    begin or a size is.
+    """
+
+    def __init__(self, sizes: Iterable[tuple[float | None, float | None, int | None]]) -> None:
+        changes: list[tuple[float, int]] = []
+        self._is_known = True
+        for begin, end, size in sizes:
+            if begin is None or size is None:
+                self._is_known = False
+                return
+            changes += [(begin, -size), (inf if end is None else end, size)]
+        changes.sort()
+        self._times = [time for time, _ in changes]
+        self._sums = list(accumulate((-size for _, size in changes), initial=0))
+
+    def most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
+        """Return the largest sum between two moments, which may be given in either order."""
+        if not self._is_known:
+            return None
+        first = bisect_left(self._times, min(start_s, end_s))
+        last = bisect_right(self._times, max(start_s, end_s))
+        return max(self._sums[first : last + 1])
+
+
+def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, float | None, int | None]]:
+    """Yield begin and end of each process, and the most that it can have held."""
+    table = ProcessTable(processes)
+    for process in processes:
+        yield process.start_s, process.end_s, most_held_by(process, table)
+
+
+def most_held_by(process: Process, table: ProcessTable) -> int | None:
+    """Return the most that a process can have held in bytes; None for unknown.
+
+    This is its mark, if the process was still running at the end of the recording. Otherwise it is the ``ru_maxrss`` of
+    the process or of the nearest ancestor that has one, since that is the largest of all descendants that were waited
+    for.
+    """
+    if process.end_s is None and process.high_water_mark is not None:
+        return process.high_water_mark
+    limits = (above.high_water_limit for above in table.upwards(process))
+    return next((limit for limit in limits if limit is not None), None)
+
+
+Readings = Sequence[tuple[float, int]]
+"""Seconds since the start and bytes, in order."""
+
+
+def narrow(session: SessionData) -> None:
+    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
+    if RSS not in session.peaks:
+        return
+    by_pid: dict[int | None, list[tuple[float, int]]] = {}
+    for mark in session.marks:
+        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if at_s is not None and memory is not None and memory.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
+    for process in session.processes:
+        readings = sorted(by_pid.get(process.pid, ()))
+        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
+        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
+        if own:
+            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
+    session.peaks[RSS] = rss_peak(session)
+
+
+def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    highest = max(mark for _, mark in readings)
+    risen = highest - drift(highest)
+    if process.most_shown < risen:
+        to_s = min(at_s for at_s, mark in readings if mark >= risen)
+        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        if from_s is not None:
+            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
+
+
+def _narrowed(rise: Rise, readings: Readings) -> Rise:
+    risen = rise.high_water_mark - drift(rise.high_water_mark)
+    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
+    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
+    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
+    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
+    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise

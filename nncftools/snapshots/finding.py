@@ -1,0 +1,469 @@
+"""Finds the Python of a process, and where the fields of its memory lie.
+
+``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers. Later Pythons publish theirs: ``_PyRuntime``
+begins with a cookie, the version, and the offsets of many fields (``_Py_DebugOffsets``, pycore_debug_offsets.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from struct import Struct, error
+
+from nncftools.snapshots.python_memory import (
+    ABSENT,
+    BLOCK,
+    MARGIN,
+    UNTAGGED,
+    EndedError,
+    PythonMemory,
+    UnknownPythonError,
+    UnreadableError,
+)
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.snapshots.python_memory import Code, RawStack
+
+_FIELDS = (
+    "interpreters",  # in _PyRuntime: the newest interpreter
+    "next_interpreter",  # in the interpreter
+    "threads",
+    "thread_id",
+    "frame",  # in the thread: the innermost frame, or the C frame that knows it
+    "c_frame",  # in the C frame
+    "previous",
+    "code",
+    "instruction",
+    "owner",  # in the frame: the interpreter's own frames have no code of Python
+    "names",  # in the frame: the dictionary of variables of a module or class
+    "locals",  # in the frame: other variables
+    "locals_known_by",  # in the code object: their number; from 3.13 on, the tuple of their names
+    "first_line",
+    "file",
+    "name",
+    "lines",
+    "bytecode",  # in the code object
+    "text",  # in a string of ASCII
+    "wide_text",  # in any other string
+    "next_thread",
+)
+_TABLES = {
+    10: (32, 0, 8, 176, 24, ABSENT, 24, 32, 96, ABSENT, 56, 352, 28, 40, 104, 112, 120, 0, 48, 72, 8),
+    11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
+    12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
+}
+"""Where these fields lie, in bytes, by minor version; of builds for 64 bits."""
+
+_COOKIE = b"xdebugpy"
+_ORDERS = {
+    13: """runtime.size finalizing interpreters
+        interpreter.size id next threads gc imports_modules sysdict builtins ceval_gil gil_runtime_state gil_enabled
+        gil_locked gil_holder
+        thread.size previous next interpreter frame pthread_id thread_id datastack_chunk status
+        frame.size previous code instruction locals owner
+        code.size file plain_name name lines first_line argument_count local_names local_kinds bytecode
+        object.size type
+        type.size name repr flags
+        tuple.size items count
+        list.size items count
+        dict.size keys values
+        float.size value
+        int.size tag digits
+        bytes.size count bytes
+        string.size state length ascii_size""",
+    14: """runtime.size finalizing interpreters
+        interpreter.size id next threads main_thread gc imports_modules sysdict builtins ceval_gil gil_runtime_state
+        gil_enabled gil_locked gil_holder code_object_generation tlbc_generation
+        thread.size previous next interpreter frame pthread_id thread_id datastack_chunk status
+        frame.size previous code instruction locals owner stack_pointer tlbc_index
+        code.size file plain_name name lines first_line argument_count local_names local_kinds bytecode tlbc
+        object.size type
+        type.size name repr flags
+        tuple.size items count
+        list.size items count
+        set.size used table mask
+        dict.size keys values
+        float.size value
+        int.size tag digits
+        bytes.size count bytes
+        string.size state length ascii_size""",
+    15: """runtime.size finalizing interpreters
+        interpreter.size id next threads main_thread gc imports_modules sysdict builtins ceval_gil gil_runtime_state
+        gil_enabled gil_locked gil_holder code_object_generation tlbc_generation
+        thread.size previous next interpreter frame base_frame profiled_frame profiled_frame_number pthread_id thread_id
+        datastack_chunk status holds_gil gil_requested current_exception exc_state exc_value
+        frame.size previous code instruction locals owner stack_pointer tlbc_index
+        code.size file plain_name name lines first_line argument_count local_names local_kinds bytecode tlbc
+        object.size type
+        type.size name repr flags basicsize dictoffset
+        heap_type.size cached_keys
+        tuple.size items count
+        list.size items count
+        set.size used table mask
+        dict.size keys values
+        float.size value
+        int.size tag digits
+        bytes.size count bytes
+        string.size state length ascii_size wide_size""",
+}
+"""The order of the published offsets, by minor version; each line of a struct begins with its size."""
+_FINAL = 0xF0
+"""The low byte of the version of a final release; the order of others may be another one."""
+_PUBLISHED = {
+    "interpreters": "runtime.interpreters",
+    "next_interpreter": "interpreter.next",
+    "threads": "interpreter.threads",
+    "thread_id": "thread.thread_id",
+    "frame": "thread.frame",
+    "next_thread": "thread.next",
+    "previous_thread": "thread.previous",
+    "interpreter": "thread.interpreter",
+    "previous": "frame.previous",
+    "code": "frame.code",
+    "instruction": "frame.instruction",
+    "locals": "frame.locals",
+    "locals_known_by": "code.local_names",
+    "file": "code.file",
+    "name": "code.name",
+    "plain_name": "code.plain_name",
+    "local_kinds": "code.local_kinds",
+    "lines": "code.lines",
+    "text": "string.ascii_size",
+    "owner": "frame.owner",
+    "first_line": "code.first_line",
+    "argument_count": "code.argument_count",
+    "bytecode": "code.bytecode",
+}
+"""The fields that are read."""
+_NOT_ALIGNED = 4
+"""So many of these, the last ones, are not words of eight bytes."""
+_NAMES = 40
+"""The field of a frame that is not published."""
+_OF_WIDE_TEXT = 16
+"""Bytes by which the other strings' head is longer than that of ASCII."""
+_SAME = {
+    "object.size": 16,
+    "object.type": 8,
+    "tuple.count": 16,
+    "bytes.count": 16,
+    "bytes.bytes": 32,
+    "dict.keys": 32,
+    "dict.values": 40,
+    "string.state": 32,
+    "string.length": 16,
+}
+"""Offsets that the reader takes as given: they have been the same for many versions."""
+_LARGEST = {"frame": MARGIN // 2, "code": BLOCK}
+_LARGEST_STRUCT = 1 << 24
+_WORD = 8
+_MOST_WORDS = 128
+
+
+def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
+    """Return the minor version, the layout, and whether the order of this version is known.
+
+    ``memory`` is the beginning of ``_PyRuntime``. Raises UnknownPythonError.
+    """
+    _, number, is_free_threaded, *words = Struct(f"<{len(memory) // _WORD}Q").unpack(memory[: len(memory) & -_WORD])
+    version = number >> 16 & 0xFF
+    unknown = UnknownPythonError(f"the layout of Python 3.{version}{'t' * bool(is_free_threaded)} is not known")
+    order = _ORDERS.get(version, _ORDERS[max(_ORDERS)]).split()
+    if is_free_threaded or version < min(_ORDERS) or len(words) < len(order):
+        raise unknown
+    offsets: dict[str, int] = {}
+    struct = ""
+    for name, offset in zip(order, words, strict=False):
+        if name.endswith(".size"):
+            struct = name.removesuffix(".size")
+            is_possible = 0 < offset <= _LARGEST.get(struct, _LARGEST_STRUCT) and offset % _WORD == 0
+        else:
+            is_possible = offset < offsets[f"{struct}.size"]
+        if not is_possible:
+            raise unknown
+        offsets[f"{struct}.{name.rpartition('.')[2]}"] = offset
+    layout = {field: offsets[name] for field, name in _PUBLISHED.items()}
+    is_aligned = not any(offset % _WORD for offset in list(layout.values())[:-_NOT_ALIGNED])
+    is_last = layout["bytecode"] == offsets["code.size"] - _WORD
+    if not is_aligned or not is_last or any(offsets[name] != offset for name, offset in _SAME.items()):
+        raise unknown
+    layout.update(c_frame=ABSENT, names=_NAMES, wide_text=layout["text"] + _OF_WIDE_TEXT)
+    return version, layout, version in _ORDERS and number & 0xFF >= _FINAL
+
+
+_ENTRY_OF_LINES = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
+_SHORT_STEPS, _LONG_STEPS = {11: 1, 12: 2}, (13, 14)
+"""Kinds of entries that go to another line, by a step of the kind or by one that follows."""
+_MOST_SOURCES, _LARGEST_SOURCE = 50, 4 << 20
+_TRIES = 20
+
+
+class TriedMemory(PythonMemory):
+    """The memory of a Python that is newer than this reader: its fields are taken to be in the newest known order.
+
+    Each reading is checked, and nothing of it is certain: how its frames keep variables is not known.
+    """
+
+    is_certain = False
+
+    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
+        """Open the memory. Raises OSError."""
+        super().__init__(process, runtime, code_type, version, layout)
+        self._sources: dict[str, list[bytes]] = {}
+
+    def check(self) -> None:
+        """Check that two readings are stacks of the same outermost functions.
+
+        Raises UnknownPythonError if they are not, OSError if there is no stack yet.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(UnreadableError):
+                stacks = self._outermost()
+                if not stacks:
+                    raise ProcessLookupError
+                if self._pid in stacks and self._outermost() == stacks:
+                    return
+        raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
+
+    def _outermost(self) -> dict[int, tuple[str, str]]:
+        try:
+            stacks = {thread: self.frames(stack, 0) for thread, stack in self.stacks().items()}
+        except EndedError as failure:
+            raise ProcessLookupError from failure
+        return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
+
+    def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
+        """Yield the ID and the stack of each thread. Raises UnreadableError if their links do not agree."""
+        previous = 0
+        state = self._word(interpreter + self._layout["threads"])
+        for thread, stack in super()._threads(interpreter):
+            links = [self._word(state + self._layout[field]) for field in ("interpreter", "previous_thread")]
+            if links != [interpreter, previous] or not os.path.exists(f"{self._process}/task/{thread}"):
+                raise UnreadableError
+            previous = state
+            state = self._word(state + self._layout["next_thread"])
+            yield thread, stack
+
+    def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
+        """Return a stack. Raises UnreadableError if the frames without code are not the interpreter's own.
+
+        The outermost frame of a thread is the interpreter's own.
+        """
+        stack = super()._stack(frame, steps)
+        with_code = {address for address, *_ in stack}
+        has_code = False
+        while frame:
+            executable = self._word(frame + self._layout["code"]) & UNTAGGED
+            has_code = self._word(executable + 8) == self._code_type
+            if has_code != (frame in with_code):
+                raise UnreadableError
+            frame = self._word(frame + self._layout["previous"])
+        if has_code:
+            raise UnreadableError
+        return stack
+
+    def _version_of(self, names: int) -> int:  # noqa: ARG002 — nothing is certain
+        return 0
+
+    def _decoded(self, address: int, data: bytes) -> Code:
+        """Return a code object. Raises ValueError if its fields do not agree with each other, or with its file."""
+        code = super()._decoded(address, data)
+        layout = self._layout
+        plain_name = self._text(self._word(address + layout["plain_name"]))
+        kinds = self._bytes(self._word(address + layout["local_kinds"]))
+        arguments = self._word(address + layout["argument_count"]) & 0xFFFFFFFF
+        lines = _lines_of(code)
+        source = self._source_of(code.file)
+        named = b"\n".join(source[code.first_line - 1 : max(lines)])
+        agrees = (
+            (code.name == plain_name or code.name.endswith("." + plain_name)),
+            (code.name + code.file).isprintable(),
+            arguments <= len(kinds) == code.local_bytes // 8,
+            code.first_line > 0 <= min(lines),
+            not source or max(lines) <= len(source),
+            not source or plain_name.startswith("<") or plain_name.encode() in named,
+        )
+        if not self._code_type or not all(agrees):
+            raise ValueError
+        return code
+
+    def _source_of(self, path: str) -> list[bytes]:
+        """Return the lines of a Python file; none if it cannot be read."""
+        if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
+            self._sources[path] = []
+            with contextlib.suppress(OSError, ValueError):
+                file = os.open(f"{self._process}/root{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                try:
+                    self._sources[path] = os.pread(file, _LARGEST_SOURCE, 0).splitlines()
+                finally:
+                    os.close(file)
+        return self._sources.get(path, [])
+
+
+def _lines_of(code: Code) -> list[int]:
+    """Return the lines of a code object's table (CPython's Objects/locations.md).
+
+    Raises ValueError if the table is not about the whole code.
+    """
+    entries = _ENTRY_OF_LINES.findall(code.lines)
+    if b"".join(entries) != code.lines or sum([(entry[0] & 7) + 1 for entry in entries]) * 2 != code.size:
+        raise ValueError
+    line = code.first_line
+    lines = [line]
+    for entry in entries:
+        kind = entry[0] >> 3 & 15
+        line += _long_step(entry) if kind in _LONG_STEPS else _SHORT_STEPS.get(kind, 0)
+        lines.append(line)
+    return lines
+
+
+def _long_step(entry: bytes) -> int:
+    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit of all is the sign."""
+    number = shift = 0
+    for byte in entry[1:]:
+        number |= (byte & 63) << shift
+        shift += 6
+        if not byte & 64:
+            break
+    return -(number >> 1) if number & 1 else number >> 1
+
+
+_PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
+"""A file of Python."""
+_SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version", b"PyCode_Type": "code_type"}
+_MOST_FILES = 8
+_known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
+"""By device and inode."""
+
+
+def python_memory(process: str, maps: bytes) -> PythonMemory | None:
+    """Return the memory of the process with this folder in ``/proc``; None if it has no file of Python mapped.
+
+    Raises OSError, UnknownPythonError.
+    """
+    why = ""
+    pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
+    for begin, path, named in pythons[:_MOST_FILES]:
+        why = "its Python has no symbol _PyRuntime"
+        with contextlib.suppress(FileNotFoundError, ValueError, error):
+            found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
+            if "runtime" in found:
+                offset = int(begin, 16) if is_relative else 0
+                symbols = {symbol: offset + at for symbol, at in found.items()}
+                try:
+                    return _memory_at(process, symbols, int(named[1] or 0))
+                except UnknownPythonError as failure:
+                    why = str(failure)
+    if why:
+        raise UnknownPythonError(why)
+    return None
+
+
+def _memory_at(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
+    """Return the memory of a Python with these symbols, whose file is named as one of 3.``version``.
+
+    Raises OSError, UnknownPythonError.
+    """
+    with open(f"{process}/mem", "rb", buffering=0) as memory:
+        begin = os.pread(memory.fileno(), _MOST_WORDS * _WORD, symbols["runtime"])
+        if not begin:
+            raise ProcessLookupError
+        if "version" in symbols:
+            version = _minor(os.pread(memory.fileno(), 4, symbols["version"]))
+    places = process, symbols["runtime"], symbols.get("code_type", 0)
+    if begin.startswith(_COOKIE):
+        version, layout, is_known = published_layout(begin)
+        if is_known:
+            return PythonMemory(*places, version, layout)
+        tried = TriedMemory(*places, version, layout)
+        try:
+            tried.check()
+        except BaseException:
+            tried.close()
+            raise
+        return tried
+    if version not in _TABLES:
+        raise UnknownPythonError(f"the layout of Python 3.{version} is not known")
+    return PythonMemory(*places, version, table_layout(version))
+
+
+def table_layout(version: int) -> dict[str, int]:
+    """Return the layout of a version that has a table."""
+    return dict(zip(_FIELDS, _TABLES[version], strict=True))
+
+
+def _minor(version: bytes) -> int:
+    if len(version) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
+        raise ProcessLookupError
+    return version[2]
+
+
+def _symbols(path: str) -> tuple[dict[str, int], bool]:
+    """Return where a file has ``_SYMBOLS``, and whether that is relative to its first address; each file is read once.
+
+    Raises OSError, ValueError.
+    """
+    status = os.stat(path)
+    key = status.st_dev, status.st_ino
+    if key not in _known_symbols:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _known_symbols[key] = _symbols_of(file)
+        finally:
+            os.close(file)
+    return _known_symbols[key]
+
+
+_MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
+"""The first mapping of a file: its begin, and the file's path."""
+_HEADER = Struct("<16sHHIQQQIHHHHHH")
+_SECTION = Struct("<IIQQQQIIQQ")
+_SEGMENT = Struct("<IIQQQQQQ")
+_SYMBOL = Struct("<IBBHQQ")
+_MAGIC = b"\x7fELF\x02\x01"
+"""64 bits, little-endian."""
+_RELOCATABLE = 3
+_DYNAMIC_SYMBOLS = 11
+_LOADED = 1
+_MOST_SECTIONS = 1_000
+_LARGEST_SECTION = 1 << 21
+
+
+def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
+    """Return what ``_symbols`` does, of an open file (elf(5)). Raises ValueError."""
+    header = _read_file(file, _HEADER.size, 0)
+    if not header.startswith(_MAGIC):
+        raise ValueError("no ELF file of 64 bits")
+    _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
+    table = _read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at)
+    sections = list(_SECTION.iter_unpack(table))
+    segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
+    loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
+    base = min(loaded) // BLOCK * BLOCK if loaded and kind == _RELOCATABLE else 0
+    found = {}
+    for section in sections:
+        if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):
+            _, _, _, _, at, size, *_ = sections[section[6]]
+            strings = _read_file(file, size, at)
+            wanted = {strings.find(b"\0" + name + b"\0") + 1: key for name, key in _SYMBOLS.items()}
+            for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
+                if place in wanted and place and where:
+                    found[wanted[place]] = value - base
+            break  # a file has one such section (elf(5))
+    return found, kind == _RELOCATABLE
+
+
+def _read_file(file: int, size: int, at: int) -> bytes:
+    if size > _LARGEST_SECTION:
+        raise ValueError("the ELF file is damaged")
+    try:
+        data = os.pread(file, size, at)
+    except (OSError, OverflowError) as failure:  # a FIFO, or a place that cannot be
+        raise ValueError("no ELF file") from failure
+    if len(data) != size:
+        raise ValueError("the ELF file is cut off")
+    return data

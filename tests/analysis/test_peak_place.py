@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.analysis.peak_place import PeakPlace
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import where_text
+from nncftools.session.model import Mark, OwnMemory, Peak, Rise
+from tests.made_up import MIB, mib, process, session
+
+TENTHS = [place / 10 for place in range(11)]
+FLAT = [100] * 11
+Operations = dict[str, tuple[float, float]]
+
+
+def run(operations: Operations, rss: list[float], rises: list[tuple[float, float, int]] | None = None) -> Session:
+    """Return a session of ten samples a second with operations; rises are given as from, to and MiB.
+
+    Operations are named by their path: ``A/B`` is inside of ``A``.
+    """
+    found = [Rise(from_s=from_s, to_s=to_s, high_water_mark=size * MIB) for from_s, to_s, size in rises or ()]
+    mark = max((rise.high_water_mark for rise in found), default=None)
+    of = session({"rss": mib(*rss), "time_s": TENTHS}, processes=[process(high_water_mark=mark, rises=found)])
+    of.marks = [
+        Mark(name=name.rpartition("/")[2], start_s=start_s, end_s=end_s, depth=name.count("/"), pid=100)
+        for name, (start_s, end_s) in operations.items()
+    ]
+    return of
+
+
+def place(of: Session) -> PeakPlace:
+    """Return where the peak is, which must be known."""
+    found = of.peak_place
+    assert found is not None
+    return found
+
+
+def names(of: Session) -> tuple[list[str], list[str], str | None]:
+    """Return the names of the operations that hold the peak, of those that may hold it, and of the nearest one."""
+    found = place(of)
+    nearest = None if found.nearest is None else found.nearest.name
+    return [one.name for one in found.path], [one.name for one in found.either], nearest
+
+
+AB: Operations = {"A": (0.1, 0.45), "B": (0.45, 0.9)}
+
+
+def test_spike_before_a_plateau() -> None:
+    """A mark that rose in one operation belongs to it, although another one held nearly as much in all samples."""
+    of = run(AB, [10, 10, 10, 10, 10, 592, 592, 592, 592, 10, 10], [(0.2, 0.3, 600)])
+
+    assert names(of) == (["A"], [], None)
+    assert (place(of).from_s, place(of).to_s) == (0.2, 0.3)
+    assert [one.rss_peak for one in of.operations] == mib(600, 592)
+
+
+def test_parallel_operations_of_one_process() -> None:
+    """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == (["A"], ["C", "D"], None)
+    assert marked == {"A": True, "C": None, "D": None, "B": False}
+
+
+def test_inside_of_parallel_operations() -> None:
+    """Of parallel operations the innermost ones are named; those around them may hold the peak, too."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.8), "A/C/E": (0.5, 0.7), "B": (0.2, 0.6)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == ([], ["C", "B"], None)
+    assert marked == {"A": None, "C": None, "E": False, "B": None}
+
+
+@pytest.mark.parametrize(
+    ("helper_s", "rivals", "expected"),
+    [
+        ((0.0, 0.1), [], "during A › B, or outside of all operations"),
+        ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
+        ((0.5, 0.6), ["A"], "during A › B, or in the rest of A"),
+    ],
+    ids=["before all operations", "between inner operations", "in the operation itself"],
+)
+def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals: list[str], expected: str) -> None:
+    """Where another process may have held much, time outside of the operation is named, too."""
+    of = run(
+        {"A": (0.15, 0.95), "A/B": (0.45, 0.75), "A/C": (0.82, 0.88)},
+        [10, 10, 10, 10, 10, 600, 600, 10, 10, 10, 10],
+    )
+    start_s, end_s = helper_s
+    of.processes = [
+        process(0, high_water_mark=10 * MIB, end_s=None),
+        process(1, start_s=start_s, end_s=end_s, high_water_mark=900 * MIB, high_water_limit=900 * MIB),
+    ]
+
+    assert [one.name for one in place(of).rivals] == rivals
+    assert where_text(of) == expected
+
+
+def test_drift_on_a_plateau() -> None:
+    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
+    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
+
+    assert names(of) == (["A"], [], None)
+    assert [one.has_peak for one in of.operations] == [True, False]
+    assert of.operations[0].rss_peak == mib(600)[0]
+
+
+def test_a_later_higher_level() -> None:
+    """An operation that went more than 1 % higher holds the peak; less is noise."""
+    assert names(run(AB, [10, 10, 593, 593, 593, 600, 600, 600, 600, 10, 10]))[0] == ["B"]
+    assert names(run(AB, [10, 10, 595, 595, 595, 600, 600, 600, 600, 10, 10]))[0] == ["A"]
+
+
+def test_path() -> None:
+    """The operation is a path from the outermost to the innermost one that holds the peak."""
+    nested = {"A": (0.1, 0.9), "A/B": (0.2, 0.5), "A/B/C": (0.25, 0.35), "A/D": (0.5, 0.9)}
+
+    assert names(run(nested, [10, 10, 10, 300, 10, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B", "C"]
+    assert names(run(nested, [10, 10, 10, 10, 300, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B"]
+
+
+def test_across_a_boundary() -> None:
+    """When a mark rose while one operation ended and another began, either may hold the peak, and both say so."""
+    of = run(AB, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == ([], ["A", "B"], None)
+    assert [one.has_peak for one in of.operations] == [None, None]
+
+
+def test_across_an_inner_boundary() -> None:
+    """The operation around both is certain."""
+    of = run({"All": (0, 1), "All/A": (0.1, 0.45), "All/B": (0.45, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == (["All"], ["A", "B"], None)
+    assert [one.has_peak for one in of.operations] == [True, None, None]
+
+
+@pytest.mark.parametrize(
+    ("mark", "rises"), [(600, []), (700, [(0.45, 0.5, 700)])], ids=["seen by a sample", "proven by a rise"]
+)
+def test_one_process_has_no_rivals(mark: int, rises: list[tuple[float, float, int]]) -> None:
+    """The samples and rises of the largest process say how much it can have held before."""
+    of = run({"A": (0.05, 0.35), "B": (0.35, 0.85)}, [10, 10, 10, 100, 100, 600, 600, 10, 10, 10, 10], rises)
+    of.processes = [process(0, high_water_mark=mark * MIB, peak_rss=600 * MIB, rises=of.processes[0].rises, end_s=None)]
+
+    assert (names(of)[0], place(of).rivals) == (["B"], [])
+
+
+def test_inside_one_that_has_parts() -> None:
+    """If the parts leave some of the time free, the operation around them is all that is known."""
+    of = run({"All": (0, 1), "All/A": (0.1, 0.42), "All/B": (0.48, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == (["All"], [], None)
+
+
+@pytest.mark.parametrize(
+    ("peak_place", "expected"), [(9, "B"), (10, None), (0, "A")], ids=["just after", "long after", "just before"]
+)
+def test_outside(peak_place: int, expected: str | None) -> None:
+    """The nearest operation is named if the peak was just outside of all: within 0.1 s or 1 % of the run."""
+    rss = list(FLAT)
+    rss[peak_place] = 300
+    of = run({"A": (0.05, 0.45), "B": (0.45, 0.85)}, rss)
+
+    assert names(of) == ([], [], expected)
+    assert [one.has_peak for one in of.operations] == [False, False]
+
+
+def test_reached_before() -> None:
+    """An operation in which memory only stays at the peak that it had reached before does not hold it."""
+    of = run({"A": (0.5, 0.9)}, [10, 300, 300, 300, 300, 300, 300, 300, 300, 10, 10])
+
+    assert names(of) == ([], [], None)
+    assert place(of).to_s == 0.1
+
+
+def test_last_mark() -> None:
+    """A mark without a length holds nothing. What was read at it was held by the operation before.
+
+    Without a reading, the sample after the last operation is not its own.
+    """
+    rss = [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 300]
+    of = run({"A": (0.1, 0.99), "End": (0.99, 0.99)}, rss)
+    of.marks[0].own_end = of.marks[1].own_start = OwnMemory(tree=300 * MIB)
+    narrow(of)
+
+    assert names(of) == (["A"], [], None)
+    assert names(run({"A": (0.1, 0.99), "End": (0.99, 0.99)}, rss)) == ([], [], "A")
+    assert names(run({"End": (0.99, 0.99)}, rss)) == ([], [], None)
+
+
+def test_partly_outside() -> None:
+    """A mark that rose while an operation ended, or just after, may belong to it."""
+    assert names(run(AB, FLAT, [(0.85, 0.95, 300)])) == ([], ["B"], None)
+
+
+def test_sample_that_the_end_triggered() -> None:
+    """The sample that the mark of an end triggers shows the operation that ended, not the next one."""
+    of = run({"A": (0.1, 0.4999), "B": (0.4999, 0.9)}, [10, 10, 10, 10, 10, 300, 10, 10, 10, 10, 10])
+
+    assert names(of)[0] == ["A"]
+
+
+def test_own_readings() -> None:
+    """What the process read of its own mark at both ends proves a peak that neither sample nor rise shows."""
+    of = run(AB, FLAT)
+    for mark, (before, after) in zip(of.marks, ((100, 100), (100, 400)), strict=True):
+        mark.own_start, mark.own_end = (OwnMemory(high_water_mark=size * MIB) for size in (before, after))
+
+    assert [one.rss_peak for one in of.operations] == mib(100, 400)
+
+
+def test_processes_that_grow_together() -> None:
+    """Where several processes had a peak with the run, the operation of the largest of them is named."""
+    of = run({"A": (0.05, 0.95), "A/B": (0.15, 0.75), "A/C": (0.25, 0.85)}, [10, 10, 20, 30, 50, 300, 290, *[10] * 4])
+    rise = Rise(from_s=0.45, to_s=0.55, high_water_mark=250 * MIB)
+    of.processes = [
+        process(0, peak_s=0.5, peak_rss=10 * MIB),
+        process(1, parent=None, peak_s=0.6, peak_rss=250 * MIB, rises=[rise]),
+    ]
+    of.marks[0].pid = None
+    of.marks[2].pid = 101
+
+    assert names(of)[0] == ["A", "C"]
+
+
+def test_operations_that_reached_it_one_after_the_other() -> None:
+    """Of operations in two processes, the one in which memory reached the peak first holds it."""
+    of = run({"A": (0.1, 0.95), "B": (0.4, 0.95)}, [10] * 6 + [300] * 4 + [10], [(0.3, 0.5, 300)])
+    of.processes.append(process(1, parent=0))
+    of.marks[1].pid = 101
+
+    assert [one.figures["rss"].peak.to_s for one in of.operations if one.figures["rss"].peak] == [0.5, 0.6]
+    assert names(of)[0] == ["A"]
+
+
+def test_parallel_operations() -> None:
+    """Of operations that ran at the same time, the one whose process reached the peak holds it."""
+    of = run({"A": (0.1, 0.9)}, FLAT)
+    rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
+    of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
+    of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
+    of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
+
+    assert names(of) == (["P101"], [], None)
+
+
+@pytest.mark.parametrize(
+    ("peak", "expected"),
+    [
+        (Peak(sampled=5, at_s=1.0, low=5), (1.0, 1.0)),
+        (Peak(sampled=5 * MIB, at_s=1.0, low=9 * MIB, low_from="high_water_mark"), None),
+        (Peak(sampled=None, at_s=None, low=None), None),
+    ],
+    ids=["a sample", "a mark", "nothing"],
+)
+def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float] | None) -> None:
+    """Without the moments of the rise, the moment of the largest sample is that of the peak if it shows the peak."""
+    assert peak.span_s == expected
+
+
+def test_no_rss() -> None:
+    """Without RSS there is no place."""
+    assert session({"system": mib(1, 2)}).peak_place is None
+
+
+def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
+    """Return a run whose peak is at 0.5 s, with an operation of process 0 around one of its child."""
+    of = session({"rss": mib(*[10] * 5, 300, *[10] * 5), "time_s": TENTHS})
+    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, **child)]
+    of.marks = [
+        Mark(name="Outer", start_s=0.1, end_s=0.9, pid=100),
+        Mark(name="Inner", start_s=0.2, end_s=0.8, pid=101, depth=1),
+    ]
+    return of
+
+
+@pytest.mark.parametrize(
+    ("child", "expected"),
+    [
+        ({"peak_s": 0.5, "peak_rss": 250 * MIB}, ["Outer", "Inner"]),
+        ({"peak_s": 0.5, "peak_rss": 100 * MIB}, ["Outer"]),
+        ({"peak_s": 0.3, "peak_rss": 250 * MIB}, ["Outer"]),
+    ],
+    ids=["held most", "held less", "held it earlier"],
+)
+def test_operation_of_a_child(child: dict[str, Any], expected: list[str]) -> None:
+    """A child's operation inside of its parent's holds the peak only if the child held most of it."""
+    assert names(nested(**child))[0] == expected
+
+
+def test_process_that_was_not_recorded() -> None:
+    """An operation of a process that does not belong to the recording holds nothing."""
+    of = run({"A": (0.1, 0.9)}, [10, 10, 300, 10, 10, 10, 10, 10, 10, 10, 10])
+    of.marks[0].pid = 555
+
+    assert names(of)[0] == []

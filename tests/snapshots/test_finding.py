@@ -1,0 +1,298 @@
+"""The layout that a Python publishes, and Pythons whose order of fields nobody knows."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nncftools.analysis.build_up import of_peak
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import missing_line
+from nncftools.session.snapshots import LineTable
+from nncftools.snapshots import finding
+from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
+from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError
+from tests.conftest import HANGING_S, command_line
+from tests.made_up import MIB
+from tests.pythons import python
+from tests.snapshots.made_up_layout import OFFSETS, layout_of, packed, words_of
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from nncftools.snapshots.python_memory import PythonMemory
+
+PUBLISHING = ["3.13", "3.14", "3.15"]
+NEWER = 16
+PROGRAM = """\
+import threading, time
+
+
+class Model:
+    @staticmethod
+    def forward(value, *others):
+        held = [value for _ in range(3)]
+        print("ready", flush=True)
+        time.sleep(1000)
+        return held
+
+
+def work():
+    time.sleep(1000)
+
+
+threading.Thread(target=work, daemon=True).start()
+[Model.forward(1) for _ in "a"]
+"""
+Stacks = dict[int, list[tuple[str, str, int]]]
+
+
+@pytest.mark.parametrize("version", [13, 14, 15])
+def test_order(version: int) -> None:
+    """Each version's own order tells where the fields are; fields that a version adds come in between."""
+    found, layout, is_known = published_layout(packed(words_of(version)))
+
+    assert (found, is_known) == (version, True)
+    assert layout == layout_of(13)
+    assert (layout["file"], layout["owner"], layout["text"], layout["wide_text"]) == (112, 70, 40, 56)
+    assert (layout["interpreters"], layout["next_interpreter"], layout["threads"]) == (632, 7264, 7344)
+
+
+def test_unlike_others() -> None:
+    """The offsets may be other ones: none is taken from a table."""
+    offsets = copy.deepcopy(OFFSETS)
+    offsets["frame"].update(size=128, previous=16, code=8, instruction=96, locals=120, owner=100)
+    offsets["code"].update(size=256, lines=96, local_names=136, bytecode=248)
+
+    version, layout, _ = published_layout(packed(words_of(15, offsets)))
+    assert (version, layout["previous"], layout["owner"], layout["lines"]) == (15, 16, 100, 96)
+    assert layout["bytecode"] == 248
+
+
+@pytest.mark.parametrize(
+    ("number", "is_known"), [(0x30F00F0, True), (0x30F00C1, False), (0x30F00A7, False), (0x31000F0, False)]
+)
+def test_order_that_may_differ(number: int, is_known: bool) -> None:  # noqa: FBT001 — a column
+    """Only the orders of final releases are known."""
+    words = words_of(15)
+    words[1] = number
+    assert published_layout(packed(words))[2] is is_known
+
+
+@pytest.mark.parametrize("version", [13, 14, 15, NEWER])
+def test_without_global_lock(version: int) -> None:
+    """A build without the global lock is refused by name."""
+    words = words_of(version)
+    words[2] = 1
+    with pytest.raises(UnknownPythonError, match=rf"^the layout of Python 3\.{version}t is not known$"):
+        published_layout(packed(words))
+
+
+@pytest.mark.parametrize(
+    ("struct_name", "field", "offset"),
+    [
+        ("code", "file", 113),  # not a word
+        ("code", "file", 208),  # behind the end of its struct
+        ("code", "size", 0),
+        ("code", "size", 1 << 40),
+        ("code", "bytecode", 192),  # the bytecode is last
+        ("frame", "size", 4_096),  # larger than what is read of a frame
+        ("string", "state", 40),
+        ("bytes", "bytes", 24),
+        ("object", "size", 24),
+    ],
+)
+def test_impossible_layout(struct_name: str, field: str, offset: int) -> None:
+    """A layout that cannot be is refused, also of a version whose order is known."""
+    offsets = copy.deepcopy(OFFSETS)
+    offsets[struct_name][field] = offset
+    with pytest.raises(UnknownPythonError, match=r"^the layout of Python 3\.14 is not known$"):
+        published_layout(packed(words_of(14, offsets)))
+
+
+@pytest.fixture(params=PUBLISHING)
+def running(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> object:
+    """Run the program with a Python that publishes its layout; yield the process."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    words = [python(request.param), "-S", "-E", str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def opened(pid: int) -> PythonMemory | None:
+    """Return the memory of a process."""
+    return python_memory(f"/proc/{pid}", pathlib.Path(f"/proc/{pid}/maps").read_bytes())
+
+
+def stacks_of(memory: PythonMemory) -> Stacks:
+    """Return function, file and line of each frame, by thread."""
+    return {
+        thread: [
+            (code.name, code.file, LineTable(memory.version, code.lines).line_at(code.first_line, offset))
+            for code, offset in memory.frames(stack, 0)
+        ]
+        for thread, stack in memory.stacks().items()
+    }
+
+
+def read_as(monkeypatch: pytest.MonkeyPatch, pid: int, words: list[int]) -> Stacks | None:
+    """Return the stacks of a process as if it had published these words; None if it is refused."""
+    pread = os.pread
+    size = finding._MOST_WORDS * finding._WORD
+    with monkeypatch.context() as patch:
+        patch.setattr(finding.os, "pread", lambda *where: packed(words) if where[1] == size else pread(*where))
+        memory = None
+        try:
+            memory = opened(pid)
+            return None if memory is None else stacks_of(memory)
+        except (OSError, UnknownPythonError, UnreadableError):
+            return None
+        finally:
+            if memory is not None:
+                memory.close()
+
+
+def right_of(pid: int) -> tuple[Stacks, list[int]]:
+    """Return the stacks of a process, and the words that a newer version would publish in the newest known order."""
+    memory = opened(pid)
+    assert memory is not None
+
+    def at_rest() -> Stacks:
+        found = stacks_of(memory)
+        lines = [frames[-1][2] for frames in found.values()]
+        return found if sorted(lines) == [9, 14] else {}
+
+    right = until(at_rest, "both threads to sleep")
+    assert right
+    with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
+        begin = os.pread(file.fileno(), finding._MOST_WORDS * finding._WORD, memory._runtime)
+    memory.close()
+    _, _, _, *words = struct.unpack(f"<{finding._MOST_WORDS}Q", begin)
+    found: dict[str, dict[str, int]] = {}
+    name = ""
+    for text, word in zip(finding._ORDERS[memory.version].split(), words, strict=False):
+        name = text.partition(".")[0] if "." in text else name
+        found.setdefault(name, {})[text.rpartition(".")[2]] = word
+    return right, words_of(NEWER, found)
+
+
+@pytest.mark.process
+class TestNewer:
+    """A stand-in for a Python that is newer than this reader."""
+
+    def test_same_order(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        """A newer version that kept the order is read, and nothing of it is certain."""
+        right, words = right_of(running.pid)
+
+        assert not TriedMemory.is_certain
+        assert [name for name, *_ in right[running.pid]] == ["<module>", "Model.forward"]
+        assert read_as(monkeypatch, running.pid, words) == right
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("change", ["inserted", "removed", "swapped", "shuffled"])
+    def test_another_order(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+        """Fields that are inserted, removed or reordered never give a wrong stack: 200 of each are tried."""
+        right, kept = right_of(running.pid)
+        chance = random.Random(change)  # noqa: S311 — the same each time
+        last = len(kept)
+        wrong = []
+        for _ in range(200):
+            words = list(kept)
+            at, other = chance.sample(range(3, last), 2)
+            if change == "inserted":
+                words.insert(at, chance.choice([0, 8, 16, 64, 72, 1 << 12, *kept[3:last]]))
+            elif change == "removed":
+                del words[at]
+            elif change == "swapped":
+                words[at], words[other] = words[other], words[at]
+            else:
+                first, *_ = sorted((at, other))
+                piece = words[first : first + 8]
+                chance.shuffle(piece)
+                words[first : first + 8] = piece
+            found = read_as(monkeypatch, running.pid, words)
+            if found is not None and not all(frames == right[thread] for thread, frames in found.items()):
+                wrong.append((words, found))
+
+        assert wrong == []
+
+    @pytest.mark.long
+    def test_each_pair(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        """No two fields that are swapped give a wrong stack."""
+        right, kept = right_of(running.pid)
+        wrong = []
+        for at in range(3, len(kept)):
+            for other in range(at + 1, len(kept)):
+                words = list(kept)
+                words[at], words[other] = words[other], words[at]
+                found = read_as(monkeypatch, running.pid, words)
+                if found is not None and not all(frames == right[thread] for thread, frames in found.items()):
+                    wrong.append((at, other, found))
+
+        assert wrong == []
+
+
+GROWS = """
+held = []
+def grow():
+    for _ in range(30):
+        held.append(bytearray(b"x" * (4 << 20)))
+        time.sleep(0.02)
+import time
+grow()
+"""
+
+
+def newer_python(folder: pathlib.Path, *, is_shuffled: bool) -> list[str]:
+    """Return the words that run a Python 3.15 which says it is a 3.16."""
+    path = pathlib.Path(python("3.15")).resolve()
+    data = bytearray(path.read_bytes())
+    at = data.find(struct.pack("<8sQ", finding._COOKIE, 0x30F00F0))
+    if at < 0:
+        pytest.skip("this Python 3.15 has a library")
+    data[at + 10] = NEWER
+    if is_shuffled:
+        data[at + 24 : at + 24 + 80 * 8] = data[at + 32 : at + 24 + 80 * 8] + data[at + 24 : at + 32]
+    newer = folder / f"python3.{NEWER}"
+    newer.write_bytes(data)
+    newer.chmod(0o755)
+    home = subprocess.run([path, "-c", "import sys; print(sys.base_prefix, end='')"], capture_output=True, check=True)
+    return ["env", "PYTHONHOME=" + home.stdout.decode(), str(newer), "-c", GROWS]
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_recording_of_a_newer_python(tmp_path: pathlib.Path, is_shuffled: bool) -> None:  # noqa: FBT001 — a parameter
+    """The report of a newer Python has its functions, none certain; or one line that says why there are none."""
+    words = command_line("profile", "-q", "-o", "run.json", "--", *newer_python(tmp_path, is_shuffled=is_shuffled))
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S)
+    session = Session.load(tmp_path / "run.json")
+    reason = "code lines are missing: this nncf-tools cannot read the stacks of Python 3.16; use Python 3.10 to 3.15"
+    report = subprocess.run(command_line("report", tmp_path / "run.json"), capture_output=True, text=True, check=True)
+
+    assert missing_line(session) == reason * is_shuffled
+    assert ("grow" in report.stdout) is not is_shuffled
+    assert (reason in " ".join(report.stdout.split())) is is_shuffled
+    if not is_shuffled:
+        found = of_peak(session)
+        assert found is not None
+        assert {part.certain for part in found.parts} == {0}
+        assert sum(part.size for part in found.parts if part.stack and part.stack[-1].function == "grow") > 100 * MIB
+
+
+def test_own_python_is_known() -> None:
+    """The Python that runs the tests is one whose stacks are read."""
+    assert opened(os.getpid()) is not None
+    assert sys.version_info[1] in (*finding._TABLES, *finding._ORDERS)
